@@ -1,0 +1,49 @@
+# Everything sets itself up: Python 3.11+, a C compiler and make are all that has to be there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BOOTSTRAP ?=
+STAMP := $(VENV)/.installed
+CORE := $(wildcard aioproducer/_*.pyx aioproducer/_*.pxd) setup.py pyproject.toml
+
+.PHONY: help install build test test-long check demo bench bench-quick clean
+help:
+	@echo "make demo [BOOTSTRAP=host:port]  publish a real data set into a real Kafka, read it back, verify it"
+	@echo "make test                        every test, with real brokers (sets itself up)"
+	@echo "make test-long                   the same tests, longer variants included"
+	@echo "make check                       linters, types, layering"
+	@echo "make bench, make bench-quick     speed beside the other Python clients"
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(VENV)/bin/python $(CORE)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --group dev -e .
+	@touch $@
+
+install build: $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/aioproducer demo $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP))
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-long: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/cython-lint aioproducer
+	$(BIN)/python -m pytest -q tests/test_layering.py
+
+bench bench-quick: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e ".[bench]"
+	$(BIN)/python -m benchmarks $(if $(filter bench-quick,$@),--quick)
+
+clean:
+	rm -rf build dist .cache out *.egg-info aioproducer/*.so

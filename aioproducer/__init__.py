@@ -1,0 +1,1 @@
+"""An Apache Kafka producer for asyncio."""

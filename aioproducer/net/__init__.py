@@ -1,0 +1,1 @@
+"""Connections to the brokers, on asyncio streams."""
