@@ -1,0 +1,523 @@
+"""Every error the producer raises, and the table of the broker's error codes.
+
+The tree, split by what the caller can do::
+
+    KafkaError
+    ├── ConfigError (ValueError)                   fix the configuration
+    ├── NotStartedError, ProducerClosedError       fix the order of calls
+    ├── WrongLoopError (RuntimeError)              use the producer in the loop and process that started it
+    ├── TransactionStateError                      fix the order of the transaction calls
+    ├── RecordTooLargeError (ValueError)           fix the record
+    ├── SerializationError                         fix the record or the serializer
+    ├── BufferExhaustedError (BufferError)         slow down
+    ├── MetadataUnavailableError                   wait for the topic's metadata, or use submit()
+    ├── MetadataTimeoutError (TimeoutError)        look at the topic and the cluster
+    ├── BootstrapError (TimeoutError)              look at the addresses and the network
+    ├── AuthenticationError                        look at the credentials
+    │   ├── TlsError                               look at the certificates
+    │   └── UnsupportedSaslMechanismError, IllegalSaslStateError, SaslAuthenticationFailedError (BrokerErrors too)
+    ├── DeliveryTimeoutError (TimeoutError)        look at the cluster; the record may be in the log
+    ├── FlushTimeoutError (TimeoutError)           wait again; nothing was dropped
+    ├── TransactionAbortedError                    the record went with its transaction
+    ├── ProtocolError                              a broken peer, or a bug
+    ├── DeliveryErrors (ExceptionGroup)            failures nobody had looked at, from flush() and close()
+    │   └── SendManyError                          the same from send_many(), with its result
+    └── BrokerError                                one class a Kafka error code, from the table ``_CODES``
+        ├── ConnectionLostError                    code 13, raised on this side when a connection ends
+        ├── RequestTimedOutError (TimeoutError)    code 7, from the broker or from this side
+        ├── MessageTooLargeError (a RecordTooLargeError too)
+        ├── InvalidTopicError, ProducerFencedError, ...
+        └── UnknownServerError                     code -1, and every number the table does not know
+
+Code decides by the class attributes, never by text:
+
+``retriable``         the same request may succeed later
+``refresh_metadata``  what is known about the cluster is stale
+``fatal``             this producer can do nothing more; close it and make a new one
+``abortable``         the transaction can only be aborted; the producer goes on afterwards
+``in_doubt``          the answer itself leaves open whether the records were appended
+
+and by ``maybe_written`` of the instance: False says that the record is surely not in the log; True that nobody knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, cast
+
+MAX_GROUPED_ERRORS = 100
+"""How many errors one DeliveryErrors holds; the rest is only counted."""
+
+
+def _upper_snake(class_name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", class_name.removesuffix("Error")).upper()
+
+
+class KafkaError(Exception):
+    """Root of all errors of the producer.
+
+    Args:
+        message: names topic, partition, broker, the limit that was hit and the config that moves it, where they apply.
+        maybe_written: whether an attempt to write the record ended without a clear answer; sticky over retries.
+    """
+
+    code: ClassVar[int | None] = None
+    """Kafka's number, None for errors that only this side knows."""
+    name: ClassVar[str] = "KAFKA_ERROR"
+    """Kafka's name of the code, e.g. ``NOT_LEADER_OR_FOLLOWER``; else the class's own in that style."""
+    retriable: ClassVar[bool] = False
+    refresh_metadata: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+    abortable: ClassVar[bool] = False
+    in_doubt: ClassVar[bool] = False
+
+    record_count: int | None = None
+    """How many records ended with this error, where one error stands for a whole batch (see DeliveryErrors)."""
+
+    def __init__(self, message: str = "", *, maybe_written: bool = False) -> None:
+        super().__init__(message)
+        self.maybe_written = maybe_written
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = _upper_snake(cls.__name__)
+
+    def __copy__(self) -> Self:
+        """A twin to be raised elsewhere: the same facts and the same cause, without the traceback."""
+        make, args, *state = cast(tuple[Any, ...], self.__reduce__())
+        twin: Self = make(*args)
+        twin.__dict__.update(*state)
+        twin.__cause__ = self.__cause__
+        return twin
+
+
+# --- fix the call -----------------------------------------------------------------------------------------------------
+
+
+class ConfigError(KafkaError, ValueError):
+    """A config is unknown, has a bad value, or contradicts another one. Not in the log: nothing was sent."""
+
+
+class NotStartedError(KafkaError):
+    """The producer was used before ``start()``. Not in the log: the record was not admitted."""
+
+
+class ProducerClosedError(KafkaError):
+    """The producer was used after ``close()``, or closed before the record ended.
+
+    In the log: no for a refused call; for an admitted record ``maybe_written`` tells.
+    """
+
+
+class WrongLoopError(KafkaError, RuntimeError):
+    """The producer was used from another event loop, thread or process. Not in the log: the record was not admitted."""
+
+
+class TransactionStateError(KafkaError):
+    """A transaction call, or a send, that the state of the transaction forbids. Not in the log: nothing was done."""
+
+
+class RecordTooLargeError(KafkaError, ValueError):
+    """A record is above ``max_request_size``, ``buffer_memory`` or the topic's limit. Not in the log."""
+
+
+class SerializationError(KafkaError):
+    """A key or value could not be turned into bytes; the cause is the serializer's own error. Not in the log."""
+
+
+# --- slow down, look at the cluster -----------------------------------------------------------------------------------
+
+
+class BufferExhaustedError(KafkaError, BufferError):
+    """``buffer_memory`` stayed full, for at most ``max_block_ms``. Not in the log: the record was not admitted."""
+
+
+class MetadataUnavailableError(KafkaError):
+    """The topic's partitions are not known yet and the call does not wait. Not in the log: not admitted."""
+
+
+class MetadataTimeoutError(KafkaError, TimeoutError):
+    """The topic's partitions did not become known within ``max_block_ms``. Not in the log: not admitted."""
+
+
+class BootstrapError(KafkaError, TimeoutError):
+    """No bootstrap server could be used; ``failures`` holds each address with its cause. Nothing was sent.
+
+    Args:
+        failures: one (address as "host:port", cause) for each address that was tried, in that order.
+    """
+
+    def __init__(self, failures: Sequence[tuple[str, BaseException]] = ()) -> None:
+        self.failures = tuple(failures)
+        tried = "".join(f"\n  {address}: {_describe(cause)}" for address, cause in self.failures)
+        super().__init__(f"no bootstrap server could be used (bootstrap_servers):{tried or ' none was tried in time'}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failures,), self.__dict__
+
+
+class AuthenticationError(KafkaError):
+    """A broker and this client do not accept each other. Not in the log by this connection."""
+
+
+class TlsError(AuthenticationError):
+    """The TLS handshake failed: certificate, host name, protocol or cipher. Nothing was sent on that connection."""
+
+
+class DeliveryTimeoutError(KafkaError, TimeoutError):
+    """The record was not acknowledged within ``delivery_timeout_ms``; the cause is the last error of its batch.
+
+    In the log: ``maybe_written`` tells.
+    """
+
+
+class FlushTimeoutError(KafkaError, TimeoutError):
+    """``flush(timeout)`` ended before its records did. Nothing was dropped: they go on.
+
+    Args:
+        pending: how many of the records covered by the call had not ended.
+    """
+
+    def __init__(self, message: str = "", *, pending: int = 0, maybe_written: bool = False) -> None:
+        super().__init__(message, maybe_written=maybe_written)
+        self.pending = pending
+
+
+class TransactionAbortedError(KafkaError):
+    """The record's transaction was aborted before the record was sent. Never visible to ``read_committed`` readers."""
+
+
+class ProtocolError(KafkaError):
+    """Bytes that break the Kafka protocol, from a broken peer or by a bug. The connection is given up.
+
+    In the log: ``maybe_written`` tells; whatever was in flight on the connection is unknown.
+    """
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+class DeliveryErrors(KafkaError, ExceptionGroup[Exception]):
+    """Failed deliveries that nobody had looked at: one error a failed batch, at most 100, and a total.
+
+    ``record_count`` of the group is the number of records that failed, that of each error inside the number of records
+    of its batch. In the log: each error's own ``maybe_written`` tells; the group's is True if any of them is.
+    """
+
+    def __new__(cls, message: str, errors: Sequence[Exception], **_: Any) -> Self:
+        return super().__new__(cls, message, errors)
+
+    def __init__(self, message: str, errors: Sequence[Exception], *, record_count: int | None = None) -> None:
+        ExceptionGroup.__init__(self, message, errors)
+        self.maybe_written = any(getattr(error, "maybe_written", False) for error in errors)
+        self.record_count = (
+            sum(getattr(error, "record_count", None) or 0 for error in errors) if record_count is None else record_count
+        )
+
+    @classmethod
+    def of(cls, failures: Sequence[tuple[KafkaError, int]], *, total_records: int) -> Self:
+        """Group the failures of whole batches.
+
+        Args:
+            failures: (error, records of that batch), oldest first; the first 100 are kept. Each is copied, so that
+                one error shared by several batches counts each of them.
+            total_records: all failed records, also those of batches beyond the first 100 or not in ``failures``.
+        """
+        shown = [_for_batch(error, count) for error, count in failures[:MAX_GROUPED_ERRORS]]
+        covered = sum(count for _, count in failures[:MAX_GROUPED_ERRORS])
+        message = f"{total_records:,} records were not delivered"
+        if covered < total_records:
+            message += f", {covered:,} of them by the first {len(shown)} errors, which follow"
+        return cls(message, shown, record_count=total_records)
+
+    def derive(self, errors: Sequence[Exception], /) -> Self:  # type: ignore[override]
+        """The same kind of group for a part of the errors, as ``split`` and ``except*`` want it."""
+        return type(self)(self.message, errors)
+
+
+class SendManyError(DeliveryErrors):
+    """``send_many`` or ``send_arrow`` did not deliver everything; ``result`` is its BatchResult.
+
+    In the log: the records that ``result`` calls acked; of the failed ones each error's ``maybe_written`` tells.
+    """
+
+    def __init__(
+        self, message: str, errors: Sequence[Exception], *, record_count: int | None = None, result: Any = None
+    ) -> None:
+        super().__init__(message, errors, record_count=record_count)
+        self.result = result
+
+    def derive(self, errors: Sequence[Exception], /) -> Self:  # type: ignore[override]
+        part = super().derive(errors)
+        part.result = self.result
+        return part
+
+
+def _for_batch(error: KafkaError, record_count: int) -> KafkaError:
+    twin = error.__copy__().with_traceback(error.__traceback__)
+    twin.record_count = record_count
+    twin.add_note(f"{record_count:,} records ended with this error")
+    return twin
+
+
+def _describe(cause: BaseException) -> str:
+    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+
+
+# --- answers of the broker --------------------------------------------------------------------------------------------
+
+# One row a code: number, Kafka's name, flags, meaning. The flags are those of a producer:
+#   R retriable   M refresh metadata   F fatal   A abortable
+#   ? in doubt: the broker may send it after the leader has appended, e.g. when it lost the leadership, or the disk, or
+#     its patience while acks=all waited for the followers
+# Source: org.apache.kafka.common.protocol.Errors of Kafka 4.3; DelayedProduce and ReplicaManager for the doubt.
+_CODES: tuple[tuple[int, str, str, str], ...] = (
+    (-1, "UNKNOWN_SERVER_ERROR", "A?", "the broker failed in a way it has no code for; its log says more"),
+    (1, "OFFSET_OUT_OF_RANGE", "", "the offset is outside the partition's log"),
+    (2, "CORRUPT_MESSAGE", "R", "the batch arrived damaged, or a compacted topic got a record without a key"),
+    (3, "UNKNOWN_TOPIC_OR_PARTITION", "RM?", "the broker does not know the topic or the partition"),
+    (4, "INVALID_FETCH_SIZE", "", "the fetch size is not valid"),
+    (5, "LEADER_NOT_AVAILABLE", "RM", "the partition has no leader at the moment"),
+    (6, "NOT_LEADER_OR_FOLLOWER", "RM?", "the broker is not, or no longer, the leader of the partition"),
+    (7, "REQUEST_TIMED_OUT", "R?", "no answer in time, or the replicas did not confirm in time"),
+    (8, "BROKER_NOT_AVAILABLE", "", "the broker is not available"),
+    (9, "REPLICA_NOT_AVAILABLE", "RM", "the broker has no replica of the partition"),
+    (10, "MESSAGE_TOO_LARGE", "", "the batch is larger than the topic's max.message.bytes"),
+    (11, "STALE_CONTROLLER_EPOCH", "", "the controller has moved"),
+    (12, "OFFSET_METADATA_TOO_LARGE", "", "the metadata text of a committed offset is too long"),
+    (13, "NETWORK_EXCEPTION", "RM?", "the connection ended before the answer"),
+    (14, "COORDINATOR_LOAD_IN_PROGRESS", "R", "the coordinator is still loading its state"),
+    (15, "COORDINATOR_NOT_AVAILABLE", "R", "there is no coordinator at the moment"),
+    (16, "NOT_COORDINATOR", "R", "the broker is not, or no longer, the coordinator"),
+    (17, "INVALID_TOPIC_EXCEPTION", "", "the topic's name is not valid, or the topic is not for producers"),
+    (18, "RECORD_LIST_TOO_LARGE", "", "the batch is larger than a segment of the log (segment.bytes)"),
+    (19, "NOT_ENOUGH_REPLICAS", "R", "fewer replicas are in sync than min.insync.replicas asks for"),
+    (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "R?", "the leader has the batch, but too few replicas are in sync"),
+    (21, "INVALID_REQUIRED_ACKS", "", "acks is neither 0, 1 nor all"),
+    (22, "ILLEGAL_GENERATION", "A", "the consumer group has moved on to another generation"),
+    (23, "INCONSISTENT_GROUP_PROTOCOL", "", "the group member's protocols do not fit those of the group"),
+    (24, "INVALID_GROUP_ID", "", "the group id is not valid"),
+    (25, "UNKNOWN_MEMBER_ID", "A", "the coordinator does not know this member of the group"),
+    (26, "INVALID_SESSION_TIMEOUT", "", "the session timeout is outside the broker's limits"),
+    (27, "REBALANCE_IN_PROGRESS", "", "the group is rebalancing"),
+    (28, "INVALID_COMMIT_OFFSET_SIZE", "", "the data of the committed offset is too large"),
+    (29, "TOPIC_AUTHORIZATION_FAILED", "A", "the principal may not write to the topic"),
+    (30, "GROUP_AUTHORIZATION_FAILED", "A", "the principal may not use the consumer group"),
+    (31, "CLUSTER_AUTHORIZATION_FAILED", "F", "the principal may not do this on the cluster"),
+    (32, "INVALID_TIMESTAMP", "", "the timestamp is outside what the topic allows (message.timestamp.*.max.ms)"),
+    (33, "UNSUPPORTED_SASL_MECHANISM", "", "the broker does not offer this SASL mechanism"),
+    (34, "ILLEGAL_SASL_STATE", "", "the request does not fit the state of the SASL exchange"),
+    (35, "UNSUPPORTED_VERSION", "F", "the broker does not speak a version of the request that fits"),
+    (36, "TOPIC_ALREADY_EXISTS", "", "there is a topic of this name already"),
+    (37, "INVALID_PARTITIONS", "", "the number of partitions is not valid"),
+    (38, "INVALID_REPLICATION_FACTOR", "", "the replication factor is below 1 or above the number of brokers"),
+    (39, "INVALID_REPLICA_ASSIGNMENT", "", "the assignment of replicas is not valid"),
+    (40, "INVALID_CONFIG", "", "a config of the topic or the broker is not valid"),
+    (41, "NOT_CONTROLLER", "R", "the broker is not the controller"),
+    (42, "INVALID_REQUEST", "", "the broker could make no sense of the request; its log says more"),
+    (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "", "the topic's message format is too old for this"),
+    (44, "POLICY_VIOLATION", "", "a policy of the cluster forbids it"),
+    (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", "", "the batch does not follow the last one that the broker has"),
+    (46, "DUPLICATE_SEQUENCE_NUMBER", "?", "the broker has the batch already, which counts as success"),
+    (47, "INVALID_PRODUCER_EPOCH", "A", "the batch bears an older epoch than the broker knows"),
+    (48, "INVALID_TXN_STATE", "A", "the state of the transaction does not allow this"),
+    (49, "INVALID_PRODUCER_ID_MAPPING", "F", "the producer id no longer belongs to the transactional id"),
+    (50, "INVALID_TRANSACTION_TIMEOUT", "F", "transaction_timeout_ms is above the broker's transaction.max.timeout.ms"),
+    (51, "CONCURRENT_TRANSACTIONS", "R", "the coordinator is still ending the previous transaction"),
+    (52, "TRANSACTION_COORDINATOR_FENCED", "", "a newer transaction coordinator has taken over"),
+    (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "F", "the principal may not use the transactional id"),
+    (54, "SECURITY_DISABLED", "", "security features are off"),
+    (55, "OPERATION_NOT_ATTEMPTED", "A", "another part of the same request failed, so this one was not tried"),
+    (56, "KAFKA_STORAGE_ERROR", "RM?", "the broker lost the disk that holds the partition"),
+    (57, "LOG_DIR_NOT_FOUND", "", "the log directory is not one of the broker's"),
+    (58, "SASL_AUTHENTICATION_FAILED", "", "the broker refused the credentials"),
+    (59, "UNKNOWN_PRODUCER_ID", "A", "the broker holds no state of the producer for this partition"),
+    (60, "REASSIGNMENT_IN_PROGRESS", "", "the partition is being reassigned"),
+    (61, "DELEGATION_TOKEN_AUTH_DISABLED", "", "delegation tokens are off"),
+    (62, "DELEGATION_TOKEN_NOT_FOUND", "", "the broker does not know the delegation token"),
+    (63, "DELEGATION_TOKEN_OWNER_MISMATCH", "", "the principal neither owns nor may renew the delegation token"),
+    (64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", "", "this connection may not ask for delegation tokens"),
+    (65, "DELEGATION_TOKEN_AUTHORIZATION_FAILED", "", "the principal may not use the delegation token"),
+    (66, "DELEGATION_TOKEN_EXPIRED", "", "the delegation token has expired"),
+    (67, "INVALID_PRINCIPAL_TYPE", "", "the type of principal is not supported"),
+    (68, "NON_EMPTY_GROUP", "", "the group still has members"),
+    (69, "GROUP_ID_NOT_FOUND", "", "there is no group of this id"),
+    (70, "FETCH_SESSION_ID_NOT_FOUND", "R", "the broker does not know the fetch session"),
+    (71, "INVALID_FETCH_SESSION_EPOCH", "R", "the epoch of the fetch session is not valid"),
+    (72, "LISTENER_NOT_FOUND", "RM", "the leader has no listener of the kind this connection uses"),
+    (73, "TOPIC_DELETION_DISABLED", "", "topics may not be deleted"),
+    (74, "FENCED_LEADER_EPOCH", "RM", "the leader epoch is older than the broker's"),
+    (75, "UNKNOWN_LEADER_EPOCH", "R", "the leader epoch is newer than the broker's"),
+    (76, "UNSUPPORTED_COMPRESSION_TYPE", "", "the broker does not take this compression type"),
+    (77, "STALE_BROKER_EPOCH", "", "the broker's epoch has changed"),
+    (78, "OFFSET_NOT_AVAILABLE", "R", "a new leader does not know its offsets yet"),
+    (79, "MEMBER_ID_REQUIRED", "", "the group member needs an id first"),
+    (80, "PREFERRED_LEADER_NOT_AVAILABLE", "RM", "the preferred leader is not available"),
+    (81, "GROUP_MAX_SIZE_REACHED", "", "the group is full"),
+    (82, "FENCED_INSTANCE_ID", "A", "another member has taken the group instance id"),
+    (83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "RM", "no replica may become the leader"),
+    (84, "ELECTION_NOT_NEEDED", "RM", "the partition needs no leader election"),
+    (85, "NO_REASSIGNMENT_IN_PROGRESS", "", "the partition is not being reassigned"),
+    (86, "GROUP_SUBSCRIBED_TO_TOPIC", "", "the group is subscribed to the topic whose offsets were to be deleted"),
+    (87, "INVALID_RECORD", "", "the broker's checks refused the record"),
+    (88, "UNSTABLE_OFFSET_COMMIT", "R", "a transaction that holds offsets of the group is open"),
+    (89, "THROTTLING_QUOTA_EXCEEDED", "R", "a quota is used up"),
+    (90, "PRODUCER_FENCED", "F", "a newer producer with the same transactional id has taken over"),
+    (91, "RESOURCE_NOT_FOUND", "", "the resource does not exist"),
+    (92, "DUPLICATE_RESOURCE", "", "the request names a resource twice"),
+    (93, "UNACCEPTABLE_CREDENTIAL", "", "the credential does not meet the rules"),
+    (94, "INCONSISTENT_VOTER_SET", "", "sender or receiver is not among the expected voters"),
+    (95, "INVALID_UPDATE_VERSION", "", "the version of the update is not valid"),
+    (96, "FEATURE_UPDATE_FAILED", "", "the finalized features could not be changed"),
+    (97, "PRINCIPAL_DESERIALIZATION_FAILURE", "", "a forwarded request bears a principal that can't be read"),
+    (98, "SNAPSHOT_NOT_FOUND", "", "the snapshot does not exist"),
+    (99, "POSITION_OUT_OF_RANGE", "", "the position is outside the snapshot"),
+    (100, "UNKNOWN_TOPIC_ID", "RM", "the broker does not know the topic id"),
+    (101, "DUPLICATE_BROKER_REGISTRATION", "", "the broker id is taken"),
+    (102, "BROKER_ID_NOT_REGISTERED", "", "no broker of this id is registered"),
+    (103, "INCONSISTENT_TOPIC_ID", "RM", "the topic id is not that of the partition's log"),
+    (104, "INCONSISTENT_CLUSTER_ID", "", "the cluster id is not that of this cluster"),
+    (105, "TRANSACTIONAL_ID_NOT_FOUND", "", "the coordinator does not know the transactional id"),
+    (106, "FETCH_SESSION_TOPIC_ID_ERROR", "R", "the fetch session mixes topics with and without ids"),
+    (107, "INELIGIBLE_REPLICA", "", "a replica may not be in the in-sync set"),
+    (108, "NEW_LEADER_ELECTED", "", "the partition's state was changed, but the leader is another one now"),
+    (109, "OFFSET_MOVED_TO_TIERED_STORAGE", "", "the offset is in tiered storage only"),
+    (110, "FENCED_MEMBER_EPOCH", "", "the coordinator has fenced the group member"),
+    (111, "UNRELEASED_INSTANCE_ID", "", "another member still holds the group instance id"),
+    (112, "UNSUPPORTED_ASSIGNOR", "", "the group does not support the assignor"),
+    (113, "STALE_MEMBER_EPOCH", "", "the group member's epoch is old"),
+    (114, "MISMATCHED_ENDPOINT_TYPE", "", "the request is for another kind of endpoint"),
+    (115, "UNSUPPORTED_ENDPOINT_TYPE", "", "the kind of endpoint is not supported"),
+    (116, "UNKNOWN_CONTROLLER_ID", "", "there is no controller of this id"),
+    (117, "UNKNOWN_SUBSCRIPTION_ID", "", "the telemetry subscription has changed"),
+    (118, "TELEMETRY_TOO_LARGE", "", "the pushed metrics are larger than the broker takes"),
+    (119, "INVALID_REGISTRATION", "", "the controller refused the registration"),
+    (120, "TRANSACTION_ABORTABLE", "A", "the transaction can't go on; abort it, then begin another"),
+    (121, "INVALID_RECORD_STATE", "", "the record's state does not allow this acknowledgement"),
+    (122, "SHARE_SESSION_NOT_FOUND", "R", "the broker does not know the share session"),
+    (123, "INVALID_SHARE_SESSION_EPOCH", "R", "the epoch of the share session is not valid"),
+    (124, "FENCED_STATE_EPOCH", "", "the epoch of the share group's state is old"),
+    (125, "INVALID_VOTER_KEY", "", "the voter's key is not that of the replica"),
+    (126, "DUPLICATE_VOTER", "", "the voter is in the set already"),
+    (127, "VOTER_NOT_FOUND", "", "the voter is not in the set"),
+    (128, "INVALID_REGULAR_EXPRESSION", "", "the regular expression is not valid"),
+    (129, "REBOOTSTRAP_REQUIRED", "", "the client's picture of the cluster is beyond repair; bootstrap again"),
+    (130, "STREAMS_INVALID_TOPOLOGY", "", "the topology is not valid"),
+    (131, "STREAMS_INVALID_TOPOLOGY_EPOCH", "", "the epoch of the topology is not valid"),
+    (132, "STREAMS_TOPOLOGY_FENCED", "", "the epoch of the topology is old"),
+    (133, "SHARE_SESSION_LIMIT_REACHED", "R", "the broker holds no more share sessions"),
+)
+
+_NOT_BY_THIS = "Not in the log by this answer; ``maybe_written`` is True if an earlier attempt may have put it there."
+_MAYBE = "May be in the log: the broker can send this after the leader has appended the records."
+
+_ROWS = {row[0]: row for row in _CODES}
+_CLASSES: dict[int, type[BrokerError]] = {}
+
+
+class BrokerError(KafkaError):
+    """A broker answered with an error code; each code has its own class, made from the table in this module.
+
+    ``maybe_written`` is always True where the code itself leaves it open (``in_doubt``). Without a message the code's
+    meaning is used. In the log: see each class.
+    """
+
+    meaning: ClassVar[str] = "a broker answered with an error"
+
+    def __init__(self, message: str = "", *, maybe_written: bool = False) -> None:
+        super().__init__(message or self.meaning, maybe_written=maybe_written or self.in_doubt)
+
+    def __init_subclass__(cls, code: int | None = None, **kwargs: Any) -> None:
+        if code is not None:
+            cls.code, cls.name, flags, cls.meaning = _ROWS[code]
+            cls.retriable = "R" in flags
+            cls.refresh_metadata = "M" in flags
+            cls.fatal = "F" in flags
+            cls.abortable = "A" in flags
+            cls.in_doubt = "?" in flags
+            cls.__doc__ = f"{cls.name} ({code}): {cls.meaning}.\n\n{_MAYBE if cls.in_doubt else _NOT_BY_THIS}"
+            _CLASSES[code] = cls
+        super().__init_subclass__(**kwargs)
+
+
+# Classes that users catch or other modules name stand here for type checkers, readers and the second base; what they
+# say comes from the table all the same. The loop below makes the others.
+
+
+# fmt: off
+class UnknownServerError(BrokerError, code=-1): ...
+class CorruptMessageError(BrokerError, code=2): ...
+class UnknownTopicOrPartitionError(BrokerError, code=3): ...
+class LeaderNotAvailableError(BrokerError, code=5): ...
+class NotLeaderOrFollowerError(BrokerError, code=6): ...
+class RequestTimedOutError(BrokerError, TimeoutError, code=7): ...
+class MessageTooLargeError(BrokerError, RecordTooLargeError, code=10): ...
+class ConnectionLostError(BrokerError, code=13): ...
+class CoordinatorLoadInProgressError(BrokerError, code=14): ...
+class CoordinatorNotAvailableError(BrokerError, code=15): ...
+class NotCoordinatorError(BrokerError, code=16): ...
+class InvalidTopicError(BrokerError, code=17): ...
+class RecordListTooLargeError(BrokerError, code=18): ...
+class NotEnoughReplicasError(BrokerError, code=19): ...
+class NotEnoughReplicasAfterAppendError(BrokerError, code=20): ...
+class TopicAuthorizationFailedError(BrokerError, code=29): ...
+class GroupAuthorizationFailedError(BrokerError, code=30): ...
+class ClusterAuthorizationFailedError(BrokerError, code=31): ...
+class InvalidTimestampError(BrokerError, code=32): ...
+class UnsupportedSaslMechanismError(BrokerError, AuthenticationError, code=33): ...
+class IllegalSaslStateError(BrokerError, AuthenticationError, code=34): ...
+class UnsupportedVersionError(BrokerError, code=35): ...
+class InvalidRequestError(BrokerError, code=42): ...
+class UnsupportedForMessageFormatError(BrokerError, code=43): ...
+class PolicyViolationError(BrokerError, code=44): ...
+class OutOfOrderSequenceNumberError(BrokerError, code=45): ...
+class DuplicateSequenceNumberError(BrokerError, code=46): ...
+class InvalidProducerEpochError(BrokerError, code=47): ...
+class InvalidTxnStateError(BrokerError, code=48): ...
+class InvalidProducerIdMappingError(BrokerError, code=49): ...
+class InvalidTransactionTimeoutError(BrokerError, code=50): ...
+class ConcurrentTransactionsError(BrokerError, code=51): ...
+class TransactionalIdAuthorizationFailedError(BrokerError, code=53): ...
+class KafkaStorageError(BrokerError, code=56): ...
+class SaslAuthenticationFailedError(BrokerError, AuthenticationError, code=58): ...
+class UnknownProducerIdError(BrokerError, code=59): ...
+class FencedLeaderEpochError(BrokerError, code=74): ...
+class UnsupportedCompressionTypeError(BrokerError, code=76): ...
+class InvalidRecordError(BrokerError, code=87): ...
+class ThrottlingQuotaExceededError(BrokerError, code=89): ...
+class ProducerFencedError(BrokerError, code=90): ...
+class UnknownTopicIdError(BrokerError, code=100): ...
+class InconsistentTopicIdError(BrokerError, code=103): ...
+class TransactionAbortableError(BrokerError, code=120): ...
+class RebootstrapRequiredError(BrokerError, code=129): ...
+# fmt: on
+
+
+def _class_name(name: str) -> str:
+    return "".join(word.capitalize() for word in name.removesuffix("_ERROR").split("_")) + "Error"
+
+
+for _code, _name, _, _ in _CODES:
+    if _code not in _CLASSES:
+        globals()[_class_name(_name)] = type(_class_name(_name), (BrokerError,), {"__module__": __name__}, code=_code)
+
+
+def error_class(code: int) -> type[BrokerError]:
+    """The class of an error code; UnknownServerError for numbers the table does not know."""
+    return _CLASSES.get(code, UnknownServerError)
+
+
+def broker_error(code: int, message: str | None = None, *, maybe_written: bool = False) -> BrokerError:
+    """The error for a broker's answer.
+
+    Args:
+        code: any error code but 0; one that the table does not know becomes an UnknownServerError that names it.
+        message: the broker's own, or what the caller can say about topic, partition and broker.
+        maybe_written: what is known of earlier attempts; the code may add its own doubt.
+    """
+    cls = error_class(code)
+    if code not in _CLASSES:
+        message = f"unknown error code {code}: {message or cls.meaning}"
+    return cls(message or "", maybe_written=maybe_written)

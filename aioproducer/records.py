@@ -1,0 +1,68 @@
+"""The plain values that go into the producer and come out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+"""What ``headers`` arguments take; order and repeated names are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record for ``send_many``, and what interceptors and ``on_error`` see.
+
+    Args:
+        value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
+        topic: None where the call names it.
+        partition: None lets the partitioner choose.
+        headers: pairs of (str, bytes | None), or a mapping.
+        timestamp_ms: milliseconds since the epoch; None means the time of the call.
+    """
+
+    # Payloads stay out of the repr, so that a logged record can't leak them.
+    value: Any = field(default=None, repr=False)
+    key: Any = field(default=None, repr=False)
+    topic: str | None = field(default=None, kw_only=True)
+    partition: int | None = field(default=None, kw_only=True)
+    headers: Headers | None = field(default=None, kw_only=True, repr=False)
+    timestamp_ms: int | None = field(default=None, kw_only=True)
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record stands in the log."""
+
+    topic: str
+    partition: int
+    offset: int
+    """-1 with ``acks=0``, and where the broker did not tell."""
+    timestamp_ms: int
+    """The record's own, or the broker's where the topic has LogAppendTime."""
+    serialized_key_size: int
+    """Bytes before compression; -1 for a null key."""
+    serialized_value_size: int
+    """Bytes before compression; -1 for a null value."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; as text ``topic-partition``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PartitionInfo(NamedTuple):
+    """What the cluster says about one partition; replicas are node ids."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    """The node id of the leader; None while there is none."""
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
