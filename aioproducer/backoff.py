@@ -1,0 +1,34 @@
+"""Exponential back-off with jitter, for requests and for connections."""
+
+from __future__ import annotations
+
+import math
+import random
+
+
+class ExponentialBackoff:
+    """How long to wait before the next try.
+
+    The wait starts at ``initial_ms`` and grows by ``multiplier`` a failed attempt up to ``max_ms``; each wait is spread
+    by ``jitter`` to both sides, so that clients which failed together don't come back together. With ``max_ms`` at or
+    below ``initial_ms`` it is the constant ``max_ms``, without jitter.
+
+    Source: Kafka's ExponentialBackoff; KIP-580.
+    """
+
+    __slots__ = ("_initial_ms", "_jitter", "_max_exponent", "_max_ms", "_multiplier")
+
+    def __init__(self, initial_ms: int, max_ms: int, multiplier: int = 2, jitter: float = 0.2) -> None:
+        self._initial_ms = min(initial_ms, max_ms)
+        self._max_ms = max_ms
+        self._multiplier = multiplier
+        self._jitter = jitter
+        self._max_exponent = math.log(max_ms / max(initial_ms, 1), multiplier) if max_ms > initial_ms else 0.0
+
+    def delay_ms(self, attempts: int, rng: random.Random) -> int:
+        """Milliseconds to wait after ``attempts`` earlier failures (0: the first one)."""
+        if self._max_exponent == 0.0:
+            return self._initial_ms
+        # The exponent is capped, not the power: many attempts must not overflow.
+        delay = self._initial_ms * self._multiplier ** min(attempts, self._max_exponent)
+        return min(int(delay * rng.uniform(1 - self._jitter, 1 + self._jitter)), self._max_ms)
