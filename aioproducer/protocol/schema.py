@@ -1,0 +1,357 @@
+"""Messages declared once as classes, and the encoders and decoders that are compiled from them.
+
+A field's annotation is its type on the wire: ``Int32``, ``str``, ``bytes``, ``bool``, ``Uuid``, another Struct, or a
+list of those, with ``| None`` where Kafka allows null. ``field()`` says in which versions it exists. The fields stand in
+the order of the wire.
+
+What a version holds is worked out once, when it is first used: ``struct_codec`` makes a plan of a (class, version), a
+flat list of readers and writers with no question about versions left in it. Neighbours of fixed size are read by one
+``struct`` call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import typing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, dataclass_transform
+
+from aioproducer.errors import ProtocolError, UnsupportedVersionError
+from aioproducer.protocol import codec
+from aioproducer.protocol.codec import Codec, Read, ReadInSteps, Write
+
+Int8 = Annotated[int, codec.fixed("b")]
+Int16 = Annotated[int, codec.fixed("h")]
+Int32 = Annotated[int, codec.fixed("i")]
+Int64 = Annotated[int, codec.fixed("q")]
+Uuid = Annotated[bytes, codec.uuid()]
+
+ZERO_UUID = bytes(16)
+NEVER = 0x7FFF
+"""Above every version: FLEXIBLE_FROM of an API without flexible versions, ``until`` of a field that stays."""
+
+_MALFORMED = (ValueError, IndexError, struct.error)
+
+
+# --- declarations -----------------------------------------------------------------------------------------------------
+
+
+class _Rules(NamedTuple):
+    """The part of ``field()`` that dataclasses know nothing of."""
+
+    since: int = 0
+    until: int = NEVER
+    tag: int | None = None
+    nullable_since: int = 0
+    ignorable: bool = False
+
+    def cover(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+
+def field(
+    *,
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = dataclasses.MISSING,
+    since: int = 0,
+    until: int = NEVER,
+    tag: int | None = None,
+    nullable_since: int = 0,
+    ignorable: bool = False,
+    hidden: bool = False,
+) -> Any:
+    """Say more about a field than its type.
+
+    Args:
+        default, default_factory: its value where the caller gives none, and in versions that do not have the field.
+        since, until: the first and the last version that have it.
+        tag: it travels in the tag section under this number, and only when it differs from the default.
+        nullable_since: the first version that may carry ``None``, for types with ``| None``.
+        ignorable: a version that does not have it drops the value. Else a value other than the default is an
+            UnsupportedVersionError there, because the broker would act on half of what it was asked.
+        hidden: it holds a payload or a secret and stays out of the repr.
+    """
+    rules = _Rules(since, until, tag, nullable_since, ignorable)
+    options: dict[str, Any] = {"default": default, "default_factory": default_factory}
+    return dataclasses.field(**options, repr=not hidden, metadata={"rules": rules})
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class Struct:
+    """A group of fields inside a message. Each subclass is a dataclass with keyword arguments."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclasses.dataclass(kw_only=True)(cls)
+
+
+class Message(Struct):
+    """The body of a request or a response."""
+
+    MIN_VERSION: ClassVar[int]
+    """The oldest version spoken here. A response has the versions of its request."""
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_FROM: ClassVar[int]
+    """The first version in the compact form with tag sections, or NEVER."""
+
+    def encode(self, version: int) -> bytes:
+        """The body in one version.
+
+        Raises:
+            UnsupportedVersionError: the version can't carry a value that is set.
+            ProtocolError: a value does not fit its type.
+        """
+        out = bytearray()
+        try:
+            self._codec(version).write(self, out)
+        except (*_MALFORMED, TypeError, AttributeError) as error:
+            raise ProtocolError(f"{type(self).__name__} can't be written in version {version}: {error}") from error
+        return bytes(out)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview, version: int) -> Self:
+        """Read a body that fills ``data`` to its last byte.
+
+        Raises:
+            ProtocolError: it is malformed, too short or too long. Nothing else is raised, whatever the bytes are.
+        """
+        data = bytes(data)
+        plan = cls._codec(cls._version_of(data, version))
+        with cls._refusing_nonsense(version):
+            message: Self = _to_the_end(data, *plan.read(data, 0))
+            return message
+
+    @classmethod
+    def decode_in_steps(
+        cls, data: bytes | memoryview, version: int, *, budget_bytes: int = 16_384
+    ) -> Generator[None, None, Self]:
+        """``decode`` as a generator that pauses after about every ``budget_bytes``, so that other work gets a turn.
+
+        It can pause after any element of any array, and returns the message. A coroutine drives it like this::
+
+            steps = MetadataResponse.decode_in_steps(data, version)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value
+                await asyncio.sleep(0)
+        """
+        data = bytes(data)
+        steps = codec.in_steps(cls._codec(cls._version_of(data, version)), data, 0)
+        pause_at = budget_bytes
+        with cls._refusing_nonsense(version):
+            try:
+                while True:
+                    if (at := next(steps)) >= pause_at:
+                        pause_at = at + budget_bytes
+                        yield
+            except StopIteration as done:
+                message: Self = _to_the_end(data, *done.value)
+                return message
+
+    @classmethod
+    def _codec(cls, version: int) -> Codec:
+        if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
+            raise ValueError(f"{cls.__name__} is spoken in {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}")
+        return struct_codec(cls, version, version >= cls.FLEXIBLE_FROM)
+
+    @classmethod
+    def _version_of(cls, data: bytes, version: int) -> int:
+        """The version that the bytes are in: the one asked for, with one exception, see ApiVersionsResponse."""
+        return version
+
+    @classmethod
+    @contextmanager
+    def _refusing_nonsense(cls, version: int) -> Iterator[None]:
+        try:
+            yield
+        except _MALFORMED as error:
+            raise ProtocolError(f"{cls.__name__} can't be read in version {version}: {error}") from error
+
+
+def _to_the_end(data: bytes, message: Any, end: int) -> Any:
+    if end != len(data):
+        raise ValueError(f"{len(data) - end} bytes after the end")
+    return message
+
+
+R = TypeVar("R", bound=Message)
+
+
+class Request(Message, Generic[R]):
+    """The body of a request; ``R`` is the message that answers it."""
+
+    API_KEY: ClassVar[int]
+    RESPONSE: ClassVar[type[Message]]
+    """The class ``R``, which takes over the versions declared here."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
+        (cls.RESPONSE,) = typing.get_args(base)
+        for constant in "MIN_VERSION", "MAX_VERSION", "FLEXIBLE_FROM":
+            setattr(cls.RESPONSE, constant, getattr(cls, constant))
+
+    @classmethod
+    def response_header_is_flexible(cls, version: int) -> bool:
+        """Whether the answer's header ends in a tag section."""
+        return version >= cls.FLEXIBLE_FROM
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+class _Field(NamedTuple):
+    """A field as one version has it."""
+
+    name: str
+    codec: Codec
+    tag: int | None
+    default: Callable[[], Any]
+
+
+_plans: dict[tuple[type[Struct], int, bool], Codec] = {}
+
+
+def struct_codec(cls: type[Struct], version: int, flexible: bool) -> Codec:
+    """The plan of a class in one version."""
+    if plan := _plans.get((cls, version, flexible)):
+        return plan
+    fields = list(_fields(cls, version, flexible))
+    inline = [each for each in fields if each.tag is None]
+    tagged = {each.tag: each for each in sorted(fields, key=lambda each: each.tag or 0) if each.tag is not None}
+    read, read_in_steps = _readers(cls, inline, tagged, flexible)
+    plan = Codec(_writer(cls, version, inline, tagged, flexible), read, read_in_steps=read_in_steps)
+    return _plans.setdefault((cls, version, flexible), plan)
+
+
+def _fields(cls: type[Struct], version: int, flexible: bool) -> Iterator[_Field]:
+    """The fields that a version has, in the order of the wire."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    for declared in dataclasses.fields(cls):
+        rules = _rules(declared)
+        if rules.cover(version):
+            nullable = version >= rules.nullable_since
+            wire_type = _codec_of(hints[declared.name], version, flexible, nullable)
+            yield _Field(declared.name, wire_type, rules.tag, _default(declared))
+
+
+def _codec_of(hint: Any, version: int, flexible: bool, nullable: bool = False) -> Codec:
+    """The codec of an annotation."""
+    arguments = typing.get_args(hint)
+    if NoneType in arguments:
+        (hint,) = (each for each in arguments if each is not NoneType)
+        arguments = typing.get_args(hint)
+    else:
+        nullable = False
+    if typing.get_origin(hint) is Annotated:
+        number: Codec = hint.__metadata__[0]
+        return number
+    if typing.get_origin(hint) is list:
+        length = codec.COMPACT_LENGTH if flexible else codec.INT32_LENGTH
+        return codec.array(_codec_of(arguments[0], version, flexible), length, nullable=nullable)
+    if hint is str:
+        return codec.string(codec.COMPACT_LENGTH if flexible else codec.INT16_LENGTH, nullable=nullable)
+    if hint is bytes:
+        return codec.blob(codec.COMPACT_LENGTH if flexible else codec.INT32_LENGTH, nullable=nullable)
+    return codec.BOOL if hint is bool else struct_codec(hint, version, flexible)
+
+
+def _writer(cls: type[Struct], version: int, inline: list[_Field], tagged: dict[int, _Field], flexible: bool) -> Write:
+    absent = [each for each in dataclasses.fields(cls) if not _rules(each).cover(version)]
+    refused = [(each.name, _default(each)) for each in absent if not _rules(each).ignorable]
+    steps = [(each.name, each.codec.write) for each in inline]
+
+    def write_tagged(message: Struct, out: bytearray) -> None:
+        values: list[tuple[int, bytes | bytearray]] = []
+        for tag, each in tagged.items():
+            value = getattr(message, each.name)
+            if value != each.default():
+                each.codec.write(value, encoded := bytearray())
+                values.append((tag, encoded))
+        codec.write_tags(values, out)
+
+    def write(message: Struct, out: bytearray) -> None:
+        for name, default in refused:
+            if getattr(message, name) != default():
+                raise UnsupportedVersionError(f"{cls.__name__} can't carry {name} in version {version}")
+        for name, write_value in steps:
+            write_value(getattr(message, name), out)
+        if flexible:
+            write_tagged(message, out)
+
+    return write
+
+
+def _readers(
+    cls: type[Struct], inline: list[_Field], tagged: dict[int, _Field], flexible: bool
+) -> tuple[Read, ReadInSteps | None]:
+    names = [each.name for each in inline]
+    others = [(each.name, _default(each)) for each in dataclasses.fields(cls) if each.name not in names]
+    runs = list(_runs(inline))
+    tag_readers = {tag: (each.name, each.codec.read) for tag, each in tagged.items()}
+
+    def finish(values: list[Any], data: bytes, at: int) -> tuple[Struct, int]:
+        message = object.__new__(cls)  # __init__ with keywords would take twice as long
+        attributes = message.__dict__
+        for name, default in others:
+            attributes[name] = default()
+        attributes.update(zip(names, values, strict=True))
+        if flexible:
+            if data[at]:
+                found, at = codec.read_tags(data, at, tag_readers)
+                attributes.update(found)
+            else:
+                at += 1
+        return message, at
+
+    def read(data: bytes, at: int) -> tuple[Struct, int]:
+        values: list[Any] = []
+        for unpack_from, size, following in runs:
+            values += unpack_from(data, at)
+            at += size
+            if following:
+                value, at = following.read(data, at)
+                values.append(value)
+        return finish(values, data, at)
+
+    def read_in_steps(data: bytes, at: int) -> Generator[int, None, tuple[Struct, int]]:
+        values: list[Any] = []
+        for unpack_from, size, following in runs:
+            values += unpack_from(data, at)
+            at += size
+            if following:
+                value, at = yield from codec.in_steps(following, data, at)
+                values.append(value)
+        return finish(values, data, at)
+
+    return read, read_in_steps if any(each.codec.read_in_steps for each in inline) else None
+
+
+def _runs(inline: list[_Field]) -> Iterator[tuple[Callable[[bytes, int], tuple[Any, ...]], int, Codec | None]]:
+    """Cut the fields after each one of variable size: (reader of the fixed ones before it, their size, its codec)."""
+    layout = ">"
+    for each in inline:
+        if each.codec.layout:
+            layout += each.codec.layout
+        else:
+            yield struct.Struct(layout).unpack_from, struct.calcsize(layout), each.codec
+            layout = ">"
+    yield struct.Struct(layout).unpack_from, struct.calcsize(layout), None
+
+
+def _rules(declared: dataclasses.Field[Any]) -> _Rules:
+    rules: _Rules = declared.metadata.get("rules", _Rules())
+    return rules
+
+
+def _default(declared: dataclasses.Field[Any]) -> Callable[[], Any]:
+    if declared.default_factory is not dataclasses.MISSING:
+        return declared.default_factory
+    return lambda: declared.default
