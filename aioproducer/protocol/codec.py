@@ -229,7 +229,7 @@ def array(item: Codec, length: Length, *, nullable: bool) -> Codec:
             yield at
         return values, at
 
-    if item.layout:
+    if len(item.layout) == 1:  # a number: struct repeats single letters only
         item_size = struct.calcsize(f">{item.layout}")
         return Codec(write, read_fixed)
     return Codec(write, read, read_in_steps=read_in_steps)

@@ -22,9 +22,16 @@ _CLIENT_ID = codec.string(codec.INT16_LENGTH, nullable=True)
 
 
 def request_header(api_key: int, version: int, flexible: bool, correlation_id: int, client_id: str | None) -> bytes:
-    """The header of a request, without the frame's size."""
+    """The header of a request, without the frame's size.
+
+    Raises:
+        ProtocolError: the client id is longer than 32,767 bytes or not text.
+    """
     out = bytearray(_REQUEST.pack(api_key, version, correlation_id))
-    _CLIENT_ID.write(client_id, out)
+    try:
+        _CLIENT_ID.write(client_id, out)
+    except (ValueError, struct.error) as error:
+        raise ProtocolError(f"the client id (client_id) can't be written: {error}") from error
     if flexible:
         codec.write_tags([], out)
     return bytes(out)

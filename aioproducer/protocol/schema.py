@@ -1,8 +1,8 @@
 """Messages declared once as classes, and the encoders and decoders that are compiled from them.
 
 A field's annotation is its type on the wire: ``Int32``, ``str``, ``bytes``, ``bool``, ``Uuid``, another Struct, or a
-list of those, with ``| None`` where Kafka allows null. ``field()`` says in which versions it exists. The fields stand in
-the order of the wire.
+list of those, with ``| None`` where Kafka allows null. ``field()`` says in which versions it exists. The order of the
+fields is that of the wire.
 
 What a version holds is worked out once, when it is first used: ``struct_codec`` makes a plan of a (class, version), a
 flat list of readers and writers with no question about versions left in it. Neighbours of fixed size are read by one
