@@ -1,0 +1,82 @@
+"""ConfigDef: one line of the config table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from aioproducer.config_values import PASSWORD, ConfigType, OneOf, Valid
+from aioproducer.errors import ConfigError
+
+REQUIRED: Any = object()
+"""The default of a config that has none."""
+
+_UNITS = {"_ms": "ms", "_seconds": "s", "_bytes": "bytes", "_memory": "bytes", "_size": "bytes"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDef:
+    """One config."""
+
+    name: str
+    """Java's name with ``_`` for ``.``, or ours."""
+    type: ConfigType
+    default: Any
+    valid: Valid | None = None
+    importance: Literal["high", "medium", "low"]
+    doc: str
+    departs: str = ""
+    """Why the default is not Java's; empty if it is."""
+    alias: str = ""
+    """A second name."""
+    in_java: bool = True
+    supported: bool = True
+    """False: known and checked, but a value other than the default is refused for now."""
+
+    @property
+    def java_name(self) -> str:
+        """The name in Java, "" if it has no such config."""
+        return self.name.replace("_", ".") if self.in_java else ""
+
+    @property
+    def nullable(self) -> bool:
+        """Whether None is a value."""
+        return self.default is None
+
+    @property
+    def secret(self) -> bool:
+        """Whether the value must not be shown."""
+        return self.type is PASSWORD
+
+    @property
+    def unit(self) -> str:
+        """Of the number: ms, s, bytes or ""."""
+        return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values in words."""
+        if isinstance(self.valid, OneOf):
+            return str(self.valid)
+        unit = f" ({self.unit})" if self.unit else ""
+        return f"{self.type.name}{unit}" + (f", {self.valid}" if self.valid else "")
+
+    def parse(self, value: object) -> Any:
+        """The typed value of a Python value or of Java's string.
+
+        Raises:
+            ConfigError: with name, value (unless secret) and what is allowed.
+        """
+        if value is None and (self.nullable or self.default == ""):
+            return self.default
+        try:
+            typed = self.type.parse(value)
+            return self.valid(typed) if self.valid else typed
+        except (ValueError, TypeError) as error:
+            # A UnicodeEncodeError would show the value, and a hint of a secret might.
+            hint = f" ({error})" if type(error) is ValueError and str(error) and not self.secret else ""
+            raise ConfigError(f"{self.name}={self.show(value)} is refused{hint}; allowed: {self.allowed}") from None
+
+    def show(self, value: object) -> str:
+        """A value as messages show it."""
+        return "[hidden]" if self.secret and value is not None else repr(value)

@@ -1,0 +1,264 @@
+"""What a config may be: types that take Python values or Java's strings, and the ranges on top of them.
+
+A parser returns the typed value or raises ValueError; its text, if any, is a hint, as name, value and allowed values
+are added by the caller.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aioproducer.serializers import JAVA_CLASSES, SerializerObject
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigType:
+    """A kind of value."""
+
+    name: str
+    """As documentation and errors call it."""
+    annotation: str
+    """Of the attribute of ProducerConfig."""
+    parse: Callable[[object], Any]
+
+
+class Valid(Protocol):
+    """A condition on a value of the right type; its ``str`` describes it."""
+
+    def __call__(self, value: Any) -> Any:
+        """The value, in its normal form, or ValueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from ``minimum`` to ``maximum``, and the single number ``also``."""
+
+    minimum: float
+    maximum: float | None = None
+    also: float | None = None
+
+    def __call__(self, value: float) -> float:
+        above = self.maximum is not None and value > self.maximum
+        if (value < self.minimum or above) and value != self.also:
+            raise ValueError
+        return value
+
+    def __str__(self) -> str:
+        text = f"at least {self.minimum}" if self.maximum is None else f"{self.minimum} to {self.maximum}"
+        return text if self.also is None else f"{text}, or {self.also}"
+
+
+class OneOf:
+    """One of some words, in exactly this case or in any."""
+
+    def __init__(self, *words: str, any_case: bool = False) -> None:
+        self._words = words
+        self._any_case = any_case
+
+    def __call__(self, value: str) -> str:
+        for word in self._words:
+            if value == word or (self._any_case and value.lower() == word.lower()):
+                return word
+        raise ValueError
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self._words)}"
+
+
+class NonEmpty:
+    """Any string but the empty one."""
+
+    def __call__(self, value: str) -> str:
+        if not value:
+            raise ValueError
+        return value
+
+    def __str__(self) -> str:
+        return "not empty"
+
+
+# --- plain types ------------------------------------------------------------------------------------------------------
+
+
+def _integer(bits: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if isinstance(value, str):
+            if not re.fullmatch(r"[+-]?[0-9]{1,20}", value.strip()):
+                raise ValueError
+            number = int(value)
+        elif isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise ValueError
+        else:
+            number = operator.index(value)
+        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "false": False}
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in words:
+        raise ValueError
+    return words[word]
+
+
+def _password(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    value.encode()  # a lone surrogate could not be sent: UnicodeEncodeError is a ValueError
+    return value
+
+
+def _string(value: object) -> str:
+    return _password(value).strip()
+
+
+def _list(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split(",") if value.strip() else ()
+    if not isinstance(value, (list, tuple)):
+        raise ValueError
+    words = tuple(_string(word) for word in value)
+    if "" in words:
+        raise ValueError("it has an empty entry")
+    return words
+
+
+INT = ConfigType("32-bit integer", "int", _integer(32))
+LONG = ConfigType("64-bit integer", "int", _integer(64))
+NUMBER = ConfigType("number", "float", _number)
+BOOLEAN = ConfigType("true or false", "bool", _boolean)
+STRING = ConfigType("string", "str", _string)
+PASSWORD = ConfigType("secret string", "str", _password)
+LIST = ConfigType("list of strings, or one string with commas", "tuple[str, ...]", _list)
+
+
+# --- types of one config ----------------------------------------------------------------------------------------------
+
+
+def _acks(value: object) -> int:
+    if isinstance(value, str) and value.strip() == "all":
+        return -1
+    number = INT.parse(value)
+    if number not in (-1, 0, 1):
+        raise ValueError
+    return int(number)
+
+
+_SERVER = re.compile(
+    r"(?:\w+://)?(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>[0-9]{1,5})", re.A
+)
+
+
+def _servers(value: object) -> tuple[tuple[str, int], ...]:
+    servers: list[tuple[str, int]] = []
+    for entry in _list(value):
+        server = _server(entry)
+        if (server[0].lower(), server[1]) in [(host.lower(), port) for host, port in servers]:
+            raise ValueError(f"{entry!r} stands there twice")
+        servers.append(server)
+    if not servers:
+        raise ValueError("it is empty")
+    return tuple(servers)
+
+
+def _server(entry: str) -> tuple[str, int]:
+    match = _SERVER.fullmatch(entry)
+    if match is None:
+        raise ValueError(f"{entry!r} is not host:port")
+    port = int(match["port"])
+    if not 1 <= port <= 65535:
+        raise ValueError(f"{entry!r} has a port out of range")
+    return match["ipv6"] or match["host"], port
+
+
+def _serializer(value: object) -> object:
+    if isinstance(value, str):
+        if value.strip() not in JAVA_CLASSES:
+            raise ValueError("no class of the JVM can run here")
+        return JAVA_CLASSES[value.strip()]
+    if isinstance(value, type) and hasattr(value, "serialize"):
+        raise ValueError("it is a class: give an object of it")
+    if not callable(value) and not isinstance(value, SerializerObject):
+        raise ValueError
+    return value
+
+
+_PARTITIONERS = {
+    "round_robin": "round_robin",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+}
+
+
+def _partitioner(value: object) -> object:
+    if isinstance(value, str):
+        if value.strip() not in _PARTITIONERS:
+            raise ValueError("leave it out for Kafka's built-in partitioner")
+        return _PARTITIONERS[value.strip()]
+    return _callable(value)
+
+
+def _callable(value: object) -> object:
+    if not callable(value):
+        raise ValueError
+    return value
+
+
+def _interceptors(value: object) -> tuple[object, ...]:
+    if isinstance(value, str) and not value.strip():
+        return ()
+    if not isinstance(value, (list, tuple)):
+        raise ValueError
+    for interceptor in value:
+        methods = [getattr(interceptor, name, None) for name in ("on_send", "on_acknowledgement")]
+        if isinstance(interceptor, type) or not any(map(callable, methods)):
+            raise ValueError(f"{interceptor!r} is none")
+    return tuple(value)
+
+
+def _ssl_context(value: object) -> object:
+    if not hasattr(value, "wrap_bio"):
+        raise ValueError
+    return value
+
+
+ACKS = ConfigType("all, -1, 0 or 1", "int", _acks)
+SERVERS = ConfigType(
+    "host:port or [IPv6]:port with a port from 1 to 65535, several as a list or with commas, none twice",
+    "tuple[tuple[str, int], ...]",
+    _servers,
+)
+SERIALIZER = ConfigType(
+    "function of the value, object with serialize(topic, headers, value), or the name of one of Kafka's serializer "
+    "classes: " + ", ".join(name.rpartition(".")[2] for name in JAVA_CLASSES),
+    "Serializer",
+    _serializer,
+)
+PARTITIONER = ConfigType(
+    "function of (topic, key, value, partitions), round_robin, or Kafka's RoundRobinPartitioner",
+    "Callable[..., int] | str",
+    _partitioner,
+)
+INTERCEPTORS = ConfigType("list of objects with on_send or on_acknowledgement", "tuple[Any, ...]", _interceptors)
+ERROR_HANDLER = ConfigType("function of (error, records)", "Callable[[Any, Any], object]", _callable)
+TOKEN_PROVIDER = ConfigType("async function without arguments", "Callable[[], Awaitable[Any]]", _callable)
+SSL_CONTEXT = ConfigType("ssl.SSLContext", "ssl.SSLContext", _ssl_context)

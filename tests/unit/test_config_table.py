@@ -1,0 +1,121 @@
+"""The config table: what Kafka's own table says, but for what a line says otherwise."""
+
+from __future__ import annotations
+
+import json
+import typing
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.config_def import REQUIRED, ConfigDef
+from aioproducer.config_docs import configuration_page
+from aioproducer.config_table import CONFIGS, JVM_ONLY
+from aioproducer.config_values import ACKS, INT, LONG, PASSWORD, OneOf, Range
+
+ROOT = Path(__file__).parents[2]
+JAVA: dict[str, dict[str, str]] = {
+    config["name"]: config
+    for config in json.loads((ROOT / "tests" / "golden" / "producer_config.json").read_text())["configs"]
+}
+SHARED = [definition for definition in CONFIGS if definition.in_java]
+
+
+def test_knows_every_name_of_java() -> None:
+    ours = [definition.java_name for definition in SHARED] + [name.replace("_", ".") for name in JVM_ONLY]
+    assert len(ours) == len(set(ours))
+    assert set(ours) - set(JAVA) == {"auto.include.jmx.reporter"}  # gone since Kafka 4.0, but still in old files
+    assert set(JAVA) <= set(ours)
+
+
+def java_default(definition: ConfigDef) -> Any:
+    text = JAVA[definition.java_name]["default"]
+    if text == "null":
+        return None
+    if text in ("", '""'):
+        return REQUIRED if text == "" else ()
+    return definition.parse(text)
+
+
+@pytest.mark.parametrize("definition", SHARED, ids=lambda definition: definition.name)
+def test_default_is_javas_or_says_why_not(definition: ConfigDef) -> None:
+    expected = java_default(definition)
+    if definition.name == "client_id":
+        expected = ""
+    assert (definition.default != expected) == bool(definition.departs)
+
+
+@pytest.mark.parametrize("definition", SHARED, ids=lambda definition: definition.name)
+def test_range_and_importance_are_javas(definition: ConfigDef) -> None:
+    java = JAVA[definition.java_name]
+    assert definition.importance == java["importance"]
+    assert definition.secret == (java["type"] == "password")
+    assert (definition.type is INT) == (java["type"] in ("int", "short"))
+    assert (definition.type is LONG) == (java["type"] == "long")
+    text = java["valid"].removeprefix("(case insensitive) ")
+    valid = definition.valid
+    if isinstance(valid, OneOf):
+        assert sorted(str(valid).removeprefix("one of ").upper().split(", ")) == sorted(text[1:-1].upper().split(", "))
+    elif isinstance(valid, Range) and text:
+        bounds = text.split("]")[0][1:].removesuffix(",2147483647").split(",...")
+        assert [float(bound.strip(",")) for bound in bounds if bound] == [
+            bound for bound in (valid.minimum, valid.maximum) if bound is not None
+        ]
+        assert (valid.also == -1) == text.endswith("or -1")
+    elif text:
+        assert text in ("non-empty string", "[all, -1, 0, 1]")
+        assert str(valid) == "not empty" or definition.type is ACKS
+
+
+def test_every_default_is_allowed() -> None:
+    for definition in CONFIGS:
+        if definition.default is not REQUIRED:
+            assert definition.parse(definition.default) == definition.default, definition.name
+
+
+def test_names_and_texts() -> None:
+    names = [name for definition in CONFIGS for name in (definition.name, definition.alias) if name]
+    assert len(names) == len(set(names))
+    for definition in CONFIGS:
+        assert definition.name.isidentifier()
+        assert definition.doc.endswith("."), definition.name
+        assert definition.unit == "ms" or not definition.name.endswith("_ms")
+
+
+def test_attributes_are_the_table() -> None:
+    """The dataclass is written out for type checkers; the table stays the source."""
+    annotations = {field.name: field.type for field in fields(ProducerConfig)}
+    expected = {
+        definition.name: definition.type.annotation + (" | None" if definition.nullable else "")
+        for definition in CONFIGS
+    }
+    assert list(annotations.items()) == [*expected.items(), ("given", "frozenset[str]")]
+    assert typing.get_type_hints(ProducerConfig)["acks"] is int
+
+
+def test_secrets_are_marked() -> None:
+    for definition in CONFIGS:
+        if any(word in definition.name for word in ("password", "secret", "passphrase", "jaas", "keystore_key")):
+            assert definition.type is PASSWORD, definition.name
+
+
+def test_page_is_up_to_date() -> None:
+    """Else: python -m aioproducer.config_docs > docs/configuration.md."""
+    assert (ROOT / "docs" / "configuration.md").read_text() == configuration_page()
+
+
+def test_page_names_every_config() -> None:
+    page = configuration_page()
+    for definition in CONFIGS:
+        assert f"\n| `{definition.name}`" in page
+    for name in JVM_ONLY:
+        assert f"\n| `{name.replace('_', '.')}` |" in page
+    rows = [line for line in page.splitlines() if line.startswith("| `") and line.count(" | ") > 2]
+    assert len(rows) == len(CONFIGS)
+    assert "| `acks` | `all` |" in page
+    assert "| `enable_idempotence` | `true` |" in page
+    assert "| `bootstrap_servers` | required |" in page
+    assert "| `ssl_enabled_protocols` | `TLSv1.2,TLSv1.3` |" in page
