@@ -89,6 +89,8 @@ class KafkaError(Exception):
         make, args, *state = cast(tuple[Any, ...], self.__reduce__())
         twin: Self = make(*args)
         twin.__dict__.update(*state)
+        if "__notes__" in twin.__dict__:
+            twin.__notes__ = list(self.__notes__)
         twin.__cause__ = self.__cause__
         return twin
 
@@ -203,7 +205,8 @@ class DeliveryErrors(KafkaError, ExceptionGroup[Exception]):
     """Failed deliveries that nobody had looked at: one error a failed batch, at most 100, and a total.
 
     ``record_count`` of the group is the number of records that failed, that of each error inside the number of records
-    of its batch. In the log: each error's own ``maybe_written`` tells; the group's is True if any of them is.
+    of its batch. ``except*`` takes the errors apart by their classes; KafkaError itself matches the whole group.
+    In the log: each error's own ``maybe_written`` tells; the group's is True if any of them is.
     """
 
     def __new__(cls, message: str, errors: Sequence[Exception], **_: Any) -> Self:
@@ -221,8 +224,8 @@ class DeliveryErrors(KafkaError, ExceptionGroup[Exception]):
         """Group the failures of whole batches.
 
         Args:
-            failures: (error, records of that batch), oldest first; the first 100 are kept. Each is copied, so that
-                one error shared by several batches counts each of them.
+            failures: at least one (error, records of that batch), oldest first. The first 100 are kept as copies, so
+                that an error which several batches share counts the records of each.
             total_records: all failed records, also those of batches beyond the first 100 or not in ``failures``.
         """
         shown = [_for_batch(error, count) for error, count in failures[:MAX_GROUPED_ERRORS]]

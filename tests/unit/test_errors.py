@@ -1,0 +1,401 @@
+"""The error tree: flags of every code, second bases, copies, groups."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from aioproducer import errors
+from aioproducer.errors import (
+    BootstrapError,
+    BrokerError,
+    BufferExhaustedError,
+    ConnectionLostError,
+    DeliveryErrors,
+    DeliveryTimeoutError,
+    FlushTimeoutError,
+    InvalidTopicError,
+    KafkaError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    SendManyError,
+    UnknownServerError,
+    broker_error,
+    error_class,
+)
+
+CODES = [row[0] for row in errors._CODES]
+
+# What Kafka 4.3.1 prints for its own table (org.apache.kafka.common.protocol.Errors).
+RETRIABLE = {
+    *(2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78),
+    *(80, 83, 84, 88, 89, 100, 103, 106, 122, 123, 133),
+}
+# Its subclasses of InvalidMetadataException.
+REFRESH_METADATA = {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
+# What ends a producer that gets it for a batch, or has no other meaning than in a transaction request.
+FATAL = {31, 35, 49, 50, 53, 90}
+ABORTABLE = {-1, 22, 25, 29, 30, 47, 48, 55, 59, 82, 120}
+# What a broker can send after the leader has appended the batch, and 46, which says that it did so before.
+IN_DOUBT = {-1, 3, 6, 7, 13, 20, 46, 56}
+
+FIXED_NAMES = [
+    "ConfigError",
+    "BootstrapError",
+    "NotStartedError",
+    "ProducerClosedError",
+    "MetadataTimeoutError",
+    "MetadataUnavailableError",
+    "BufferExhaustedError",
+    "RecordTooLargeError",
+    "SerializationError",
+    "DeliveryTimeoutError",
+    "FlushTimeoutError",
+    "DeliveryErrors",
+    "SendManyError",
+    "AuthenticationError",
+    "TlsError",
+    "ProducerFencedError",
+    "InvalidTopicError",
+    "TransactionStateError",
+    "TransactionAbortedError",
+]
+
+
+def all_classes(base: type[KafkaError] = KafkaError) -> list[type[KafkaError]]:
+    return [base, *(each for child in base.__subclasses__() for each in all_classes(child))]
+
+
+CLASSES = sorted({cls for cls in all_classes() if cls.__module__ == errors.__name__}, key=lambda cls: cls.__name__)
+
+
+def made(cls: type[KafkaError]) -> KafkaError:
+    """One error of any class, with everything set that it can hold."""
+    if cls is BootstrapError:
+        return BootstrapError([("a:9092", ConnectionRefusedError(111, "refused")), ("b:9092", TimeoutError())])
+    if issubclass(cls, DeliveryErrors):
+        inner = [ConnectionLostError("gone"), InvalidTopicError("no")]
+        options: dict[str, Any] = {"result": ("acked", 3)} if cls is SendManyError else {}
+        return cls("two batches", inner, record_count=7, **options)
+    options = {"pending": 4} if cls is FlushTimeoutError else {}
+    return cls("orders-3 on broker 2", maybe_written=True, **options)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_table_holds_every_code_once() -> None:
+    """Kafka 4.3 has the codes -1 to 133; 0 is success."""
+    assert set(CODES) == {-1, *range(1, 134)}
+    assert len(CODES) == 134
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_flags(code: int) -> None:
+    """Each class bears the flags that a producer acts on."""
+    cls = error_class(code)
+    assert cls.code == code
+    assert cls.retriable == (code in RETRIABLE)
+    assert cls.refresh_metadata == (code in REFRESH_METADATA)
+    assert cls.fatal == (code in FATAL)
+    assert cls.abortable == (code in ABORTABLE)
+    assert cls.in_doubt == (code in IN_DOUBT)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_is_an_importable_class(code: int) -> None:
+    """The class stands in the module under its own name, made by the loop or written out."""
+    cls = error_class(code)
+    assert getattr(errors, cls.__name__) is cls
+    if code != 13:  # Kafka's own name for it, network exception, says less
+        assert cls.__name__ == errors._class_name(cls.name.replace("_EXCEPTION", ""))
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_docstring_says_what_it_means_for_the_log(cls: type[KafkaError]) -> None:
+    """Whoever catches an error must know whether the record can be in the log."""
+    assert cls.__doc__
+    if issubclass(cls, BrokerError) and cls is not BrokerError:
+        assert ("May be in the log" in cls.__doc__) == cls.in_doubt
+
+
+def test_fixed_names_exist() -> None:
+    """Names that users catch."""
+    assert all(issubclass(getattr(errors, name), KafkaError) for name in FIXED_NAMES)
+
+
+def test_tree_in_the_docstring_is_complete() -> None:
+    """The module opens with its tree: every class that is not one of many broker codes stands there."""
+    assert errors.__doc__
+    for cls in CLASSES:
+        if not issubclass(cls, BrokerError) or cls.__bases__ != (BrokerError,):
+            assert cls.__name__ in errors.__doc__, cls
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("ConfigError", ValueError),
+        ("RecordTooLargeError", ValueError),
+        ("BufferExhaustedError", BufferError),
+        ("BootstrapError", TimeoutError),
+        ("MetadataTimeoutError", TimeoutError),
+        ("DeliveryTimeoutError", TimeoutError),
+        ("FlushTimeoutError", TimeoutError),
+        ("RequestTimedOutError", TimeoutError),
+        ("WrongLoopError", RuntimeError),
+        ("DeliveryErrors", ExceptionGroup),
+        ("SendManyError", DeliveryErrors),
+        ("MessageTooLargeError", errors.RecordTooLargeError),
+        ("UnsupportedSaslMechanismError", errors.AuthenticationError),
+        ("IllegalSaslStateError", errors.AuthenticationError),
+        ("SaslAuthenticationFailedError", errors.AuthenticationError),
+        ("TlsError", errors.AuthenticationError),
+    ],
+)
+def test_second_bases(name: str, base: type[BaseException]) -> None:
+    """Errors can be caught as what Python calls them."""
+    assert issubclass(getattr(errors, name), base)
+    assert issubclass(getattr(errors, name), KafkaError)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        (KafkaError, "KAFKA_ERROR"),
+        (BufferExhaustedError, "BUFFER_EXHAUSTED"),
+        (NotLeaderOrFollowerError, "NOT_LEADER_OR_FOLLOWER"),
+        (ConnectionLostError, "NETWORK_EXCEPTION"),
+        (UnknownServerError, "UNKNOWN_SERVER_ERROR"),
+        (DeliveryErrors, "DELIVERY_ERRORS"),
+    ],
+)
+def test_name(cls: type[KafkaError], name: str) -> None:
+    """Kafka's name for its codes, the class's own in that style for others."""
+    assert cls.name == name
+
+
+def test_errors_that_only_this_side_knows_have_no_code() -> None:
+    """Nor any flag."""
+    error = DeliveryTimeoutError("late")
+    assert error.code is None
+    assert not any([error.retriable, error.refresh_metadata, error.fatal, error.abortable, error.in_doubt])
+
+
+def test_maybe_written_is_false_unless_somebody_doubts() -> None:
+    """By the caller, who knows of earlier attempts, or by the code itself."""
+    assert not KafkaError("x").maybe_written
+    assert KafkaError("x", maybe_written=True).maybe_written
+    assert not NotEnoughReplicasError("x").maybe_written
+    assert NotEnoughReplicasError("x", maybe_written=True).maybe_written
+    assert NotLeaderOrFollowerError("x").maybe_written
+
+
+def test_subclasses_of_users_keep_the_facts() -> None:
+    """A class derived from a broker error is still that error, under its own name or an inherited one."""
+
+    class OurFencedError(ProducerFencedError):
+        """Ours."""
+
+    assert OurFencedError.code == 90
+    assert OurFencedError("x").fatal
+    assert error_class(90) is ProducerFencedError
+
+
+# --- answers of a broker ----------------------------------------------------------------------------------------------
+
+
+def test_broker_error() -> None:
+    """The class of the code, with the message that the caller has."""
+    error = broker_error(6, "orders-3: broker 2 is not the leader")
+    assert type(error) is NotLeaderOrFollowerError
+    assert str(error) == "orders-3: broker 2 is not the leader"
+
+
+@pytest.mark.parametrize("message", [None, ""])
+def test_broker_error_without_a_message(message: str | None) -> None:
+    """Then the meaning of the code stands in."""
+    assert str(broker_error(90, message)) == ProducerFencedError.meaning
+    assert str(ProducerFencedError()) == ProducerFencedError.meaning
+
+
+@pytest.mark.parametrize("code", [134, 999, -2, 32767])
+def test_unknown_codes(code: int) -> None:
+    """A code from a newer broker counts as -1, and its number is not lost."""
+    error = broker_error(code, "of the future")
+    assert error_class(code) is type(error) is UnknownServerError
+    assert str(code) in str(error)
+    assert "of the future" in str(error)
+    assert str(code) in str(broker_error(code))
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copies_keep_everything(cls: type[KafkaError], duplicate: Any) -> None:
+    """Errors cross process borders and are raised to several tasks: nothing of them gets lost."""
+    error = made(cls)
+    error.add_note("seen")
+    twin = duplicate(error)
+    assert type(twin) is cls
+    assert str(twin) == str(error)
+    assert repr(twin.__dict__) == repr(error.__dict__)
+    assert twin.maybe_written == error.maybe_written
+    assert twin.__notes__ == ["seen"]
+
+
+def test_copy_keeps_the_cause_but_not_the_traceback() -> None:
+    """A twin raised elsewhere still tells why, and grows its own traceback."""
+    cause = OSError(104, "reset")
+    with pytest.raises(DeliveryTimeoutError) as caught:
+        raise DeliveryTimeoutError("late", maybe_written=True) from cause
+    twin = copy.copy(caught.value)
+    assert twin.__cause__ is cause
+    assert twin.__traceback__ is None
+
+
+def test_notes_of_a_copy_are_its_own() -> None:
+    """A note added to one of two twins does not show up in the other."""
+    error = InvalidTopicError("no")
+    error.add_note("both")
+    twin = copy.copy(error)
+    twin.add_note("one")
+    assert error.__notes__ == ["both"]
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_raise_from(cls: type[KafkaError]) -> None:
+    """Every error can be raised from a cause and caught as what it is."""
+    cause = OSError(104, "reset")
+    with pytest.raises(cls) as caught:
+        raise made(cls) from cause
+    assert caught.value.__cause__ is cause
+
+
+# --- errors with more to say ------------------------------------------------------------------------------------------
+
+
+def test_bootstrap_error_names_every_address_and_cause() -> None:
+    """The message is all that a user sees at start-up."""
+    error = made(BootstrapError)
+    assert isinstance(error, BootstrapError)
+    assert [address for address, _ in error.failures] == ["a:9092", "b:9092"]
+    assert str(error).splitlines() == [
+        "no bootstrap server could be used (bootstrap_servers):",
+        "  a:9092: ConnectionRefusedError: [Errno 111] refused",
+        "  b:9092: TimeoutError",
+    ]
+
+
+def test_bootstrap_error_without_an_attempt() -> None:
+    """The time may be over before the first address was tried."""
+    assert "none was tried" in str(BootstrapError([]))
+
+
+def test_flush_timeout_tells_what_is_pending() -> None:
+    """So that the caller can decide whether to wait again."""
+    assert FlushTimeoutError("3 records pending", pending=3).pending == 3
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def test_group_holds_one_error_a_batch_with_its_count() -> None:
+    """The counts of the batches and the total can be read without parsing text."""
+    group = DeliveryErrors.of([(ConnectionLostError("gone"), 5), (InvalidTopicError("no"), 3)], total_records=8)
+    assert group.record_count == 8
+    assert [(type(error), error.record_count) for error in group.exceptions if isinstance(error, KafkaError)] == [
+        (ConnectionLostError, 5),
+        (InvalidTopicError, 3),
+    ]
+    assert group.maybe_written
+    assert str(group) == "8 records were not delivered (2 sub-exceptions)"
+    assert group.exceptions[0].__notes__ == ["5 records ended with this error"]
+
+
+def test_group_is_bounded() -> None:
+    """At most 100 errors, then only the total goes on."""
+    group = DeliveryErrors.of([(InvalidTopicError(str(n)), 10) for n in range(250)], total_records=2_500)
+    assert [str(error) for error in group.exceptions] == [str(n) for n in range(100)]
+    assert group.record_count == 2_500
+    assert "2,500 records" in str(group)
+    assert "1,000 of them by the first 100 errors" in str(group)
+
+
+def test_group_of_one_error_shared_by_batches() -> None:
+    """One error that ended several batches is shown for each, and itself stays as it was."""
+    cause = OSError("why")
+    fenced = ProducerFencedError("gone")
+    fenced.__cause__ = cause
+    group = DeliveryErrors.of([(fenced, 2), (fenced, 4)], total_records=6)
+    assert [error.record_count for error in group.exceptions if isinstance(error, KafkaError)] == [2, 4]
+    assert all(error.__cause__ is cause for error in group.exceptions)
+    assert fenced.record_count is None
+    assert not hasattr(fenced, "__notes__")
+
+
+def test_group_keeps_the_traceback_of_its_errors() -> None:
+    """Where a batch failed is worth showing."""
+    with pytest.raises(InvalidTopicError) as caught:
+        raise InvalidTopicError("no")
+    group = DeliveryErrors.of([(caught.value, 1)], total_records=1)
+    assert group.exceptions[0].__traceback__ is caught.value.__traceback__ is not None
+
+
+def test_group_without_doubt() -> None:
+    """The group is in doubt only if one of its errors is."""
+    assert not DeliveryErrors.of([(InvalidTopicError("no"), 3)], total_records=3).maybe_written
+
+
+def test_split_and_subgroup() -> None:
+    """Parts of a group are groups of the same kind, with the count and the doubt of their own errors."""
+    group = DeliveryErrors.of([(ConnectionLostError("gone"), 5), (InvalidTopicError("no"), 3)], total_records=100)
+    invalid, rest = group.split(InvalidTopicError)
+    assert isinstance(invalid, DeliveryErrors)
+    assert isinstance(rest, DeliveryErrors)
+    assert (invalid.record_count, invalid.maybe_written) == (3, False)
+    assert (rest.record_count, rest.maybe_written) == (5, True)
+    assert group.subgroup(ProducerFencedError) is None
+
+
+def test_except_star() -> None:
+    """``except*`` takes the errors apart; what nobody caught goes on as a DeliveryErrors."""
+    caught: list[BaseException] = []
+    with pytest.raises(DeliveryErrors) as rest:  # noqa: PT012
+        try:
+            raise DeliveryErrors.of([(RequestTimedOutError("late"), 1), (InvalidTopicError("no"), 2)], total_records=3)
+        except* TimeoutError as group:
+            caught.extend(group.exceptions)
+    assert [type(error) for error in caught] == [RequestTimedOutError]
+    assert rest.value.record_count == 2
+
+
+def test_send_many_error_carries_its_result_through_a_split() -> None:
+    """It may hold what the caller's iterable raised, too."""
+    error = SendManyError("stopped", [ValueError("the iterable"), InvalidTopicError("no")], result="result")
+    invalid, rest = error.split(InvalidTopicError)
+    assert isinstance(invalid, SendManyError)
+    assert isinstance(rest, SendManyError)
+    assert invalid.result == rest.result == error.result == "result"
+    assert [type(each) for each in rest.exceptions] == [ValueError]
+    assert error.record_count == 0
+
+
+def test_group_can_be_caught_as_a_kafka_error() -> None:
+    """A plain ``except KafkaError`` round a flush is enough."""
+    with pytest.raises(KafkaError):
+        raise made(DeliveryErrors)

@@ -1,0 +1,79 @@
+"""The plain values of the public interface."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+from aioproducer.records import PartitionInfo, Record, RecordMetadata, TopicPartition
+
+
+def test_record_takes_value_and_key_by_position() -> None:
+    """The rest is named, so that a topic is never taken for a key."""
+    record = Record(b"value", b"key", topic="orders", partition=3, headers=[("trace", None)], timestamp_ms=5)
+    assert (record.value, record.key, record.topic, record.partition) == (b"value", b"key", "orders", 3)
+    assert (record.headers, record.timestamp_ms) == ([("trace", None)], 5)
+    with pytest.raises(TypeError):
+        Record(b"value", b"key", "orders")  # type: ignore[call-arg]
+
+
+def test_record_is_empty_by_default() -> None:
+    """A record with nothing is a tombstone without a key."""
+    assert dataclasses.astuple(Record()) == (None,) * 6
+
+
+def test_record_does_not_change() -> None:
+    """Interceptors return another one instead."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Record().topic = "other"  # type: ignore[misc]
+    assert dataclasses.replace(Record(b"v", topic="a"), topic="b") == Record(b"v", topic="b")
+
+
+def test_record_keeps_payloads_out_of_its_repr() -> None:
+    """A logged record shows where it goes, not what it says."""
+    record = Record(b"SECRET", b"SECRET", topic="orders", headers={"h": b"SECRET"})
+    assert repr(record) == "Record(topic='orders', partition=None, timestamp_ms=None)"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Record(b"v", b"k", topic="t"),
+        RecordMetadata("t", 0, 1, 2, 3, 4),
+        TopicPartition("t", 0),
+        PartitionInfo("t", 0, None, (1, 2), (1,), ()),
+    ],
+)
+def test_values_compare_and_copy(value: object) -> None:
+    """They are values: equal copies, usable as keys."""
+    assert copy.copy(value) == pickle.loads(pickle.dumps(value)) == value
+    assert len({value, copy.copy(value)}) == 1
+
+
+def test_topic_partition_as_text() -> None:
+    """As Kafka writes it."""
+    assert f"{TopicPartition('orders', 3)}" == str(TopicPartition("orders", 3)) == "orders-3"
+    assert {TopicPartition("orders", 3): 1}[("orders", 3)] == 1  # type: ignore[index]
+
+
+def test_fields_are_in_the_documented_order() -> None:
+    """Tuples are unpacked by position."""
+    assert RecordMetadata._fields == (
+        "topic",
+        "partition",
+        "offset",
+        "timestamp_ms",
+        "serialized_key_size",
+        "serialized_value_size",
+    )
+    assert PartitionInfo._fields == (
+        "topic",
+        "partition",
+        "leader",
+        "replicas",
+        "in_sync_replicas",
+        "offline_replicas",
+    )
