@@ -107,8 +107,9 @@ class Message(Struct):
             ProtocolError: a value does not fit its type.
         """
         out = bytearray()
+        plan = self._codec(version)
         try:
-            self._codec(version).write(self, out)
+            plan.write(self, out)
         except (*_MALFORMED, TypeError, AttributeError) as error:
             raise ProtocolError(f"{type(self).__name__} can't be written in version {version}: {error}") from error
         return bytes(out)

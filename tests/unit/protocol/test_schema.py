@@ -178,6 +178,8 @@ def test_other_versions_are_a_callers_error(cls: type[Message]) -> None:
     for version in cls.MIN_VERSION - 1, cls.MAX_VERSION + 1:
         with pytest.raises(ValueError, match="is spoken in"):
             cls.decode(b"", version)
+        with pytest.raises(ValueError, match="is spoken in"):
+            cls.encode(object.__new__(cls), version)
 
 
 # --- round trips ------------------------------------------------------------------------------------------------------
