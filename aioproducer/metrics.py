@@ -1,0 +1,377 @@
+"""Counters, averages, maxima and rates under the names of the Java producer's metrics.
+
+The sender records once a batch or a request, never a record. What happened is added up in windows of
+``metrics_sample_window_ms``; averages, maxima and rates are taken over the last ``metrics_num_samples`` of them, totals
+over the whole life. All names of one group share their windows, so recording is a few additions.
+
+Source: Kafka's SenderMetricsRegistry and SampledStat, Rate, Avg, Max.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeAlias, TypeVar
+
+# --- what is added up -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Counts:
+    """Sums, and maxima where the name ends with ``_max``, of one window."""
+
+    def add(self, other: Counts) -> None:
+        """Take in the counts of another window."""
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            setattr(self, field.name, max(mine, theirs) if field.name.endswith("_max") else mine + theirs)
+
+
+@dataclass(slots=True)
+class TopicCounts(Counts):
+    """Of one topic."""
+
+    batches: int = 0
+    batch_bytes: int = 0
+    records: int = 0
+    compression_ratios: float = 0.0
+    errors: int = 0
+    retries: int = 0
+
+
+@dataclass(slots=True)
+class NodeCounts(Counts):
+    """Of the connection to one broker."""
+
+    requests: int = 0
+    request_bytes: int = 0
+    request_bytes_max: int = 0
+    responses: int = 0
+    response_bytes: int = 0
+    latencies: int = 0
+    latency_ms: int = 0
+    latency_ms_max: int = 0
+
+
+@dataclass(slots=True)
+class ProducerCounts(Counts):
+    """Of the whole producer."""
+
+    batches: int = 0
+    batch_bytes: int = 0
+    batch_bytes_max: int = 0
+    compression_ratios: float = 0.0
+    queue_ms: int = 0
+    queue_ms_max: int = 0
+    records: int = 0
+    record_bytes: int = 0
+    record_bytes_max: int = 0
+    produce_requests: int = 0
+    errors: int = 0
+    retries: int = 0
+    splits: int = 0
+    throttles: int = 0
+    throttle_ms: int = 0
+    throttle_ms_max: int = 0
+    buffer_wait_ms: int = 0
+    buffer_exhausted: int = 0
+    flush_ms: int = 0
+    metadata_wait_ms: int = 0
+    connections_opened: int = 0
+    connections_closed: int = 0
+
+
+C = TypeVar("C", bound=Counts)
+
+
+@dataclass(slots=True)
+class _Window(Generic[C]):
+    start_ms: int
+    last_event_ms: int
+    counts: C
+
+
+@dataclass(frozen=True, slots=True)
+class View(Generic[C]):
+    """What `Windows` held at one moment."""
+
+    recent: C
+    lifetime: C
+    seconds: float
+    """The time that ``recent`` stands for; never less than all full windows but one."""
+
+
+class Windows(Generic[C]):
+    """The counts of the latest windows, and of the whole life.
+
+    A window opens with the first event after the one before is over. Its counts are recent until its last event is
+    ``samples`` window lengths ago.
+    """
+
+    __slots__ = ("_lifetime", "_make", "_open_until_ms", "_samples", "_window_ms", "_windows")
+
+    def __init__(self, make: Callable[[], C], samples: int, window_ms: int) -> None:
+        self._make = make
+        self._samples = samples
+        self._window_ms = max(window_ms, 1)
+        self._lifetime = make()
+        self._windows: deque[_Window[C]] = deque()
+        self._open_until_ms: float = -math.inf
+
+    def at(self, now_ms: int) -> C:
+        """The counts to which an event of this moment is added."""
+        if now_ms >= self._open_until_ms:
+            self._expire(now_ms)
+            self._windows.append(_Window(now_ms, now_ms, self._make()))
+            self._open_until_ms = now_ms + self._window_ms
+        window = self._windows[-1]
+        window.last_event_ms = now_ms
+        return window.counts
+
+    def view(self, now_ms: int) -> View[C]:
+        """The counts as they stand."""
+        self._expire(now_ms)
+        recent, lifetime = self._make(), self._make()
+        for window in self._windows:
+            recent.add(window.counts)
+        lifetime.add(self._lifetime)
+        lifetime.add(recent)
+        return View(recent, lifetime, self._elapsed_ms(now_ms) / 1000)
+
+    def _expire(self, now_ms: int) -> None:
+        while self._windows and now_ms - self._windows[0].last_event_ms >= self._samples * self._window_ms:
+            self._lifetime.add(self._windows.popleft().counts)
+        if not self._windows:
+            self._open_until_ms = -math.inf
+
+    def _elapsed_ms(self, now_ms: int) -> int:
+        """A producer that has just started would otherwise divide its first events by next to nothing."""
+        elapsed_ms = now_ms - self._windows[0].start_ms if self._windows else 0
+        missing_windows = max(self._samples - 1 - elapsed_ms // self._window_ms, 0)
+        return elapsed_ms + missing_windows * self._window_ms
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+Statistic: TypeAlias = Callable[[View[Any]], float]
+
+
+def _total(name: str, scale: float = 1.0) -> Statistic:
+    return lambda view: float(scale * getattr(view.lifetime, name))
+
+
+def _rate(name: str, scale: float = 1.0) -> Statistic:
+    return lambda view: float(scale * getattr(view.recent, name) / view.seconds) if view.seconds else 0.0
+
+
+def _average(name: str, per: str) -> Statistic:
+    return lambda view: float(getattr(view.recent, name) / (getattr(view.recent, per) or math.nan))
+
+
+def _maximum(name: str, per: str) -> Statistic:
+    return lambda view: float(getattr(view.recent, name)) if getattr(view.recent, per) else math.nan
+
+
+def _rate_and_total(prefix: str, name: str) -> dict[str, Statistic]:
+    return {f"{prefix}-rate": _rate(name), f"{prefix}-total": _total(name)}
+
+
+def _average_and_maximum(prefix: str, name: str, per: str) -> dict[str, Statistic]:
+    return {f"{prefix}-avg": _average(name, per), f"{prefix}-max": _maximum(f"{name}_max", per)}
+
+
+_TOPIC: Mapping[str, Statistic] = {
+    **_rate_and_total("byte", "batch_bytes"),
+    **_rate_and_total("record-error", "errors"),
+    **_rate_and_total("record-retry", "retries"),
+    **_rate_and_total("record-send", "records"),
+    "compression-rate": _average("compression_ratios", "batches"),
+}
+
+_NODE: Mapping[str, Statistic] = {
+    **_rate_and_total("incoming-byte", "response_bytes"),
+    **_rate_and_total("outgoing-byte", "request_bytes"),
+    **_rate_and_total("request", "requests"),
+    **_rate_and_total("response", "responses"),
+    **_average_and_maximum("request-latency", "latency_ms", "latencies"),
+    **_average_and_maximum("request-size", "request_bytes", "requests"),
+}
+
+_PRODUCER: Mapping[str, Statistic] = {
+    **_rate_and_total("batch-split", "splits"),
+    **_rate_and_total("buffer-exhausted", "buffer_exhausted"),
+    **_rate_and_total("connection-close", "connections_closed"),
+    **_rate_and_total("connection-creation", "connections_opened"),
+    **_rate_and_total("record-error", "errors"),
+    **_rate_and_total("record-retry", "retries"),
+    **_rate_and_total("record-send", "records"),
+    **_average_and_maximum("batch-size", "batch_bytes", "batches"),
+    **_average_and_maximum("produce-throttle-time", "throttle_ms", "throttles"),
+    **_average_and_maximum("record-queue-time", "queue_ms", "batches"),
+    **_average_and_maximum("record-size", "record_bytes", "records"),
+    "bufferpool-wait-ratio": _rate("buffer_wait_ms", 1e-3),
+    "bufferpool-wait-time-ns-total": _total("buffer_wait_ms", 1e6),
+    "compression-rate-avg": _average("compression_ratios", "batches"),
+    "flush-time-ns-total": _total("flush_ms", 1e6),
+    "metadata-wait-time-ns-total": _total("metadata_wait_ms", 1e6),
+    "records-per-request-avg": _average("records", "produce_requests"),
+}
+
+
+def _show(statistics: Mapping[str, Statistic], view: View[Any]) -> dict[str, float]:
+    return {name: statistic(view) for name, statistic in statistics.items()}
+
+
+class ProducerMetrics:
+    """What a producer counts, and what ``Producer.metrics()`` returns.
+
+    Every method takes the moment of the event, ``now_ms``, last.
+    """
+
+    def __init__(self, samples: int = 2, window_ms: int = 30_000) -> None:
+        self._samples = samples
+        self._window_ms = window_ms
+        self._producer = self._windows(ProducerCounts)
+        self._network = self._windows(NodeCounts)
+        self._topics: dict[str, Windows[TopicCounts]] = {}
+        self._nodes: dict[int, Windows[NodeCounts]] = {}
+        self._gauges: dict[str, Callable[[], float]] = {}
+
+    def register_gauge(self, name: str, read: Callable[[], float]) -> None:
+        """Show what ``read()`` returns at the time of a snapshot as ``name`` of "producer-metrics"."""
+        self._gauges[name] = read
+
+    def record_produce_request(self, now_ms: int) -> None:
+        """A Produce request was written."""
+        self._producer.at(now_ms).produce_requests += 1
+
+    def record_batch_sent(
+        self,
+        topic: str,
+        *,
+        records: int,
+        size_bytes: int,
+        uncompressed_bytes: int,
+        largest_record_bytes: int,
+        queue_time_ms: int,
+        now_ms: int,
+    ) -> None:
+        """A batch was written, for the first time or again; sizes with its header, but of the largest record alone."""
+        ratio = size_bytes / uncompressed_bytes
+        counts = self._producer.at(now_ms)
+        counts.batches += 1
+        counts.batch_bytes += size_bytes
+        counts.batch_bytes_max = max(counts.batch_bytes_max, size_bytes)
+        counts.compression_ratios += ratio
+        counts.queue_ms += queue_time_ms
+        counts.queue_ms_max = max(counts.queue_ms_max, queue_time_ms)
+        counts.records += records
+        counts.record_bytes += uncompressed_bytes
+        counts.record_bytes_max = max(counts.record_bytes_max, largest_record_bytes)
+        of_topic = self._topic(topic, now_ms)
+        of_topic.batches += 1
+        of_topic.batch_bytes += size_bytes
+        of_topic.compression_ratios += ratio
+        of_topic.records += records
+
+    def record_errors(self, topic: str, records: int, now_ms: int) -> None:
+        """Records failed for good."""
+        self._producer.at(now_ms).errors += records
+        self._topic(topic, now_ms).errors += records
+
+    def record_retries(self, topic: str, records: int, now_ms: int) -> None:
+        """Records are tried again."""
+        self._producer.at(now_ms).retries += records
+        self._topic(topic, now_ms).retries += records
+
+    def record_batch_split(self, now_ms: int) -> None:
+        """A batch that was too large became several."""
+        self._producer.at(now_ms).splits += 1
+
+    def record_request_sent(self, node_id: int, size_bytes: int, now_ms: int) -> None:
+        """A request of any kind was written."""
+        for counts in self._node(node_id, now_ms):
+            counts.requests += 1
+            counts.request_bytes += size_bytes
+            counts.request_bytes_max = max(counts.request_bytes_max, size_bytes)
+
+    def record_response(self, node_id: int, size_bytes: int, now_ms: int) -> None:
+        """A response of any kind was read."""
+        for counts in self._node(node_id, now_ms):
+            counts.responses += 1
+            counts.response_bytes += size_bytes
+
+    def record_request_latency(self, node_id: int, latency_ms: int, now_ms: int) -> None:
+        """A Produce request was answered."""
+        for counts in self._node(node_id, now_ms):
+            counts.latencies += 1
+            counts.latency_ms += latency_ms
+            counts.latency_ms_max = max(counts.latency_ms_max, latency_ms)
+
+    def record_throttle(self, throttle_ms: int, now_ms: int) -> None:
+        """The answer to a Produce request asked to wait this long, 0 included."""
+        counts = self._producer.at(now_ms)
+        counts.throttles += 1
+        counts.throttle_ms += throttle_ms
+        counts.throttle_ms_max = max(counts.throttle_ms_max, throttle_ms)
+
+    def record_buffer_wait(self, wait_ms: int, now_ms: int) -> None:
+        """A call waited for buffer memory."""
+        self._producer.at(now_ms).buffer_wait_ms += wait_ms
+
+    def record_buffer_exhausted(self, now_ms: int) -> None:
+        """A record was refused for want of buffer memory."""
+        self._producer.at(now_ms).buffer_exhausted += 1
+
+    def record_metadata_wait(self, wait_ms: int, now_ms: int) -> None:
+        """A call waited for a topic's metadata."""
+        self._producer.at(now_ms).metadata_wait_ms += wait_ms
+
+    def record_flush(self, wait_ms: int, now_ms: int) -> None:
+        """A flush ended."""
+        self._producer.at(now_ms).flush_ms += wait_ms
+
+    def record_connection_opened(self, now_ms: int) -> None:
+        """A connection came up."""
+        self._producer.at(now_ms).connections_opened += 1
+
+    def record_connection_closed(self, now_ms: int) -> None:
+        """A connection that had come up is gone."""
+        self._producer.at(now_ms).connections_closed += 1
+
+    def snapshot(self, now_ms: int) -> dict[str, dict[str, Any]]:
+        """All metrics by group and name; topics and nodes are nested once more.
+
+        Averages and maxima of nothing are NaN, as in Java.
+        """
+        producer = {
+            **_show(_PRODUCER, self._producer.view(now_ms)),
+            **_show(_NODE, self._network.view(now_ms)),
+            **{name: float(read()) for name, read in self._gauges.items()},
+        }
+        return {
+            "producer-metrics": producer,
+            "producer-topic-metrics": {
+                topic: _show(_TOPIC, windows.view(now_ms)) for topic, windows in self._topics.items()
+            },
+            "producer-node-metrics": {
+                f"node-{node_id}": _show(_NODE, windows.view(now_ms)) for node_id, windows in self._nodes.items()
+            },
+        }
+
+    def _windows(self, make: Callable[[], C]) -> Windows[C]:
+        return Windows(make, self._samples, self._window_ms)
+
+    def _topic(self, topic: str, now_ms: int) -> TopicCounts:
+        windows = self._topics.get(topic)
+        if windows is None:
+            windows = self._topics[topic] = self._windows(TopicCounts)
+        return windows.at(now_ms)
+
+    def _node(self, node_id: int, now_ms: int) -> tuple[NodeCounts, NodeCounts]:
+        windows = self._nodes.get(node_id)
+        if windows is None:
+            windows = self._nodes[node_id] = self._windows(NodeCounts)
+        return windows.at(now_ms), self._network.at(now_ms)

@@ -1,0 +1,240 @@
+"""Metrics: Java's names, windows like Kafka's sampled statistics, nothing that depends on when it is looked at."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.metrics import ProducerMetrics, TopicCounts, Windows
+
+START_MS = 1_000_000
+WINDOW_MS = 30_000
+
+PRODUCER_NAMES = """
+batch-size-avg batch-size-max batch-split-rate batch-split-total buffer-exhausted-rate buffer-exhausted-total
+bufferpool-wait-ratio bufferpool-wait-time-ns-total compression-rate-avg connection-close-rate connection-close-total
+connection-creation-rate connection-creation-total flush-time-ns-total incoming-byte-rate incoming-byte-total
+metadata-wait-time-ns-total outgoing-byte-rate outgoing-byte-total produce-throttle-time-avg produce-throttle-time-max
+record-error-rate record-error-total record-queue-time-avg record-queue-time-max record-retry-rate record-retry-total
+record-send-rate record-send-total record-size-avg record-size-max records-per-request-avg request-latency-avg
+request-latency-max request-rate request-size-avg request-size-max request-total response-rate response-total
+"""
+TOPIC_NAMES = """
+byte-rate byte-total compression-rate record-error-rate record-error-total record-retry-rate record-retry-total
+record-send-rate record-send-total
+"""
+NODE_NAMES = """
+incoming-byte-rate incoming-byte-total outgoing-byte-rate outgoing-byte-total request-latency-avg request-latency-max
+request-rate request-size-avg request-size-max request-total response-rate response-total
+"""
+
+
+def send(metrics: ProducerMetrics, now_ms: int, **changes: Any) -> None:
+    batch: dict[str, Any] = {
+        "topic": "orders",
+        "records": 10,
+        "size_bytes": 500,
+        "uncompressed_bytes": 1000,
+        "largest_record_bytes": 120,
+        "queue_time_ms": 5,
+        "now_ms": now_ms,
+    }
+    metrics.record_batch_sent(**(batch | changes))
+
+
+def producer(metrics: ProducerMetrics, now_ms: int) -> dict[str, float]:
+    return metrics.snapshot(now_ms)["producer-metrics"]
+
+
+def test_names_are_javas() -> None:
+    """As kafka-clients 4.3.1 lists them, but for what only its own threads, selectors and logins have."""
+    metrics = ProducerMetrics()
+    send(metrics, START_MS)
+    metrics.record_request_sent(1, 100, START_MS)
+    groups = metrics.snapshot(START_MS)
+    assert list(groups) == ["producer-metrics", "producer-topic-metrics", "producer-node-metrics"]
+    assert sorted(groups["producer-metrics"]) == PRODUCER_NAMES.split()
+    assert sorted(groups["producer-topic-metrics"]["orders"]) == TOPIC_NAMES.split()
+    assert sorted(groups["producer-node-metrics"]["node-1"]) == NODE_NAMES.split()
+
+
+def test_before_anything_happened() -> None:
+    groups = ProducerMetrics().snapshot(START_MS)
+    assert groups["producer-topic-metrics"] == {}
+    assert groups["producer-node-metrics"] == {}
+    for name, value in groups["producer-metrics"].items():
+        assert type(value) is float
+        assert math.isnan(value) if name.endswith(("-avg", "-max")) else value == 0.0, name
+
+
+def test_batches() -> None:
+    metrics = ProducerMetrics()
+    metrics.record_produce_request(START_MS)
+    send(metrics, START_MS)
+    send(
+        metrics,
+        START_MS + 1000,
+        topic="audit",
+        records=2,
+        size_bytes=300,
+        uncompressed_bytes=300,
+        largest_record_bytes=200,
+        queue_time_ms=15,
+    )
+    groups = metrics.snapshot(START_MS + 31_000)
+    values = groups["producer-metrics"]
+    assert values["record-send-total"] == 12
+    assert values["record-send-rate"] == pytest.approx(12 / 31)
+    assert (values["batch-size-avg"], values["batch-size-max"]) == (400, 500)
+    assert (values["record-queue-time-avg"], values["record-queue-time-max"]) == (10, 15)
+    assert values["compression-rate-avg"] == 0.75
+    assert (values["record-size-avg"], values["record-size-max"]) == (pytest.approx(1300 / 12), 200)
+    assert values["records-per-request-avg"] == 12
+    topics = groups["producer-topic-metrics"]
+    assert topics["orders"]["record-send-total"] == 10
+    assert topics["orders"]["compression-rate"] == 0.5
+    assert topics["orders"]["byte-total"] == 500
+    assert topics["audit"]["byte-rate"] == pytest.approx(300 / 30)
+
+
+def test_errors_and_retries() -> None:
+    metrics = ProducerMetrics()
+    metrics.record_errors("orders", 3, START_MS)
+    metrics.record_retries("orders", 7, START_MS)
+    groups = metrics.snapshot(START_MS)
+    for values in (groups["producer-metrics"], groups["producer-topic-metrics"]["orders"]):
+        assert (values["record-error-total"], values["record-retry-total"]) == (3, 7)
+        assert values["record-error-rate"] == pytest.approx(3 / 30)
+        assert values["record-retry-rate"] == pytest.approx(7 / 30)
+
+
+def test_requests_of_a_node_and_of_all() -> None:
+    metrics = ProducerMetrics()
+    metrics.record_request_sent(1, 100, START_MS)
+    metrics.record_request_sent(2, 300, START_MS)
+    metrics.record_response(1, 40, START_MS)
+    metrics.record_request_latency(1, 8, START_MS)
+    metrics.record_request_latency(2, 2, START_MS)
+    groups = metrics.snapshot(START_MS)
+    both, first = groups["producer-metrics"], groups["producer-node-metrics"]["node-1"]
+    assert (both["request-total"], both["response-total"], both["outgoing-byte-total"]) == (2, 1, 400)
+    assert (both["request-size-avg"], both["request-size-max"]) == (200, 300)
+    assert (both["request-latency-avg"], both["request-latency-max"]) == (5, 8)
+    assert (first["request-total"], first["outgoing-byte-total"], first["incoming-byte-total"]) == (1, 100, 40)
+    assert (first["request-latency-avg"], first["request-size-max"]) == (8, 100)
+    assert groups["producer-node-metrics"]["node-2"]["response-rate"] == 0
+
+
+def test_throttling_counts_the_answers_without_it_too() -> None:
+    metrics = ProducerMetrics()
+    metrics.record_throttle(0, START_MS)
+    metrics.record_throttle(100, START_MS)
+    values = producer(metrics, START_MS)
+    assert (values["produce-throttle-time-avg"], values["produce-throttle-time-max"]) == (50, 100)
+
+
+def test_waits_are_shown_in_nanoseconds() -> None:
+    metrics = ProducerMetrics()
+    metrics.record_buffer_wait(3000, START_MS)
+    metrics.record_flush(20, START_MS)
+    metrics.record_metadata_wait(30, START_MS)
+    values = producer(metrics, START_MS)
+    assert values["bufferpool-wait-time-ns-total"] == 3e9
+    assert values["bufferpool-wait-ratio"] == pytest.approx(0.1)
+    assert (values["flush-time-ns-total"], values["metadata-wait-time-ns-total"]) == (20e6, 30e6)
+
+
+def test_single_events() -> None:
+    metrics = ProducerMetrics()
+    for record in (
+        metrics.record_batch_split,
+        metrics.record_buffer_exhausted,
+        metrics.record_connection_opened,
+        metrics.record_connection_closed,
+    ):
+        record(START_MS)
+    values = producer(metrics, START_MS)
+    for name in ("batch-split", "buffer-exhausted", "connection-creation", "connection-close"):
+        assert values[f"{name}-total"] == 1
+        assert values[f"{name}-rate"] == pytest.approx(1 / 30)
+
+
+def test_gauges_are_read_at_each_snapshot() -> None:
+    free = [5]
+    metrics = ProducerMetrics()
+    metrics.register_gauge("buffer-available-bytes", lambda: free[0])
+    assert producer(metrics, START_MS)["buffer-available-bytes"] == 5.0
+    free[0] = 7
+    assert producer(metrics, START_MS)["buffer-available-bytes"] == 7.0
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+def test_rate_of_a_young_producer_is_not_divided_by_nothing() -> None:
+    """At least all windows but one count as elapsed, as in Kafka's Rate."""
+    metrics = ProducerMetrics()
+    send(metrics, START_MS)
+    assert producer(metrics, START_MS)["record-send-rate"] == pytest.approx(10 / 30)
+    assert producer(metrics, START_MS + 15_000)["record-send-rate"] == pytest.approx(10 / 45)
+    assert producer(metrics, START_MS + 30_000)["record-send-rate"] == pytest.approx(10 / 30)
+    assert producer(metrics, START_MS + 45_000)["record-send-rate"] == pytest.approx(10 / 45)
+
+
+def test_old_events_are_forgotten_but_in_totals() -> None:
+    metrics = ProducerMetrics()
+    send(metrics, START_MS)
+    assert producer(metrics, START_MS + 59_999)["batch-size-max"] == 500
+    values = producer(metrics, START_MS + 60_000)
+    assert math.isnan(values["batch-size-max"])
+    assert math.isnan(values["record-queue-time-avg"])
+    assert (values["record-send-rate"], values["record-send-total"]) == (0, 10)
+
+
+def test_windows_roll() -> None:
+    """Three events a window apart: the first leaves when its own last event is two windows old."""
+    metrics = ProducerMetrics()
+    send(metrics, START_MS, size_bytes=900)
+    send(metrics, START_MS + WINDOW_MS, size_bytes=500)
+    assert producer(metrics, START_MS + 2 * WINDOW_MS - 1)["batch-size-max"] == 900
+    send(metrics, START_MS + 2 * WINDOW_MS, size_bytes=700)
+    values = producer(metrics, START_MS + 2 * WINDOW_MS)
+    assert (values["batch-size-max"], values["batch-size-avg"]) == (700, 600)
+    assert values["record-send-rate"] == pytest.approx(20 / 30)
+    assert values["record-send-total"] == 30
+
+
+@pytest.mark.parametrize(("samples", "window_ms"), [(1, 1000), (2, 30_000), (5, 10), (1, 0)])
+def test_other_windows(samples: int, window_ms: int) -> None:
+    metrics = ProducerMetrics(samples, window_ms)
+    send(metrics, START_MS)
+    assert producer(metrics, START_MS)["batch-size-max"] == 500
+    values = producer(metrics, START_MS + samples * max(window_ms, 1))
+    assert (values["record-send-rate"], values["record-send-total"]) == (0, 10)
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from([0, 1, 500, 29_999, 30_000, 30_001, 61_000]), st.integers(0, 100))),
+    looks=st.lists(st.booleans(), min_size=100, max_size=100),
+)
+def test_looking_changes_nothing(steps: list[tuple[int, int]], looks: list[bool]) -> None:
+    """Totals are the sums; recent counts hold all of the last window, and none older than all windows and one."""
+    watched, unwatched = (Windows(TopicCounts, 2, WINDOW_MS) for _ in range(2))
+    now_ms, events = START_MS, []
+    for (step_ms, records), look in zip(steps, looks, strict=False):
+        now_ms += step_ms
+        events.append((now_ms, records))
+        watched.at(now_ms).records += records
+        unwatched.at(now_ms).records += records
+        if look:
+            watched.view(now_ms)
+    view = watched.view(now_ms)
+    assert view == unwatched.view(now_ms)
+    assert view.lifetime.records == sum(records for _, records in events)
+    assert view.recent.records >= sum(records for at_ms, records in events if at_ms > now_ms - 2 * WINDOW_MS)
+    assert view.recent.records <= sum(records for at_ms, records in events if at_ms > now_ms - 3 * WINDOW_MS)
+    assert view.seconds >= WINDOW_MS / 1000
