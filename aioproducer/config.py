@@ -196,19 +196,7 @@ class ProducerConfig:
             OSError: the file can't be read.
             ConfigError: as `parse`; also for values that a config provider of the JVM would have to fill in.
         """
-        try:
-            values = {
-                name: value.strip()
-                for name, value in parse_properties(Path(path).read_text(encoding="latin-1")).items()
-            }
-        except ValueError as error:
-            raise ConfigError(f"{os.fspath(path)} is no .properties file: {error}") from error
-        _refuse_references(values)
-        ignored = [name for name in values if _jvm_only_hint(_underscored(name))]
-        if ignored:
-            logger.info("%s: ignored, as only the JVM can use them: %s", os.fspath(path), ", ".join(ignored))
-        kept = {name: value for name, value in values.items() if name not in ignored}
-        return cls.parse_dotted(kept, next_client_number=next_client_number)
+        return cls.parse_dotted(read_properties(path), next_client_number=next_client_number)
 
     def __repr__(self) -> str:
         """What is not the default, without secrets."""
@@ -218,6 +206,27 @@ class ProducerConfig:
             if value != definition.default:
                 shown.append(f"{definition.name}={definition.show(value)}")
         return f"ProducerConfig({', '.join(shown)})"
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The configs of a Java ``.properties`` file as text, by their names with dots, to be parsed alone or with others.
+
+    Names that only mean something to the JVM are left out with one log line.
+
+    Raises:
+        OSError: the file can't be read.
+        ConfigError: it is no such file, or a config provider of the JVM would have to fill in a value.
+    """
+    try:
+        text = Path(path).read_text(encoding="latin-1")
+        values = {name: value.strip() for name, value in parse_properties(text).items()}
+    except ValueError as error:
+        raise ConfigError(f"{os.fspath(path)} is no .properties file: {error}") from error
+    _refuse_references(values)
+    ignored = [name for name in values if _jvm_only_hint(_underscored(name))]
+    if ignored:
+        logger.info("%s: ignored, as only the JVM can use them: %s", os.fspath(path), ", ".join(ignored))
+    return {name: value for name, value in values.items() if name not in ignored}
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
