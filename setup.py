@@ -23,7 +23,6 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "cdivision": True,
     "always_allow_keywords": True,
-    "warn.undeclared": True,
     "warn.unreachable": True,
     "warn.unused": True,
 }

@@ -1,1 +1,72 @@
-"""An Apache Kafka producer for asyncio."""
+"""An Apache Kafka producer for asyncio, with a compiled core.
+
+    async with Producer(bootstrap_servers="localhost:9092") as producer:
+        metadata = await producer.send("orders", b"value", key=b"key")
+"""
+
+from aioproducer._delivery import Delivery
+from aioproducer.errors import (
+    AlreadyStartedError,
+    AuthenticationError,
+    BootstrapError,
+    BrokerError,
+    BufferExhaustedError,
+    ConfigError,
+    DeliveryErrors,
+    DeliveryTimeoutError,
+    FlushTimeoutError,
+    InvalidTopicError,
+    KafkaError,
+    MetadataTimeoutError,
+    MetadataUnavailableError,
+    NotStartedError,
+    ProducerClosedError,
+    ProducerFailedError,
+    ProducerFencedError,
+    ProtocolError,
+    RecordTooLargeError,
+    SendManyError,
+    SerializationError,
+    TlsError,
+    TransactionAbortedError,
+    TransactionStateError,
+    WrongLoopError,
+)
+from aioproducer.producer import Producer
+from aioproducer.records import PartitionInfo, Record, RecordMetadata, TopicPartition
+from aioproducer.version import VERSION as __version__
+
+__all__ = [
+    "AlreadyStartedError",
+    "AuthenticationError",
+    "BootstrapError",
+    "BrokerError",
+    "BufferExhaustedError",
+    "ConfigError",
+    "Delivery",
+    "DeliveryErrors",
+    "DeliveryTimeoutError",
+    "FlushTimeoutError",
+    "InvalidTopicError",
+    "KafkaError",
+    "MetadataTimeoutError",
+    "MetadataUnavailableError",
+    "NotStartedError",
+    "PartitionInfo",
+    "Producer",
+    "ProducerClosedError",
+    "ProducerFailedError",
+    "ProducerFencedError",
+    "ProtocolError",
+    "Record",
+    "RecordMetadata",
+    "RecordTooLargeError",
+    "SendManyError",
+    "SerializationError",
+    "TlsError",
+    "TopicPartition",
+    "TransactionAbortedError",
+    "TransactionStateError",
+    "WrongLoopError",
+    "__version__",
+]

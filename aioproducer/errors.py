@@ -4,7 +4,9 @@ The tree, split by what the caller can do::
 
     KafkaError
     ├── ConfigError (ValueError)                   fix the configuration
-    ├── NotStartedError, ProducerClosedError       fix the order of calls
+    ├── NotStartedError, AlreadyStartedError       fix the order of calls
+    ├── ProducerClosedError                        fix the order of calls
+    │   └── ProducerFailedError                    fatal: close this producer, make a new one
     ├── WrongLoopError (RuntimeError)              use the producer in the loop and process that started it
     ├── TransactionStateError                      fix the order of the transaction calls
     ├── RecordTooLargeError (ValueError)           fix the record
@@ -111,6 +113,23 @@ class ProducerClosedError(KafkaError):
 
     In the log: no for a refused call; for an admitted record ``maybe_written`` tells.
     """
+
+
+class AlreadyStartedError(KafkaError, RuntimeError):
+    """``start()`` was called on a started producer. Nothing was done."""
+
+
+class ProducerFailedError(ProducerClosedError):
+    """Something ended that must not (an internal task, the cluster's trust in this producer): make a new producer.
+
+    In the log: no for a refused call; for an admitted record ``maybe_written`` tells. The cause is what ended it.
+    """
+
+    fatal = True
+
+    def __init__(self, message: str = "", *, cause: BaseException | None = None, maybe_written: bool = False) -> None:
+        super().__init__(message, maybe_written=maybe_written)
+        self.__cause__ = cause
 
 
 class WrongLoopError(KafkaError, RuntimeError):

@@ -1,0 +1,766 @@
+"""RecordAccumulator: open and waiting batches of every partition; ProducerBatch: one of them.
+
+Theory of operation. Each partition has a queue of batches, of which only the last takes records. A batch that is full,
+lingered long enough, or is flushed or awaited closes; the queue then stands in the ready queue of the broker that leads
+its partition, once, however many batches it holds. The sender drains a broker: the first batch of each ready queue,
+until the request is full. Nothing is ever scanned: open batches stand in the order of their linger deadlines, all
+batches in the order of their delivery deadlines, batches that back off in a heap.
+
+    OPEN -> CLOSED <-> SEALING        compression in a worker; small batches are sealed on their way out
+              |  ^
+              v  | requeue
+            IN_FLIGHT -> ENDED        split: ENDED, its pieces start CLOSED
+
+Only `drain` takes a batch from its queue and only `requeue` and `split` put one back, in the order of creation, so the
+batches of a partition leave in order. While a batch is being sealed its queue is not ready: the next one can't pass it.
+
+Memory. A batch is live until its memory is back; one that expired in flight has ended but stays live until its
+request has. A split batch stays in the books, for its pieces, until the last of them ends.
+
+Source: org.apache.kafka.clients.producer.internals.RecordAccumulator, BuiltInPartitioner (KIP-480, KIP-794).
+"""
+
+import cython
+
+from collections import OrderedDict, deque
+from heapq import heappop, heappush
+
+from aioproducer._buffer_pool cimport Buffer
+from aioproducer._delivery cimport new_delivery
+from aioproducer._hashing cimport murmur2_raw
+from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, headers_size
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+cdef extern from "Python.h":
+    const Py_ssize_t PY_SSIZE_T_MAX
+
+from aioproducer._record_batch import split_records
+
+cdef enum:
+    BLOCK_BYTES = 16384
+
+
+cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
+    """Upper bound of the bytes that a record takes in a batch."""
+    return (MAX_RECORD_OVERHEAD + record.headers_size + (record.key_size if record.key_size > 0 else 0)
+            + (record.value_size if record.value_size > 0 else 0))
+
+
+@cython.final
+cdef class ProducerBatch:
+
+    @property
+    def topic(self):
+        return self.queue.topic.name
+
+    @property
+    def topic_id(self):
+        return self.queue.topic.topic_id
+
+    @property
+    def partition(self):
+        return self.queue.partition
+
+    @property
+    def record_count(self):
+        return self.result.record_count
+
+    @property
+    def size_bytes(self):
+        return self.records.size_bytes
+
+    @property
+    def memory_bytes(self):
+        return self.records.memory_bytes
+
+    @property
+    def wire_bytes(self):
+        return self.records.wire_size()
+
+    @property
+    def largest_record_bytes(self):
+        return self.records.largest_record_bytes
+
+    @property
+    def compressed(self):
+        return self.records.compressed
+
+    @property
+    def attributes(self):
+        return self.records.attributes
+
+    @property
+    def has_sequence(self):
+        return self.base_sequence >= 0
+
+    @property
+    def in_flight(self):
+        return self.state == IN_FLIGHT
+
+    @property
+    def ended(self):
+        return self.state == ENDED
+
+    def set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
+                           bint transactional=False):
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.transactional = transactional
+
+    def contents(self):
+        return self.records.contiguous()
+
+    def seal(self, bytes compressed, int codec_bits):
+        cdef TopicQueues topic = self.queue.topic
+        cdef double ratio
+        if compressed is not None and self.records.size_bytes > 0:
+            ratio = PyBytes_GET_SIZE(compressed) / <double>self.records.size_bytes
+            topic.observe_ratio(ratio)
+            if ratio < 1.0:
+                self.records.seal_compressed(compressed, codec_bits)
+        self.sealed = True
+
+    def header(self, list payload not None):
+        return self.records.header(
+            self.producer_id, self.producer_epoch, self.base_sequence, self.transactional, payload
+        )
+
+    def payload(self):
+        return self.records.payload()
+
+    def complete(self, int64_t base_offset, int64_t log_append_time_ms):
+        self.result.complete(base_offset, log_append_time_ms)
+
+    def fail(self, error, dict record_errors=None, bint unobserved=True):
+        self.last_error = error
+        self.result.fail(error, record_errors, unobserved)
+
+    def __repr__(self):
+        names = ("OPEN", "CLOSED", "SEALING", "IN_FLIGHT", "ENDED")
+        return (
+            f"<ProducerBatch {self.topic}-{self.partition} #{self.serial} {names[self.state]} "
+            f"records={self.record_count} sequence={self.base_sequence} epoch={self.producer_epoch}>"
+        )
+
+
+@cython.final
+cdef class PartitionQueue:
+
+    def __cinit__(self, TopicQueues topic, int32_t partition):
+        self.topic = topic
+        self.partition = partition
+        self.leader = -1
+        self.leader_epoch = -1
+        self.batches = deque()
+
+    def __len__(self):
+        return self.length
+
+    cdef ProducerBatch first(self):
+        return <ProducerBatch>self.batches[0] if self.length else None
+
+    cdef bint can_go(self, ProducerBatch first, int64_t now_ms):
+        return (not self.muted and first is not None and first.state == CLOSED
+                and (first.retry_at_ms == 0 or first.retry_at_ms <= now_ms))
+
+    cdef void push(self, ProducerBatch batch):
+        self.batches.append(batch)
+        self.length += 1
+
+    cdef void pop_first(self):
+        self.batches.popleft()
+        self.length -= 1
+
+    cdef void insert(self, ProducerBatch batch):
+        """Put a batch back where the order of creation wants it."""
+        cdef Py_ssize_t at = 0
+        for other in self.batches:
+            if (<ProducerBatch>other).order > batch.order:
+                break
+            at += 1
+        self.batches.insert(at, batch)
+        self.length += 1
+
+    cdef void remove(self, ProducerBatch batch):
+        self.batches.remove(batch)
+        self.length -= 1
+
+
+@cython.final
+cdef class TopicQueues:
+
+    def __cinit__(self, str name):
+        self.name = name
+        self.topic_id = bytes(16)
+        self.queues = []
+        self.sticky = -1
+        self.compression_ratio = 1.0
+
+    @property
+    def partitions(self):
+        return self.partition_count
+
+    def observe_ratio(self, double ratio):
+        """Follow the topic's ratio: quickly when batches compress worse than foreseen, slowly when better."""
+        if ratio > self.compression_ratio:
+            self.compression_ratio = max(self.compression_ratio + 0.05, ratio)
+        elif ratio < self.compression_ratio:
+            self.compression_ratio = max(self.compression_ratio - 0.005, ratio)
+
+    cdef int32_t partition_of_key(self, const char* key, Py_ssize_t size) noexcept:
+        return <int32_t>((murmur2_raw(<const unsigned char*>key, size) & 0x7FFFFFFF) % <unsigned int>self.partition_count)
+
+
+@cython.final
+cdef class NodeQueue:
+
+    def __cinit__(self, int32_t node_id):
+        self.node_id = node_id
+        self.ready = deque()
+        self.stalled_ms = -1
+
+
+@cython.final
+cdef class RecordAccumulator:
+
+    def __cinit__(self, *, DeliveryLedger ledger, random, Py_ssize_t batch_size, Py_ssize_t sticky_size,
+                  int64_t linger_ms, Py_ssize_t buffer_memory, int64_t delivery_timeout_ms,
+                  Py_ssize_t max_request_size, bint compresses=False, bint ignore_keys=False, bint adaptive=True,
+                  bint round_robin=False, int64_t availability_timeout_ms=0, bint mutes=False):
+        self.ledger = ledger
+        self.random = random
+        self.batch_size = max(1, batch_size)
+        self.sticky_size = max(1, sticky_size)
+        self.linger_ms = linger_ms
+        self.pool = BufferPool(buffer_memory, min(BLOCK_BYTES, self.batch_size))
+        self.outside = BufferPool(PY_SSIZE_T_MAX, BLOCK_BYTES)
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self.max_request_size = max_request_size
+        self.compresses = compresses
+        self.ignore_keys = ignore_keys
+        self.adaptive = adaptive
+        self.is_round_robin = round_robin
+        self.availability_timeout_ms = availability_timeout_ms
+        self.mutes = mutes
+        self.topics = {}
+        self.nodes = {}
+        self.open_batches = OrderedDict()
+        self.live_batches = OrderedDict()
+        self.aging_batches = OrderedDict()
+        self.awaited_batches = []
+        self.backing_off = []
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    cdef TopicQueues find_topic(self, str name):
+        return <TopicQueues>self.topics.get(name)
+
+    def topic(self, str name):
+        return self.topics.get(name)
+
+    def update_topic(self, str name, bytes topic_id, leaders):
+        cdef TopicQueues topic = self.find_topic(name)
+        cdef PartitionQueue queue
+        cdef int32_t partition, leader, epoch
+        if topic is None:
+            topic = TopicQueues(name)
+            self.topics[name] = topic
+        topic.topic_id = topic_id
+        for partition, (leader, epoch) in enumerate(leaders):
+            if partition == len(topic.queues):
+                topic.queues.append(PartitionQueue(topic, partition))
+            queue = <PartitionQueue>topic.queues[partition]
+            if epoch > queue.leader_epoch and queue.length and queue.first().retry_at_ms > 0:
+                queue.first().retry_at_ms = 0       # a new leader: there is nothing to wait for (KIP-951)
+                self.mark_ready(queue)
+            queue.leader_epoch = epoch
+            if queue.leader != leader:
+                if queue.in_ready:
+                    self.node(queue.leader).ready.remove(queue)
+                    queue.in_ready = False
+                queue.leader = leader
+                self.mark_ready(queue)
+        # Fewer partitions than before means that the topic was made again: what waits for the old ones stays queued
+        # there, leaderless, until it expires; new records see the new count.
+        for partition in range(len(leaders), len(topic.queues)):
+            (<PartitionQueue>topic.queues[partition]).leader = -1
+        topic.partition_count = len(leaders)
+        if topic.sticky >= topic.partition_count:
+            topic.sticky = -1
+
+    def forget_topic(self, str name):
+        cdef TopicQueues topic = self.find_topic(name)
+        if topic is None:
+            return False
+        for queue in topic.queues:
+            if (<PartitionQueue>queue).length:
+                return False
+        del self.topics[name]
+        return True
+
+    # --- append -------------------------------------------------------------------------------------------------------
+
+    def append(self, TopicQueues topic not None, int32_t partition, bytes key, bytes value, list headers,
+               int64_t timestamp_ms, int64_t now_ms, bint awaited=False):
+        cdef RecordView record
+        record.key = NULL if key is None else PyBytes_AS_STRING(key)
+        record.key_size = -1 if key is None else PyBytes_GET_SIZE(key)
+        record.value = NULL if value is None else PyBytes_AS_STRING(value)
+        record.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
+        record.timestamp_ms = timestamp_ms
+        record.headers_size = 1 if headers is None else headers_size(headers)
+        return self.append_record(topic, partition, &record, headers, now_ms, awaited)
+
+    cdef Delivery append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
+                                int64_t now_ms, bint awaited):
+        """Choose the partition where the caller did not, and append; None without memory."""
+        cdef PartitionQueue queue
+        cdef Delivery delivery
+        cdef Py_ssize_t before
+        if partition >= 0:
+            return self.append_to(<PartitionQueue>topic.queues[partition], record, headers, now_ms, awaited)
+        if self.is_round_robin:
+            partition = self.next_round_robin(topic)
+            return self.append_to(<PartitionQueue>topic.queues[partition], record, headers, now_ms, awaited)
+        if record.key_size >= 0 and not self.ignore_keys:
+            partition = topic.partition_of_key(record.key, record.key_size)
+            return self.append_to(<PartitionQueue>topic.queues[partition], record, headers, now_ms, awaited)
+        if topic.sticky < 0:
+            topic.sticky = self.choose_partition(topic, now_ms)
+            topic.sticky_bytes = 0
+        queue = <PartitionQueue>topic.queues[topic.sticky]
+        if queue.open is not None and topic.sticky_bytes + largest_size(record) >= self.sticky_size:
+            if not self.fits(queue.open, queue.open.records.record_size(record)):
+                # The batch is done with this partition: the next keyless records go elsewhere.
+                self.close_batch(queue.open, now_ms)
+                topic.sticky = self.choose_partition(topic, now_ms)
+                topic.sticky_bytes = 0
+                queue = <PartitionQueue>topic.queues[topic.sticky]
+        before = queue.length
+        delivery = self.append_to(queue, record, headers, now_ms, awaited)
+        if delivery is not None:
+            topic.sticky_bytes += largest_size(record) + (HEADER_BYTES if queue.length != before else 0)
+            if topic.sticky_bytes >= 2 * self.sticky_size:
+                topic.sticky = -1
+        return delivery
+
+    cdef Delivery append_to(self, PartitionQueue queue, RecordView* record, list headers, int64_t now_ms, bint awaited):
+        cdef ProducerBatch batch = queue.open
+        cdef RecordBatch records
+        cdef Py_ssize_t size
+        if batch is not None:
+            records = batch.records
+            size = records.record_size(record)
+            if not self.fits(batch, size) or not records.reserve(size):
+                self.close_batch(batch, now_ms)
+                batch = None
+        if batch is None:
+            records = RecordBatch(self.pool)
+            size = records.record_size(record)
+            if not records.reserve(size):
+                return None
+            batch = self.new_batch(queue, records, now_ms)
+        cdef int32_t index = batch.result.add_record()
+        records.append(record, headers, size)
+        self.appended_records += 1
+        if awaited and not batch.awaited:
+            batch.awaited = True
+            self.awaited_batches.append(batch)
+            self.wake()
+        return new_delivery(batch.result, index, record.key_size, record.value_size, record.timestamp_ms)
+
+    cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size):
+        """Whether one more record keeps the batch, as it will go out, within batch_size."""
+        cdef Py_ssize_t plain = HEADER_BYTES + batch.records.size_bytes + record_size
+        if not self.compresses:
+            return plain <= self.batch_size
+        if plain > max(self.batch_size, self.max_request_size):
+            return False
+        return HEADER_BYTES + (plain - HEADER_BYTES) * batch.queue.topic.compression_ratio * 1.05 <= self.batch_size
+
+    cdef ProducerBatch new_batch(self, PartitionQueue queue, RecordBatch records, int64_t now_ms):
+        cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
+        self.last_serial += 1
+        batch.serial = self.last_serial
+        batch.order = (batch.serial,)
+        batch.queue = queue
+        batch.records = records
+        batch.result = ProduceRequestResult(queue.topic.name, queue.partition, batch.serial, self.ledger)
+        queue.topic.used_ms = now_ms
+        batch.created_ms = now_ms
+        batch.producer_id = -1
+        batch.producer_epoch = -1
+        batch.base_sequence = -1
+        queue.push(batch)
+        queue.open = batch
+        self.live_batches[batch.serial] = batch
+        self.aging_batches[batch.serial] = batch
+        if not self.open_batches:
+            self.wake()     # the first deadline: the sender may sleep beyond it
+        self.open_batches[batch.serial] = batch
+        return batch
+
+    cdef void wake(self):
+        if not self.woken:
+            self.woken = True
+            if self.on_wake is not None:
+                self.on_wake()
+
+    # --- partition of keyless records ---------------------------------------------------------------------------------
+
+    cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms):
+        """Draw a partition with a leader, the rarer the longer its queue; uniform when queues are equal."""
+        cdef int32_t count = topic.partition_count
+        cdef PartitionQueue queue
+        cdef Py_ssize_t longest = 0
+        cdef Py_ssize_t total = 0
+        cdef int32_t usable = 0
+        cdef int32_t i
+        for i in range(count):
+            queue = <PartitionQueue>topic.queues[i]
+            if self.available(queue, now_ms):
+                usable += 1
+                if queue.length > longest:
+                    longest = queue.length
+        if usable == 0:
+            return <int32_t>self.random.randrange(count)
+        for i in range(count):
+            queue = <PartitionQueue>topic.queues[i]
+            if self.available(queue, now_ms):
+                total += longest + 1 - queue.length if self.adaptive else 1
+        cdef Py_ssize_t pick = self.random.randrange(total)
+        for i in range(count):
+            queue = <PartitionQueue>topic.queues[i]
+            if self.available(queue, now_ms):
+                pick -= longest + 1 - queue.length if self.adaptive else 1
+                if pick < 0:
+                    return i
+        return count - 1
+
+    cdef bint available(self, PartitionQueue queue, int64_t now_ms):
+        cdef NodeQueue node
+        if queue.leader < 0:
+            return False
+        if self.availability_timeout_ms <= 0:
+            return True
+        node = self.node(queue.leader)
+        return node.stalled_ms < 0 or now_ms - node.stalled_ms <= self.availability_timeout_ms
+
+    cdef int32_t next_round_robin(self, TopicQueues topic):
+        """The next partition with a leader; the next one at all if none has."""
+        cdef int32_t count = topic.partition_count
+        cdef int32_t partition, _
+        for _ in range(count):
+            partition = <int32_t>(topic.round_robin % <uint32_t>count)
+            topic.round_robin += 1
+            if (<PartitionQueue>topic.queues[partition]).leader >= 0:
+                return partition
+        partition = <int32_t>(topic.round_robin % <uint32_t>count)
+        topic.round_robin += 1
+        return partition
+
+    # --- ready --------------------------------------------------------------------------------------------------------
+
+    cdef NodeQueue node(self, int32_t node_id):
+        cdef NodeQueue node = <NodeQueue>self.nodes.get(node_id)
+        if node is None:
+            node = NodeQueue(node_id)
+            self.nodes[node_id] = node
+        return node
+
+    cdef void close_batch(self, ProducerBatch batch, int64_t now_ms):
+        batch.state = CLOSED
+        batch.closed_ms = now_ms
+        batch.queue.open = None
+        self.open_batches.pop(batch.serial, None)
+        self.mark_ready(batch.queue)
+
+    cdef void mark_ready(self, PartitionQueue queue):
+        """Queue the partition at its broker if its first batch can go."""
+        if queue.in_ready or not queue.can_go(queue.first(), 0):
+            return
+        queue.in_ready = True
+        self.node(queue.leader).ready.append(queue)
+        self.wake()
+
+    def ready(self, int64_t now_ms, busy_nodes=()):
+        cdef ProducerBatch batch
+        cdef int64_t deadline = -1
+        self.woken = False
+        if self.awaited_batches:
+            self.close_awaited(now_ms, busy_nodes)
+        while self.backing_off and self.backing_off[0][0] <= now_ms:
+            self.end_back_off(<ProducerBatch>heappop(self.backing_off)[3], now_ms)
+        while self.open_batches:
+            batch = <ProducerBatch>next(iter(self.open_batches.values()))
+            if batch.created_ms + self.linger_ms > now_ms:
+                break
+            self.close_batch(batch, now_ms)
+        if self.memory_short and self.open_batches and self.in_flight_batches == 0 and not self.any_ready():
+            self.close_all(now_ms)
+        if self.open_batches:
+            deadline = (<ProducerBatch>next(iter(self.open_batches.values()))).created_ms + self.linger_ms
+        if self.backing_off and (deadline < 0 or self.backing_off[0][0] < deadline):
+            deadline = self.backing_off[0][0]
+        if self.aging_batches:
+            batch = <ProducerBatch>next(iter(self.aging_batches.values()))
+            if deadline < 0 or batch.created_ms + self.delivery_timeout_ms < deadline:
+                deadline = batch.created_ms + self.delivery_timeout_ms
+        self.woken = False
+        return [node_id for node_id, node in self.nodes.items() if (<NodeQueue>node).ready], deadline
+
+    cdef bint any_ready(self):
+        for node in self.nodes.values():
+            if (<NodeQueue>node).ready:
+                return True
+        return False
+
+    cdef void close_awaited(self, int64_t now_ms, busy_nodes):
+        """Cut linger for batches of send(), at brokers that owe no answer."""
+        cdef ProducerBatch batch
+        cdef list still = []
+        for item in self.awaited_batches:
+            batch = <ProducerBatch>item
+            if batch.state == OPEN:
+                if batch.queue.leader in busy_nodes:
+                    still.append(batch)
+                else:
+                    self.close_batch(batch, now_ms)
+        self.awaited_batches = still
+
+    cdef void end_back_off(self, ProducerBatch batch, int64_t now_ms):
+        if 0 < batch.retry_at_ms <= now_ms:
+            batch.retry_at_ms = 0
+            if batch.state != ENDED:
+                self.mark_ready(batch.queue)
+
+    def close_all(self, int64_t now_ms):
+        for batch in list(self.open_batches.values()):
+            self.close_batch(<ProducerBatch>batch, now_ms)
+
+    def node_stalled(self, int32_t node_id, int64_t now_ms):
+        cdef NodeQueue node = self.node(node_id)
+        if node.stalled_ms < 0:
+            node.stalled_ms = now_ms
+
+    # --- drain, seal --------------------------------------------------------------------------------------------------
+
+    def drain(self, int32_t node_id, Py_ssize_t max_bytes, int64_t now_ms, may_send, Py_ssize_t inline_limit):
+        cdef NodeQueue node = self.node(node_id)
+        cdef PartitionQueue queue
+        cdef ProducerBatch batch
+        cdef list batches = []
+        cdef list unsealed = []
+        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t _
+        node.stalled_ms = -1
+        for _ in range(len(node.ready)):
+            queue = <PartitionQueue>node.ready.popleft()
+            batch = queue.first()
+            if not queue.can_go(batch, now_ms):
+                queue.in_ready = False      # whatever makes it ready again also queues it again
+            elif self.compresses and not batch.sealed and batch.records.size_bytes > inline_limit:
+                if node.sealing_bytes < 2 * self.max_request_size:
+                    queue.in_ready = False
+                    self.start_sealing(batch, node)
+                    unsealed.append(batch)
+                else:
+                    node.ready.append(queue)
+            elif total and total + batch.records.wire_size() > max_bytes:
+                node.ready.appendleft(queue)
+                break
+            elif not may_send(batch):
+                node.ready.append(queue)
+            else:
+                queue.in_ready = False
+                self.take(batch)
+                total += batch.records.wire_size()
+                batches.append(batch)
+        for item in batches:
+            self.mark_ready((<ProducerBatch>item).queue)
+        return batches, unsealed
+
+    cdef void start_sealing(self, ProducerBatch batch, NodeQueue node):
+        batch.state = SEALING
+        batch.sealing_node = node
+        node.sealing_bytes += batch.records.size_bytes
+
+    cdef void take(self, ProducerBatch batch):
+        batch.queue.pop_first()
+        batch.state = IN_FLIGHT
+        self.in_flight_batches += 1
+        self.end_sealing(batch)
+        if self.mutes:
+            batch.queue.muted = True
+
+    cdef void end_sealing(self, ProducerBatch batch):
+        if batch.sealing_node is not None:
+            batch.sealing_node.sealing_bytes -= batch.records.size_bytes
+            batch.sealing_node = None
+
+    def sealed(self, ProducerBatch batch not None, bytes compressed, int codec_bits):
+        if batch.state == SEALING:
+            batch.seal(compressed, codec_bits)
+            batch.state = CLOSED
+            self.mark_ready(batch.queue)
+        else:
+            self.end_sealing(batch)     # it expired meanwhile, and its memory waited for the worker
+            self.release(batch)
+
+    # --- after the answer ---------------------------------------------------------------------------------------------
+
+    cdef void land(self, ProducerBatch batch):
+        """The batch is in no connection any more."""
+        if batch.state == IN_FLIGHT:
+            self.in_flight_batches -= 1
+            if batch.queue.muted:
+                batch.queue.muted = False
+                self.mark_ready(batch.queue)
+
+    def requeue(self, ProducerBatch batch not None, int64_t now_ms, int64_t retry_at_ms):
+        self.land(batch)
+        batch.state = CLOSED
+        batch.queue.insert(batch)
+        if retry_at_ms > now_ms:
+            batch.retry_at_ms = retry_at_ms
+            heappush(self.backing_off, (retry_at_ms, batch.serial, id(batch), batch))
+            self.wake()
+        else:
+            batch.retry_at_ms = 0
+            self.mark_ready(batch.queue)
+
+    def release(self, ProducerBatch batch not None):
+        self.land(batch)
+        batch.state = ENDED
+        if batch.sealing_node is not None:
+            return      # a worker still reads the memory; sealed() comes back here
+        batch.records.release()
+        self.forget(batch)
+
+    cdef void forget(self, ProducerBatch batch):
+        """Strike an ended batch off the books, and its parent with its last piece."""
+        cdef ProducerBatch parent = batch.parent
+        if parent is None:
+            self.live_batches.pop(batch.serial, None)
+            self.aging_batches.pop(batch.serial, None)
+        else:
+            parent.pieces.remove(batch)
+            if not parent.pieces:
+                self.forget(parent)
+
+    def split(self, ProducerBatch batch not None, plain, int64_t now_ms):
+        cdef list pieces = []
+        cdef list results = []
+        cdef ProducerBatch piece = None
+        cdef RecordView record
+        cdef Py_ssize_t size
+        cdef Py_ssize_t limit = min(self.batch_size, HEADER_BYTES + batch.records.size_bytes // 2)
+        cdef int32_t index = 0
+        cdef bytes key, value
+        self.land(batch)
+        for delta, key, value, headers in split_records(plain, batch.result.record_count):
+            record.key = NULL if key is None else PyBytes_AS_STRING(key)
+            record.key_size = -1 if key is None else PyBytes_GET_SIZE(key)
+            record.value = NULL if value is None else PyBytes_AS_STRING(value)
+            record.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
+            record.timestamp_ms = batch.records.base_timestamp_ms + delta
+            record.headers_size = 1 if headers is None else headers_size(headers)
+            size = 0 if piece is None else piece.records.record_size(&record)
+            if piece is None or HEADER_BYTES + piece.records.size_bytes + size > limit:
+                piece = self.new_piece(batch, len(pieces), index)
+                pieces.append(piece)
+                results.append((index, piece.result))
+                size = piece.records.record_size(&record)
+            piece.records.reserve(size)
+            piece.records.append(&record, headers, size)
+            piece.result.add_record()
+            index += 1
+        batch.queue.topic.compression_ratio = max(
+            1.0, batch.records.wire_size() / <double>max(1, batch.records.size_bytes)
+        )
+        batch.result.split_into(results)
+        batch.state = ENDED
+        batch.records.release()
+        batch.pieces = list(pieces)
+        for item in pieces:
+            batch.queue.insert(<ProducerBatch>item)
+        self.mark_ready(batch.queue)
+        return pieces
+
+    cdef ProducerBatch new_piece(self, ProducerBatch parent, Py_ssize_t number, int32_t first_index):
+        cdef ProducerBatch piece = ProducerBatch.__new__(ProducerBatch)
+        piece.parent = parent
+        piece.serial = parent.serial
+        piece.order = (*parent.order, number)
+        piece.queue = parent.queue
+        piece.records = RecordBatch(self.outside)
+        piece.result = ProduceRequestResult(parent.topic, parent.partition, parent.serial, self.ledger)
+        piece.created_ms = parent.created_ms
+        piece.closed_ms = parent.closed_ms
+        piece.state = CLOSED
+        piece.attempts = parent.attempts
+        piece.maybe_written = parent.maybe_written
+        piece.in_doubt = parent.in_doubt
+        piece.last_error = parent.last_error
+        piece.transactional = parent.transactional
+        piece.producer_id = parent.producer_id
+        piece.producer_epoch = parent.producer_epoch
+        piece.base_sequence = -1
+        if parent.base_sequence >= 0:
+            piece.base_sequence = <int32_t>((<int64_t>parent.base_sequence + first_index) & 0x7FFFFFFF)
+        return piece
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    def expire(self, int64_t now_ms):
+        cdef ProducerBatch batch
+        cdef list expired = []
+        while self.aging_batches:
+            batch = <ProducerBatch>next(iter(self.aging_batches.values()))
+            if batch.created_ms + self.delivery_timeout_ms > now_ms:
+                break
+            self.take_unfinished(batch, expired)
+            del self.aging_batches[batch.serial]
+        return expired
+
+    def take_all(self):
+        cdef list taken = []
+        for batch in self.live_batches.values():
+            self.take_unfinished(<ProducerBatch>batch, taken)
+        self.aging_batches.clear()
+        return taken
+
+    cdef int take_unfinished(self, ProducerBatch batch, list taken) except -1:
+        """Collect a batch, or what is left of its pieces, and take it out of its queue."""
+        if batch.pieces is not None:
+            for piece in batch.pieces:
+                self.take_unfinished(<ProducerBatch>piece, taken)
+        elif batch.state != ENDED and not batch.expired:
+            batch.expired = True
+            taken.append(batch)
+            if batch.state != IN_FLIGHT:
+                if batch.queue.open is batch:
+                    batch.queue.open = None
+                    self.open_batches.pop(batch.serial, None)
+                batch.queue.remove(batch)
+                batch.state = ENDED
+                self.mark_ready(batch.queue)
+        return 0
+
+    def oldest_live_serial(self):
+        for serial in self.live_batches:
+            return serial
+        return -1
+
+    def has_live_batches(self):
+        return len(self.live_batches) > 0
+
+    def live_record_count(self, int64_t last_serial):
+        cdef int64_t count = 0
+        for serial, batch in self.live_batches.items():
+            if serial > last_serial:
+                break
+            if not (<ProducerBatch>batch).result.done:
+                count += (<ProducerBatch>batch).result.record_count
+        return count

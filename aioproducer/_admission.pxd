@@ -1,0 +1,62 @@
+"""Admission: base class of Producer, the whole fast path of submit in one compiled call."""
+
+import cython
+
+from libc.stdint cimport int64_t
+
+from aioproducer._accumulator cimport RecordAccumulator, TopicQueues
+from aioproducer._delivery cimport Delivery, DeliveryWaiter
+
+
+cdef enum AdmissionState:
+    NEW
+    ADMITTING
+    REFUSING        # closed, failed, forked: the shell's _refuse() says which
+
+
+cdef class Admission:
+    """Turns calls into admitted records, or hands them to the slow path of its subclass."""
+    cdef AdmissionState state
+    cdef bint direct                        # no interceptors, serializers or partitioner of the user
+    cdef unsigned long thread
+    cdef object loop
+    cdef RecordAccumulator accumulator
+    cdef Py_ssize_t max_record_bytes
+    cdef str last_topic
+    cdef TopicQueues last_queues
+    cdef object clocks                      # None, or (monotonic seconds, wall seconds) instead of the C clocks
+    cdef int64_t now_ns                     # monotonic, of the latest admission
+    cdef int64_t wall_offset_ns
+    cdef int64_t look_again_ns              # when to compare loop and wall clock again
+    cdef int64_t turn_ns                    # when the loop last had a turn, as far as is known
+    cdef Py_ssize_t bytes_since_turn
+    cdef bint queueing                      # somebody waits for memory; later calls queue up behind
+
+    cdef inline bint admits(self) noexcept
+    cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited)
+    cdef int look(self) except -1
+    cdef bint turn_due(self) noexcept
+    cdef void turn_taken(self) noexcept
+
+
+@cython.final
+cdef class Submission:
+    """What submit() and send() return: a coroutine in all but type, its first step compiled."""
+    cdef Admission producer
+    cdef object topic
+    cdef object value
+    cdef object key
+    cdef object partition
+    cdef object headers
+    cdef object timestamp_ms
+    cdef bint is_send
+    cdef int stage
+    cdef object inner                       # the slow path, while it runs
+    cdef Delivery delivery
+    cdef DeliveryWaiter waiter
+
+    cdef int advance(self, sent, void** result) except -1
+    cdef int run_inner(self, sent, void** result) except -1
+    cdef int after_admission(self, void** result) except -1
+    cdef void end(self)
+    cdef void drop_arguments(self)

@@ -1,0 +1,446 @@
+"""Admission: base class of Producer, the whole fast path of submit in one compiled call.
+
+Theory of operation. When the topic is known, memory is there and nothing of the user's has to run, `admit` does it all:
+checks, bytes of key and value, partition, append. Otherwise it returns None, having changed nothing, and the subclass's
+slow path takes over (`_submit_slow`, or `_submit_now_slow`, which may not wait).
+
+submit() and send() return a Submission, which goes through these stages:
+
+    FRESH --admitted at once--> ADMITTED --submit, turn due--> TURN ----> OVER
+      '--slow path--> INNER ------^   '----send----> WAITING ------------^
+
+The loop's turn. A task whose submits never suspend would keep the loop to itself, so submit gives it a turn when the
+last one is a millisecond or 256 KiB ago.
+
+Which loop. The thread is checked on each call, the running loop at least once a millisecond (asking asyncio for it costs
+a system call on Python 3.11); a producer whose loop has ended or whose process was forked refuses by its state.
+"""
+
+import cython
+
+import time
+import warnings
+from asyncio import get_running_loop
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.unicode cimport PyUnicode_CheckExact
+
+from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_iter_send, aiop_set_am_send
+from aioproducer._clock cimport AIOP_HAS_CLOCK, aiop_monotonic_ns, aiop_wall_ns
+from aioproducer._delivery cimport new_waiter
+from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, headers_size
+
+from aioproducer.errors import RecordTooLargeError, SerializationError, WrongLoopError
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef enum:
+    TURN_NS = 1000000
+    TURN_BYTES = 262144
+
+cdef enum Stage:
+    FRESH
+    INNER
+    ADMITTED
+    TURN
+    WAITING
+    OVER
+
+
+cdef object as_buffer(object data, str what, str topic):
+    """`data` itself if it is exactly bytes or str, else its content as bytes."""
+    if data is None or PyBytes_CheckExact(data) or PyUnicode_CheckExact(data):
+        return data
+    if isinstance(data, str):
+        return str.__str__(data)
+    try:
+        return bytes(memoryview(data).cast("B") if memoryview(data).contiguous else memoryview(data))
+    except TypeError as error:
+        raise SerializationError(
+            f"the {what} of a record for topic {topic!r} is a {type(data).__name__}; "
+            f"bytes-like, str or None is needed, or a {what}_serializer that makes it so"
+        ) from error
+
+
+cdef int point_at(object data, const char** start, Py_ssize_t* size, str what, str topic) except -1:
+    """Where the bytes of exact bytes, str or None lie; valid as long as `data` is."""
+    if data is None:
+        start[0] = NULL
+        size[0] = -1
+    elif PyBytes_CheckExact(data):
+        start[0] = PyBytes_AS_STRING(data)
+        size[0] = PyBytes_GET_SIZE(data)
+    else:
+        try:
+            start[0] = PyUnicode_AsUTF8AndSize(data, size)
+        except UnicodeEncodeError as error:
+            # The cause stays out: its text would show the payload.
+            raise SerializationError(
+                f"the {what} of a record for topic {topic!r} is a str that has no UTF-8 form ({error.reason})"
+            ) from None
+    return 0
+
+
+def encodable_headers(headers, str topic):
+    """Headers as a list of (str, bytes or None), checked."""
+    cdef list checked = []
+    if headers is None:
+        return None
+    pairs = headers.items() if hasattr(headers, "items") else headers
+    try:
+        for name, value in pairs:
+            if not isinstance(name, str):
+                raise SerializationError(
+                    f"a header name of a record for topic {topic!r} is a {type(name).__name__}; str is needed"
+                )
+            name.encode()
+            if value is not None and not PyBytes_CheckExact(value):
+                if isinstance(value, str):
+                    raise SerializationError(
+                        f"header {name!r} of a record for topic {topic!r} is a str; bytes or None is needed"
+                    )
+                value = bytes(memoryview(value))
+            checked.append((name, value))
+    except UnicodeEncodeError as error:
+        raise SerializationError(
+            f"a header name of a record for topic {topic!r} has no UTF-8 form ({error.reason})"
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise SerializationError(
+            f"headers of a record for topic {topic!r} must be pairs of (str, bytes or None), or a mapping"
+        ) from error
+    return checked if checked else None
+
+
+cdef class Admission:
+
+    def _open_admission(self, RecordAccumulator accumulator not None, loop, *, bint direct, Py_ssize_t max_record_bytes,
+                        clocks=None):
+        self.accumulator = accumulator
+        self.loop = loop
+        self.direct = direct
+        self.max_record_bytes = max_record_bytes
+        self.thread = PyThread_get_thread_ident()
+        self.clocks = clocks
+        self.look_again_ns = 0
+        self.last_topic = None
+        self.last_queues = None
+        self.queueing = False
+        self.state = ADMITTING
+
+    def _close_admission(self):
+        self.state = REFUSING
+
+    @property
+    def _is_admitting(self):
+        return self.state == ADMITTING
+
+    @property
+    def _queueing(self):
+        return self.queueing
+
+    @_queueing.setter
+    def _queueing(self, bint queueing):
+        self.queueing = queueing
+        self.accumulator.memory_short = queueing
+
+    def _look_again(self):
+        """Compare loop and clocks anew at the next call; a turn of the loop has just begun."""
+        self.look_again_ns = 0
+        self.last_topic = None
+        self.turn_taken()
+
+    cdef inline bint admits(self) noexcept:
+        return self.state == ADMITTING and self.thread == <unsigned long>PyThread_get_thread_ident()
+
+    cdef int look(self) except -1:
+        """Read the clocks, and now and then check that this is the producer's loop."""
+        if AIOP_HAS_CLOCK and self.clocks is None:
+            self.now_ns = aiop_monotonic_ns()
+        else:
+            self.now_ns = <int64_t>(1e9 * (time.monotonic() if self.clocks is None else self.clocks[0]()))
+        if self.now_ns < self.look_again_ns:
+            return 0
+        if AIOP_HAS_CLOCK and self.clocks is None:
+            self.wall_offset_ns = aiop_wall_ns() - self.now_ns
+        else:
+            self.wall_offset_ns = <int64_t>(
+                1e9 * (time.time() if self.clocks is None else self.clocks[1]())) - self.now_ns
+        try:
+            running = get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is not self.loop:
+            raise WrongLoopError(
+                "this producer was started in another event loop"
+                + (" and no loop is running here" if running is None else "")
+                + "; use it from coroutines and callbacks of that loop, or start a producer of its own for each loop"
+            )
+        self.look_again_ns = self.now_ns + TURN_NS
+        return 0
+
+    cdef bint turn_due(self) noexcept:
+        return self.bytes_since_turn >= TURN_BYTES or self.now_ns - self.turn_ns >= TURN_NS
+
+    cdef void turn_taken(self) noexcept:
+        self.bytes_since_turn = 0
+        self.turn_ns = aiop_monotonic_ns() if AIOP_HAS_CLOCK and self.clocks is None else self.now_ns
+
+    cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited):
+        """Append a record whose key and value need no work; None if something has to be waited for."""
+        cdef RecordView record
+        cdef int64_t chosen = -1
+        cdef list pairs = None
+        self.look()
+        if topic is not self.last_topic:
+            if not isinstance(topic, str):
+                raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
+            self.last_topic = None
+            self.last_queues = self.accumulator.find_topic(topic)
+            if self.last_queues is None or self.last_queues.partition_count == 0:
+                return None
+            self.last_topic = topic
+        if partition is not None:
+            chosen = checked_partition(partition, topic)
+            if chosen >= self.last_queues.partition_count:
+                return None
+        if headers is not None:
+            pairs = encodable_headers(headers, topic)
+        if not (key is None or PyBytes_CheckExact(key) or PyUnicode_CheckExact(key)):
+            key = as_buffer(key, "key", topic)
+        if not (value is None or PyBytes_CheckExact(value) or PyUnicode_CheckExact(value)):
+            value = as_buffer(value, "value", topic)
+        point_at(key, &record.key, &record.key_size, "key", topic)
+        point_at(value, &record.value, &record.value_size, "value", topic)
+        record.headers_size = 1 if pairs is None else headers_size(pairs)
+        record.timestamp_ms = (
+            (self.now_ns + self.wall_offset_ns) // 1000000 if timestamp_ms is None
+            else checked_timestamp(timestamp_ms, topic)
+        )
+        cdef Py_ssize_t size = MAX_RECORD_OVERHEAD + HEADER_BYTES + record.headers_size
+        size += record.key_size if record.key_size > 0 else 0
+        size += record.value_size if record.value_size > 0 else 0
+        if size > self.max_record_bytes:
+            raise RecordTooLargeError(
+                f"a record for topic {topic!r} takes up to {size:,} bytes, the limit is {self.max_record_bytes:,} "
+                "(the smaller of max_request_size and buffer_memory)"
+            )
+        if self.queueing:
+            return None
+        cdef Delivery delivery = self.accumulator.append_record(
+            self.last_queues, <int>chosen, &record, pairs, self.now_ns // 1000000, awaited
+        )
+        if delivery is not None:
+            self.bytes_since_turn += size
+        return delivery
+
+    def _admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited, bint queued=False):
+        """`admit` for the slow path; `queued` says that the caller is the first of those who wait for memory."""
+        cdef bint queueing = self.queueing
+        if queued:
+            self.queueing = False
+        try:
+            return self.admit(topic, value, key, partition, headers, timestamp_ms, awaited)
+        finally:
+            if queued:
+                self.queueing = queueing
+
+    def submit_nowait(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
+        if not self.admits():
+            self._refuse()
+        cdef Delivery delivery
+        if self.direct:
+            delivery = self.admit(topic, value, key, partition, headers, timestamp_ms, False)
+            if delivery is not None:
+                return delivery
+        return self._submit_now_slow(topic, value, key, partition, headers, timestamp_ms)
+
+    def submit(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
+        return new_submission(self, topic, value, key, partition, headers, timestamp_ms, False)
+
+    def send(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
+        return new_submission(self, topic, value, key, partition, headers, timestamp_ms, True)
+
+
+cdef int64_t checked_partition(partition, str topic) except -1:
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        raise SerializationError(f"the partition of a record for topic {topic!r} is a {type(partition).__name__}; "
+                                 "an int or None is needed")
+    if not 0 <= partition <= 0x7FFFFFFF:
+        raise SerializationError(f"partition {partition} of a record for topic {topic!r} is outside 0 to 2147483647")
+    return partition
+
+
+cdef int64_t checked_timestamp(timestamp_ms, str topic) except -1:
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        raise SerializationError(f"timestamp_ms of a record for topic {topic!r} is a {type(timestamp_ms).__name__}; "
+                                 "an int (milliseconds since the epoch) or None is needed")
+    if not 0 <= timestamp_ms <= 0x7FFFFFFFFFFFFFFF:
+        raise SerializationError(f"timestamp_ms {timestamp_ms} of a record for topic {topic!r} is outside 0 to 2^63 - 1")
+    return timestamp_ms
+
+
+cdef Submission new_submission(Admission producer, topic, value, key, partition, headers, timestamp_ms, bint is_send):
+    cdef Submission submission = Submission.__new__(Submission)
+    submission.producer = producer
+    submission.topic = topic
+    submission.value = value
+    submission.key = key
+    submission.partition = partition
+    submission.headers = headers
+    submission.timestamp_ms = timestamp_ms
+    submission.is_send = is_send
+    submission.stage = FRESH
+    return submission
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Submission:
+
+    def __dealloc__(self):
+        if self.stage == FRESH and self.producer is not None:
+            warnings.warn(f"coroutine '{self.__qualname__}' was never awaited", RuntimeWarning, stacklevel=2)
+
+    @property
+    def __name__(self):
+        return "send" if self.is_send else "submit"
+
+    @property
+    def __qualname__(self):
+        return "Producer.send" if self.is_send else "Producer.submit"
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        cdef void* result = NULL
+        cdef int kind = self.advance(value, &result)
+        cdef object answer = <object>result
+        release_extra(answer)
+        if kind == SEND_RETURN:
+            raise StopIteration(answer)
+        return answer
+
+    def throw(self, kind, value=None, traceback=None):
+        error = value if value is not None else kind if isinstance(kind, BaseException) else kind()
+        if traceback is not None:
+            error = error.with_traceback(traceback)
+        if self.stage != INNER:
+            self.end()
+            raise error
+        try:
+            return self.inner.throw(error)
+        except StopIteration as stop:
+            # The slow path swallowed a late cancellation: its record is admitted, so go on from there.
+            self.inner = None
+            self.delivery = stop.value
+            self.stage = ADMITTED
+            return self.send(None)
+        except BaseException:
+            self.end()
+            raise
+
+    def close(self):
+        if self.stage == INNER:
+            self.inner.close()
+        self.end()
+
+    cdef void end(self):
+        self.stage = OVER
+        self.inner = None
+        self.waiter = None
+        self.drop_arguments()
+
+    cdef void drop_arguments(self):
+        self.topic = self.value = self.key = self.partition = self.headers = self.timestamp_ms = None
+
+    cdef int advance(self, sent, void** result) except -1:
+        """One step; SEND_NEXT with what to suspend on, or SEND_RETURN with the value, as a new reference."""
+        cdef Admission producer = self.producer
+        if self.stage == FRESH:
+            self.stage = OVER       # should what follows raise
+            if not producer.admits():
+                producer._refuse()
+            if producer.direct:
+                self.delivery = producer.admit(self.topic, self.value, self.key, self.partition, self.headers,
+                                               self.timestamp_ms, self.is_send)
+            if self.delivery is not None:
+                self.stage = ADMITTED
+            else:
+                self.inner = producer._submit_slow(self.topic, self.value, self.key, self.partition, self.headers,
+                                                   self.timestamp_ms, self.is_send)
+                self.stage = INNER
+            self.drop_arguments()
+        if self.stage == INNER:
+            return self.run_inner(sent, result)
+        return self.after_admission(result)
+
+    cdef int run_inner(self, sent, void** result) except -1:
+        cdef int kind
+        try:
+            kind = aiop_iter_send(self.inner, sent, <PyObject**>result)
+        except BaseException:
+            self.end()
+            raise
+        if kind == SEND_NEXT:
+            return SEND_NEXT
+        self.delivery = <Delivery><object>result[0]
+        release_extra(self.delivery)
+        self.inner = None
+        self.stage = ADMITTED
+        return self.after_admission(result)
+
+    cdef int after_admission(self, void** result) except -1:
+        cdef object answer = None
+        if self.stage == ADMITTED and self.is_send:
+            self.waiter = new_waiter(self.delivery)
+            self.stage = WAITING
+        if self.stage == ADMITTED and self.producer.turn_due():
+            self.stage = TURN
+            Py_INCREF(None)
+            result[0] = <void*>None
+            return SEND_NEXT
+        if self.stage == TURN:
+            self.producer.turn_taken()
+        elif self.stage == WAITING:
+            answer = self.waiter.step()
+            if answer is not None:
+                Py_INCREF(answer)
+                result[0] = <void*>answer
+                return SEND_NEXT
+            self.stage = OVER
+            answer = self.delivery.outcome()
+            Py_INCREF(answer)
+            result[0] = <void*>answer
+            return SEND_RETURN
+        elif self.stage == OVER:
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        self.stage = OVER
+        answer = self.delivery
+        Py_INCREF(answer)
+        result[0] = <void*>answer
+        return SEND_RETURN
+
+
+cdef void release_extra(object answer):
+    """Drop the reference that advance() handed over, `answer` holding one of its own."""
+    Py_DECREF(answer)
+
+
+cdef int submission_am_send(PyObject* self, PyObject* value, PyObject** result) except -1:
+    """Submission.send without StopIteration: the interpreter's own protocol for `await`."""
+    return (<Submission>self).advance(<object>value, <void**>result)
+
+
+aiop_set_am_send(Submission, submission_am_send)

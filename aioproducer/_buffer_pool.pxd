@@ -1,0 +1,41 @@
+"""Memory of the records: a byte budget and the blocks that batches chain."""
+
+import cython
+
+from libc.stdint cimport int64_t
+
+
+@cython.final
+cdef class Buffer:
+    """Memory of one batch, lent by the pool.
+
+    Owner   the RecordBatch it was taken for, until it calls BufferPool.release().
+    Always  0 <= used <= capacity; the bytes below `used` never change once a view was given out.
+    Views   a transport may read the bytes after we let go, so live views are counted and the block returns to the
+            pool only when the owner has released it and views == 0.
+    """
+    cdef unsigned char* data
+    cdef readonly Py_ssize_t capacity   # bytes
+    cdef readonly Py_ssize_t used       # bytes
+    cdef readonly int views
+    cdef bint lent                      # the owner still holds it
+    cdef BufferPool pool
+    cdef Py_ssize_t shape[1]            # of a view under construction; equal for all views, `used` being final by then
+    cdef Py_ssize_t strides[1]
+
+    cdef inline Py_ssize_t room(self) noexcept:
+        return self.capacity - self.used
+
+
+@cython.final
+cdef class BufferPool:
+    """The producer's memory: never more than `total_bytes` lent, blocks of `block_bytes` kept for reuse."""
+    cdef readonly Py_ssize_t total_bytes
+    cdef readonly Py_ssize_t available_bytes
+    cdef readonly Py_ssize_t block_bytes
+    cdef list free_blocks
+    cdef public object on_late_return   # called when a block comes back after its owner let go
+
+    cdef Buffer take(self, Py_ssize_t size)
+    cdef void release(self, Buffer buffer)
+    cdef void give_back(self, Buffer buffer)

@@ -1,0 +1,48 @@
+"""Memory of the records: a byte budget and the blocks that batches chain."""
+
+from collections.abc import Callable
+
+class Buffer:
+    """One block of record memory; supports the buffer protocol (read-only) over the bytes used so far."""
+
+    @property
+    def capacity(self) -> int:
+        """Bytes charged to the pool for this block."""
+
+    @property
+    def used(self) -> int:
+        """Bytes written so far."""
+
+    @property
+    def views(self) -> int:
+        """Live views; the block returns to the pool only at zero."""
+
+    def __len__(self) -> int: ...
+
+class BufferPool:
+    """The producer's memory: never more than ``total_bytes`` lent at a time.
+
+    Args:
+        total_bytes: the budget, ``buffer_memory``.
+        block_bytes: size of the blocks that batches chain; a larger record gets one block of its own size.
+    """
+
+    on_late_return: Callable[[], object] | None
+    """Called when a block comes back because its last view died after its batch had let go of it."""
+
+    def __init__(self, total_bytes: int, block_bytes: int) -> None: ...
+    @property
+    def total_bytes(self) -> int:
+        """The budget."""
+
+    @property
+    def available_bytes(self) -> int:
+        """Budget that is not lent."""
+
+    @property
+    def used_bytes(self) -> int:
+        """Budget that is lent: the blocks of the live batches."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of an ordinary block."""

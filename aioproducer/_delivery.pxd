@@ -1,0 +1,84 @@
+"""Delivery: the end of one record; ProduceRequestResult: the end of one batch, shared by its Deliveries."""
+
+import cython
+
+from libc.stdint cimport int32_t, int64_t
+
+
+cdef enum Mark:
+    # What is known of the Delivery of one record; a byte each.
+    LIVE = 0        # the program holds it and has not looked
+    OBSERVED = 1    # awaited, asked, or given a callback
+    DROPPED = 2     # gone, and nobody had looked
+
+
+@cython.final
+cdef class DeliveryLedger:
+    """What the Deliveries of one producer share: its loop, and the failures that nobody observed."""
+    cdef public object loop
+    cdef public object on_failure           # called once whenever failures wait for take_fresh()
+    cdef readonly int64_t unobserved_count  # records, since the start
+    cdef list entries                       # Failure, oldest first, kept while a flush may still raise it
+    cdef list fresh                         # (error, records), until take_fresh()
+    cdef dict unseen                        # failed results with live, unobserved Deliveries (a dict as ordered set)
+    cdef int64_t clock                      # counts flush starts and ends, to tell which flush ran beside which
+    cdef list running                       # clock values at which the running flushes started
+
+    cdef void add(self, ProduceRequestResult result, object error, int64_t records)
+
+
+@cython.final
+cdef class ProduceRequestResult:
+    """Where and how one batch ended."""
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef readonly int64_t serial            # of its batch; a flush covers the serials up to its own
+    cdef readonly int32_t record_count
+    cdef readonly bint done
+    cdef readonly object error              # KafkaError, or None once acknowledged
+    cdef readonly int64_t base_offset       # -1: not told
+    cdef readonly int64_t log_append_time_ms  # -1: the records keep their own time
+    cdef dict record_errors                 # index -> error, where the broker named records (KIP-467)
+    cdef unsigned char* marks               # one Mark a record; NULL once acknowledged
+    cdef int32_t marks_capacity
+    cdef list waiters                       # futures of suspended awaits
+    cdef list callbacks                     # (index, fn, delivery)
+    cdef list pieces                        # of a split batch: (first index, result), ascending
+    cdef int64_t live_failed                # after a failure: records whose Deliveries are still LIVE
+    cdef DeliveryLedger ledger
+
+    cdef int32_t add_record(self) except -1
+    cdef void observe(self, int32_t index)
+    cdef void one_live_less(self)
+    cdef object error_of(self, int32_t index)
+    cdef int64_t count_marks(self, unsigned char mark) noexcept
+    cdef void finish(self)
+    cdef void drop(self, int32_t index)
+
+
+@cython.final
+cdef class Delivery:
+    """The end of one record."""
+    cdef ProduceRequestResult owner
+    cdef int32_t index
+    cdef int32_t key_size
+    cdef int32_t value_size
+    cdef int64_t timestamp_ms
+
+    cdef ProduceRequestResult settled(self)
+    cdef object outcome(self)
+
+
+cdef Delivery new_delivery(ProduceRequestResult result, int32_t index, Py_ssize_t key_size, Py_ssize_t value_size,
+                           int64_t timestamp_ms)
+
+
+@cython.final
+cdef class DeliveryWaiter:
+    """One await of one Delivery."""
+    cdef Delivery delivery
+
+    cdef object step(self)
+
+
+cdef DeliveryWaiter new_waiter(Delivery delivery)

@@ -1,0 +1,443 @@
+"""Delivery: the end of one record; ProduceRequestResult: the end of one batch, shared by its Deliveries.
+
+Theory of operation. A Delivery is a batch's result and an index, nothing more: what it tells is computed when somebody
+asks. No future exists until a pending Delivery is awaited; then each suspended await has a future of its own in the
+result's list (a shared one would be cancelled for all by one cancelled task), and the batch's end wakes them together.
+
+    Delivery --owner--> ProduceRequestResult --(split)--> pieces: smaller results, found by index
+
+Who looked. The result keeps one mark a record: LIVE, OBSERVED (awaited, asked, given a callback) or DROPPED (the
+Delivery is gone and nobody had looked). When the batch fails, dropped records are unobserved failures at once; live ones
+become so when they are dropped, or when a flush that covers the batch ends.
+
+Which flush raises it. Flushes that run side by side and cover a failure all raise it, later ones do not: the ledger
+stamps each failure with the time of the first flush that raised it, on a clock that ticks at each start and end
+of a flush; a flush raises what is unstamped or was stamped after it started.
+"""
+
+import cython
+
+from asyncio import InvalidStateError, get_running_loop
+from operator import itemgetter
+
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+
+from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_set_am_send
+
+from aioproducer.errors import WrongLoopError
+from aioproducer.records import RecordMetadata
+
+cdef enum:
+    CALLBACKS_A_TURN = 256
+    MAX_ENTRIES = 1000      # failures that no flush has raised yet; the records of further ones join the last
+
+cdef object new_tuple = tuple.__new__
+
+
+@cython.final
+cdef class Failure:
+    """Records of one batch that failed unobserved."""
+    cdef object error
+    cdef int64_t serial
+    cdef int64_t records
+    cdef int64_t raised_at      # ledger clock; 0 until a flush raised it
+
+
+@cython.final
+cdef class DeliveryLedger:
+
+    def __cinit__(self):
+        self.entries = []
+        self.fresh = []
+        self.unseen = {}
+        self.running = []
+        self.clock = 1
+
+    cdef void add(self, ProduceRequestResult result, object error, int64_t records):
+        """Book `records` of a failed batch as unobserved."""
+        cdef Failure last
+        self.unobserved_count += records
+        last = <Failure>self.entries[len(self.entries) - 1] if self.entries else None
+        if last is not None and last.raised_at == 0 and (last.error is error or len(self.entries) >= MAX_ENTRIES):
+            last.records += records     # one record of a batch is dropped after the other: one entry for all
+            last.serial = max(last.serial, result.serial)
+        else:
+            last = Failure.__new__(Failure)
+            last.error = error
+            last.serial = result.serial
+            last.records = records
+            self.entries.append(last)
+        self.fresh.append((error, records))
+        if len(self.fresh) == 1 and self.on_failure is not None:
+            self.on_failure()
+
+    def take_fresh(self):
+        cdef list fresh = self.fresh
+        self.fresh = []
+        return fresh
+
+    def start_flush(self):
+        self.clock += 1
+        self.running.append(self.clock)
+        return self.clock
+
+    def end_flush(self, int64_t token, int64_t last_serial, bint report=True):
+        cdef ProduceRequestResult result
+        cdef Failure entry
+        cdef list raised = []
+        cdef list kept = []
+        self.clock += 1
+        if report:
+            for covered in [key for key in self.unseen if (<ProduceRequestResult>key).serial <= last_serial]:
+                result = <ProduceRequestResult>covered
+                del self.unseen[result]
+                result.give_up_on_live()
+            for entry in self.entries:
+                if entry.serial <= last_serial and (entry.raised_at == 0 or entry.raised_at > token):
+                    raised.append((entry.error, entry.records))
+                    if entry.raised_at == 0:
+                        entry.raised_at = self.clock
+        self.running.remove(token)
+        oldest = min(self.running) if self.running else self.clock + 1
+        for entry in self.entries:
+            if entry.raised_at == 0 or entry.raised_at > oldest:
+                kept.append(entry)
+        self.entries = kept
+        return raised
+
+
+@cython.final
+cdef class ProduceRequestResult:
+
+    def __cinit__(self, str topic, int32_t partition, int64_t serial, DeliveryLedger ledger):
+        self.topic = topic
+        self.partition = partition
+        self.serial = serial
+        self.ledger = ledger
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+
+    def __dealloc__(self):
+        PyMem_Free(self.marks)
+
+    cdef int32_t add_record(self) except -1:
+        """Admit one record; its index."""
+        cdef int32_t capacity
+        cdef unsigned char* marks
+        if self.record_count >= self.marks_capacity:
+            capacity = 2 * self.marks_capacity if self.marks_capacity else 32
+            marks = <unsigned char*>PyMem_Realloc(self.marks, capacity)
+            if marks == NULL:
+                raise MemoryError()
+            self.marks = marks
+            self.marks_capacity = capacity
+        self.marks[self.record_count] = LIVE
+        self.record_count += 1
+        return self.record_count - 1
+
+    cdef void observe(self, int32_t index):
+        if self.marks != NULL and self.marks[index] == LIVE:
+            self.marks[index] = OBSERVED
+            self.one_live_less()
+
+    cdef void one_live_less(self):
+        if self.live_failed:
+            self.live_failed -= 1
+            if self.live_failed == 0:
+                self.ledger.unseen.pop(self, None)
+
+    cdef int64_t count_marks(self, unsigned char mark) noexcept:
+        cdef int64_t count = 0
+        cdef int32_t i
+        if self.marks != NULL:
+            for i in range(self.record_count):
+                count += self.marks[i] == mark
+        return count
+
+    cdef object error_of(self, int32_t index):
+        if self.record_errors is not None:
+            return self.record_errors.get(index, self.error)
+        return self.error
+
+    def complete(self, int64_t base_offset, int64_t log_append_time_ms):
+        if self.done:
+            return
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        PyMem_Free(self.marks)
+        self.marks = NULL
+        self.finish()
+
+    def fail(self, error, dict record_errors=None, bint unobserved=True):
+        if self.done:
+            return
+        self.error = error
+        self.record_errors = record_errors
+        cdef int64_t dropped
+        if unobserved:
+            dropped = self.count_marks(DROPPED)
+            if dropped:
+                self.ledger.add(self, error, dropped)
+            self.live_failed = self.count_marks(LIVE)
+            if self.live_failed:
+                self.ledger.unseen[self] = None
+        else:
+            PyMem_Free(self.marks)
+            self.marks = NULL
+        self.finish()
+
+    def give_up_on_live(self):
+        cdef int64_t live = self.count_marks(LIVE)
+        cdef int32_t i
+        self.live_failed = 0
+        if live:
+            for i in range(self.record_count):
+                if self.marks[i] == LIVE:
+                    self.marks[i] = OBSERVED    # reported now: dropping it later is nothing new
+            self.ledger.add(self, self.error, live)
+
+    cdef void drop(self, int32_t index):
+        """The Delivery of a record goes away and nobody had looked."""
+        self.marks[index] = DROPPED
+        if self.done and self.error is not None:
+            self.one_live_less()
+            self.ledger.add(self, self.error_of(index), 1)
+
+    def split_into(self, list pieces):
+        """Hand every record over to smaller results; `pieces` is a list of (first index, result), ascending."""
+        cdef ProduceRequestResult piece
+        cdef int32_t first, i
+        for first, piece in pieces:
+            for i in range(piece.record_count):
+                piece.marks[i] = self.marks[first + i]
+        self.pieces = pieces
+        cdef list callbacks = self.callbacks
+        self.callbacks = None
+        if callbacks is not None:
+            for _, fn, delivery in callbacks:
+                piece = (<Delivery>delivery).settled()
+                if piece.callbacks is None:
+                    piece.callbacks = []
+                piece.callbacks.append(((<Delivery>delivery).index, fn, delivery))
+        PyMem_Free(self.marks)
+        self.marks = NULL
+        self.wake()
+
+    cdef void finish(self):
+        self.done = True
+        self.wake()
+        cdef list callbacks = self.callbacks
+        self.callbacks = None
+        if callbacks is not None:
+            callbacks.sort(key=itemgetter(0))
+            call_later(self.ledger.loop, callbacks)
+
+    def wake(self):
+        cdef list waiters = self.waiters
+        self.waiters = None
+        if waiters is not None:
+            for future in waiters:
+                if not future.done():
+                    future.set_result(None)
+
+
+cdef void call_later(loop, list callbacks):
+    try:
+        loop.call_soon(run_callbacks, loop, callbacks)
+    except RuntimeError:
+        pass    # the loop is closed: nobody is left to be told
+
+
+def run_callbacks(loop, list callbacks):
+    """Call done callbacks in order, some hundred a turn of the loop."""
+    cdef list now = callbacks[:CALLBACKS_A_TURN]
+    if len(callbacks) > CALLBACKS_A_TURN:
+        loop.call_soon(run_callbacks, loop, callbacks[CALLBACKS_A_TURN:])
+    for _, fn, delivery in now:
+        try:
+            fn(delivery)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            loop.call_exception_handler(
+                {"message": "a done callback of a Delivery raised", "exception": error, "handle": fn}
+            )
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(4096)
+cdef class Delivery:
+
+    def __init__(self):
+        raise TypeError("a Delivery comes from submit() or submit_nowait()")
+
+    def __dealloc__(self):
+        cdef ProduceRequestResult owner = self.owner
+        if owner is None:
+            return
+        if owner.pieces is not None:
+            owner = self.settled()
+        if owner.marks != NULL and owner.marks[self.index] == LIVE:
+            owner.drop(self.index)
+
+    cdef ProduceRequestResult settled(self):
+        """The result that decides about this record now; a split moves it."""
+        cdef ProduceRequestResult owner = self.owner
+        cdef int32_t first = 0
+        while owner.pieces is not None:
+            for start, piece in owner.pieces:
+                if start > self.index:
+                    break
+                first = start
+                owner = <ProduceRequestResult>piece
+            self.index -= first
+            self.owner = owner
+        return owner
+
+    cdef object outcome(self):
+        """The metadata of an ended record; raises its error."""
+        cdef ProduceRequestResult owner = self.owner
+        if owner.error is not None:
+            raise (<object>owner.error_of(self.index)).with_traceback(None)
+        return new_tuple(RecordMetadata, (
+            owner.topic,
+            owner.partition,
+            owner.base_offset + self.index if owner.base_offset >= 0 else -1,
+            owner.log_append_time_ms if owner.log_append_time_ms >= 0 else self.timestamp_ms,
+            self.key_size,
+            self.value_size,
+        ))
+
+    def done(self):
+        return self.settled().done
+
+    def result(self):
+        cdef ProduceRequestResult owner = self.settled()
+        if not owner.done:
+            raise InvalidStateError("the record has not ended yet; await the Delivery")
+        owner.observe(self.index)
+        return self.outcome()
+
+    def exception(self):
+        cdef ProduceRequestResult owner = self.settled()
+        if not owner.done:
+            raise InvalidStateError("the record has not ended yet; await the Delivery")
+        if owner.error is None:
+            return None
+        owner.observe(self.index)
+        return owner.error_of(self.index)
+
+    def peek_exception(self):
+        cdef ProduceRequestResult owner = self.settled()
+        return owner.error_of(self.index) if owner.error is not None else None
+
+    def cancel(self, msg=None):
+        return False
+
+    def cancelled(self):
+        return False
+
+    def add_done_callback(self, fn):
+        self.settled().observe(self.index)
+        watch(self, fn)
+
+    def __await__(self):
+        return new_waiter(self)
+
+    def __repr__(self):
+        cdef ProduceRequestResult owner = self.settled()
+        state = "pending" if not owner.done else "acknowledged" if owner.error is None else "failed"
+        return f"<Delivery {owner.topic}-{owner.partition} {state}>"
+
+
+def watch(Delivery delivery not None, fn):
+    cdef ProduceRequestResult owner = delivery.settled()
+    if owner.done:
+        owner.ledger.loop.call_soon(fn, delivery)
+    elif owner.callbacks is None:
+        owner.callbacks = [(delivery.index, fn, delivery)]
+    else:
+        owner.callbacks.append((delivery.index, fn, delivery))
+
+
+cdef Delivery new_delivery(ProduceRequestResult result, int32_t index, Py_ssize_t key_size, Py_ssize_t value_size,
+                           int64_t timestamp_ms):
+    cdef Delivery delivery = Delivery.__new__(Delivery)
+    delivery.owner = result
+    delivery.index = index
+    delivery.key_size = <int32_t>key_size
+    delivery.value_size = <int32_t>value_size
+    delivery.timestamp_ms = timestamp_ms
+    return delivery
+
+
+@cython.final
+@cython.freelist(256)
+cdef class DeliveryWaiter:
+    """One await of one Delivery: returns at once, or suspends on a future of its own until the batch ends."""
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        future = self.step()
+        if future is None:
+            raise StopIteration(self.delivery.outcome())
+        return future
+
+    def send(self, value):
+        return self.__next__()
+
+    def throw(self, kind, value=None, traceback=None):
+        error = value if value is not None else kind if isinstance(kind, BaseException) else kind()
+        raise error if traceback is None else error.with_traceback(traceback)
+
+    def close(self):
+        pass
+
+    cdef object step(self):
+        """The future to suspend on, or None once the record has ended."""
+        cdef ProduceRequestResult owner = self.delivery.settled()
+        owner.observe(self.delivery.index)
+        if owner.done:
+            return None
+        loop = get_running_loop()
+        if loop is not owner.ledger.loop:
+            raise WrongLoopError(
+                "this Delivery belongs to a producer that was started in another event loop; await it there"
+            )
+        future = loop.create_future()
+        if owner.waiters is None:
+            owner.waiters = [future]
+        else:
+            owner.waiters.append(future)
+        future._asyncio_future_blocking = True
+        return future
+
+
+cdef DeliveryWaiter new_waiter(Delivery delivery):
+    cdef DeliveryWaiter waiter = DeliveryWaiter.__new__(DeliveryWaiter)
+    waiter.delivery = delivery
+    return waiter
+
+
+cdef int waiter_am_send(PyObject* self, PyObject* value, PyObject** result) except -1:
+    """DeliveryWaiter.send without StopIteration: the interpreter's own protocol for `await`."""
+    cdef DeliveryWaiter waiter = <DeliveryWaiter>self
+    cdef object answer = waiter.step()
+    cdef int kind = SEND_NEXT
+    if answer is None:
+        answer = waiter.delivery.outcome()
+        kind = SEND_RETURN
+    Py_INCREF(answer)
+    result[0] = <PyObject*>answer
+    return kind
+
+
+aiop_set_am_send(DeliveryWaiter, waiter_am_send)

@@ -1,0 +1,31 @@
+"""murmur2 as Kafka's own partitioner computes it; CRC-32C is the crc32c package's."""
+
+from aioproducer._varint cimport int32_t, uint32_t
+
+
+cdef uint32_t murmur2_raw(const unsigned char* data, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t m = 0x5BD1E995
+    cdef uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>size
+    cdef uint32_t k
+    cdef Py_ssize_t rest = size
+    while rest >= 4:
+        # Kafka reads the four bytes little endian whatever the machine.
+        k = data[0] | (<uint32_t>data[1] << 8) | (<uint32_t>data[2] << 16) | (<uint32_t>data[3] << 24)
+        k *= m
+        k ^= k >> 24
+        h = (h * m) ^ (k * m)
+        data += 4
+        rest -= 4
+    if rest > 0:
+        if rest == 3:
+            h ^= <uint32_t>data[2] << 16
+        if rest >= 2:
+            h ^= <uint32_t>data[1] << 8
+        h = (h ^ data[0]) * m
+    h ^= h >> 13
+    h *= m
+    return h ^ (h >> 15)
+
+
+def murmur2(bytes data not None):
+    return <int32_t>murmur2_raw(<const unsigned char*>data, len(data))

@@ -1,0 +1,58 @@
+"""Record batch v2: append, seal, header, split."""
+
+import cython
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from aioproducer._buffer_pool cimport Buffer, BufferPool
+
+cdef enum:
+    HEADER_BYTES = 61
+    MAX_RECORD_OVERHEAD = 21
+
+
+cdef struct RecordView:
+    # One record to append. Pointers belong to the caller and live no longer than the call; a size of -1 means null.
+    const char* key
+    Py_ssize_t key_size
+    const char* value
+    Py_ssize_t value_size
+    int64_t timestamp_ms
+    Py_ssize_t headers_size     # encoded bytes of all headers, their count included
+
+
+cdef Py_ssize_t headers_size(list headers) except -1
+
+
+@cython.final
+cdef class RecordBatch:
+    """The records of one batch, encoded as they come.
+
+    Always  size_bytes = the sum of the encoded records = the sum of used over the buffers, until sealed.
+            After freeze() nothing is appended; after seal_compressed() the buffers are back in the pool.
+    """
+    cdef BufferPool pool
+    cdef list buffers
+    cdef Buffer tail
+    cdef readonly bytes compressed          # the records section as it goes out, if it was compressed
+    cdef readonly int attributes            # codec bits, set by seal
+    cdef readonly int32_t record_count
+    cdef readonly Py_ssize_t size_bytes     # of the records section, uncompressed
+    cdef readonly Py_ssize_t memory_bytes   # charged to the pool
+    cdef readonly Py_ssize_t largest_record_bytes
+    cdef readonly int64_t base_timestamp_ms
+    cdef readonly int64_t max_timestamp_ms
+
+    cdef Py_ssize_t record_size(self, RecordView* record) noexcept
+    cdef bint reserve(self, Py_ssize_t size) except -1
+    cdef int append(self, RecordView* record, list headers, Py_ssize_t record_size) except -1
+    cdef int write_headers(self, list headers) except -1
+    cdef void write(self, const void* data, Py_ssize_t size) noexcept
+    cdef Py_ssize_t wire_size(self) noexcept
+    cdef bytes header(self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint transactional,
+                      list payload)
+    cdef list payload(self)
+    cdef object contiguous(self)
+    cdef int seal_compressed(self, bytes data, int codec_bits) except -1
+    cdef void release(self)
+    cdef void give_back_buffers(self)

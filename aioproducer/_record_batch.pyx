@@ -1,0 +1,271 @@
+"""Record batch v2: append, seal, header, split.
+
+Theory of operation. Records are encoded, uncompressed, straight into blocks of the pool; a record may lie across two of
+them. The 61-byte header is not stored with the records: it is made anew for each attempt, so epoch and sequence can
+change while the records, which a transport may still be reading, stay as they are. The checksum covers the header
+from byte 21 and all the records; it is computed with the header, block by block.
+
+    0 baseOffset i64 | 8 batchLength i32 | 12 partitionLeaderEpoch i32 | 16 magic i8 | 17 crc u32 | 21 attributes i16
+    23 lastOffsetDelta i32 | 27 baseTimestamp i64 | 35 maxTimestamp i64 | 43 producerId i64 | 51 producerEpoch i16
+    53 baseSequence i32 | 57 recordsCount i32 | 61 records
+
+Source: Kafka's message format, record batch with magic 2 (KIP-98).
+"""
+
+import cython
+
+from crc32c import crc32c
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memcpy, memset
+
+from aioproducer._varint cimport (
+    get_varint,
+    put_int16,
+    put_int32,
+    put_int64,
+    put_varint,
+    uint32_t,
+    uvarint_size,
+    varint_size,
+    zigzag,
+)
+
+from aioproducer.errors import ProtocolError
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef enum:
+    SCRATCH_BYTES = 64  # more than the greatest fixed part of a record
+
+
+cdef Py_ssize_t headers_size(list headers) except -1:
+    """Encoded bytes of `headers`, a list of (str, bytes or None), with their count."""
+    cdef Py_ssize_t total = varint_size(len(headers))
+    cdef Py_ssize_t size = 0
+    for key, value in headers:
+        PyUnicode_AsUTF8AndSize(key, &size)
+        total += varint_size(size) + size
+        if value is None:
+            total += 1
+        else:
+            size = PyBytes_GET_SIZE(value)
+            total += varint_size(size) + size
+    return total
+
+
+@cython.final
+cdef class RecordBatch:
+
+    def __cinit__(self, BufferPool pool):
+        self.pool = pool
+        self.buffers = []
+        self.compressed = None
+
+    cdef Py_ssize_t record_size(self, RecordView* record) noexcept:
+        """Encoded bytes of `record` if it were appended next."""
+        cdef int64_t delta = 0
+        if self.record_count > 0:
+            delta = record.timestamp_ms - self.base_timestamp_ms
+        cdef Py_ssize_t size = 1 + varint_size(delta) + varint_size(self.record_count) + record.headers_size
+        size += varint_size(record.key_size) + (record.key_size if record.key_size > 0 else 0)
+        size += varint_size(record.value_size) + (record.value_size if record.value_size > 0 else 0)
+        return varint_size(size) + size
+
+    cdef bint reserve(self, Py_ssize_t size) except -1:
+        """Make room for `size` more bytes; False, with nothing changed, if the pool has not got them."""
+        cdef Py_ssize_t room = 0 if self.tail is None else self.tail.room()
+        if size <= room:
+            return True
+        cdef Buffer buffer = self.pool.take(size - room)
+        if buffer is None:
+            return False
+        self.buffers.append(buffer)
+        self.memory_bytes += buffer.capacity
+        if self.tail is None:
+            self.tail = buffer
+        return True
+
+    cdef int append(self, RecordView* record, list headers, Py_ssize_t record_size) except -1:
+        """Write one record of `record_size` bytes; reserve() has promised the room."""
+        cdef Py_ssize_t before = self.size_bytes
+        if self.record_count == 0:
+            self.base_timestamp_ms = record.timestamp_ms
+            self.max_timestamp_ms = record.timestamp_ms
+        elif record.timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = record.timestamp_ms
+        cdef int64_t body = record_size - uvarint_size_of_length(record_size)
+        cdef unsigned char scratch[SCRATCH_BYTES]
+        cdef unsigned char* p = put_varint(scratch, body)
+        p[0] = 0  # attributes, unused
+        p = put_varint(p + 1, record.timestamp_ms - self.base_timestamp_ms)
+        p = put_varint(p, self.record_count)
+        p = put_varint(p, record.key_size)
+        self.write(scratch, p - scratch)
+        if record.key_size > 0:
+            self.write(record.key, record.key_size)
+        p = put_varint(scratch, record.value_size)
+        self.write(scratch, p - scratch)
+        if record.value_size > 0:
+            self.write(record.value, record.value_size)
+        if headers is None:
+            scratch[0] = 0
+            self.write(scratch, 1)
+        else:
+            self.write_headers(headers)
+        self.record_count += 1
+        if record_size > self.largest_record_bytes:
+            self.largest_record_bytes = record_size
+        if self.size_bytes - before != record_size:
+            raise AssertionError(f"record of {record_size} bytes was written with {self.size_bytes - before}")
+        return 0
+
+    cdef int write_headers(self, list headers) except -1:
+        cdef unsigned char scratch[SCRATCH_BYTES]
+        cdef Py_ssize_t size = 0
+        cdef const char* text
+        self.write(scratch, put_varint(scratch, len(headers)) - scratch)
+        for key, value in headers:
+            text = PyUnicode_AsUTF8AndSize(key, &size)
+            self.write(scratch, put_varint(scratch, size) - scratch)
+            self.write(text, size)
+            size = -1 if value is None else PyBytes_GET_SIZE(value)
+            self.write(scratch, put_varint(scratch, size) - scratch)
+            if size > 0:
+                self.write(PyBytes_AS_STRING(value), size)
+        return 0
+
+    cdef void write(self, const void* data, Py_ssize_t size) noexcept:
+        """Copy into the tail block, going on in the reserved next one when it is full."""
+        cdef Buffer tail = self.tail
+        cdef Py_ssize_t room = tail.capacity - tail.used
+        self.size_bytes += size
+        if size <= room:
+            memcpy(tail.data + tail.used, data, size)
+            tail.used += size
+            return
+        memcpy(tail.data + tail.used, data, room)
+        tail.used = tail.capacity
+        tail = <Buffer>self.buffers[len(self.buffers) - 1]
+        self.tail = tail
+        memcpy(tail.data, <const char*>data + room, size - room)
+        tail.used = size - room
+
+    cdef Py_ssize_t wire_size(self) noexcept:
+        """Bytes of the whole batch as it would go out now."""
+        return HEADER_BYTES + (self.size_bytes if self.compressed is None else PyBytes_GET_SIZE(self.compressed))
+
+    cdef bytes header(self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint transactional,
+                      list payload):
+        """The 61 bytes before the records, with the checksum over both; `payload` is what payload() returned."""
+        cdef bytes header = PyBytes_FromStringAndSize(NULL, HEADER_BYTES)
+        cdef unsigned char* start = <unsigned char*>PyBytes_AS_STRING(header)
+        cdef unsigned char* p = put_int64(start, 0)
+        p = put_int32(p, <int32_t>(self.wire_size() - 12))
+        p = put_int32(p, -1)
+        p[0] = 2
+        memset(p + 1, 0, 4)  # the checksum's place
+        p = put_int16(p + 5, <int16_t>(self.attributes | (0x10 if transactional else 0)))
+        p = put_int32(p, self.record_count - 1)
+        p = put_int64(p, self.base_timestamp_ms)
+        p = put_int64(p, self.max_timestamp_ms)
+        p = put_int64(p, producer_id)
+        p = put_int16(p, epoch)
+        p = put_int32(p, base_sequence)
+        put_int32(p, self.record_count)
+        crc = crc32c(memoryview(header)[21:])
+        for part in payload:
+            crc = crc32c(part, crc)
+        put_int32(start + 17, <int32_t><uint32_t>crc)
+        return header
+
+    cdef list payload(self):
+        """The records section as buffers, in order; nothing is copied."""
+        if self.compressed is not None:
+            return [self.compressed]
+        return [memoryview(buffer) for buffer in self.buffers if (<Buffer>buffer).used]
+
+    cdef object contiguous(self):
+        """The uncompressed records section as one bytes-like object; copied only if it lies in several blocks."""
+        if len(self.buffers) == 1:
+            return memoryview(<Buffer>self.buffers[0])
+        return b"".join(self.buffers)
+
+    cdef int seal_compressed(self, bytes data, int codec_bits) except -1:
+        """Take the compressed records in place of the plain ones, whose blocks go back to the pool."""
+        self.compressed = data
+        self.attributes = codec_bits
+        self.give_back_buffers()
+        return 0
+
+    cdef void release(self):
+        """Give the memory back; the batch has no content after this."""
+        self.compressed = None
+        self.give_back_buffers()
+
+    cdef void give_back_buffers(self):
+        cdef list buffers = self.buffers
+        self.buffers = []
+        self.tail = None
+        self.memory_bytes = 0
+        for buffer in buffers:
+            self.pool.release(<Buffer>buffer)
+
+
+cdef inline Py_ssize_t uvarint_size_of_length(Py_ssize_t record_size) noexcept:
+    """Bytes of the length prefix of a record whose prefix and body take `record_size` together."""
+    cdef Py_ssize_t prefix = 1
+    while uvarint_size(zigzag(record_size - prefix)) > prefix:
+        prefix += 1
+    return prefix
+
+
+def split_records(data, Py_ssize_t record_count):
+    """Cut an uncompressed records section into (timestamp delta, key, value, headers) tuples, in order."""
+    cdef const unsigned char[::1] view = data
+    cdef Py_ssize_t size = view.shape[0]
+    cdef const unsigned char* p = &view[0] if size else NULL
+    cdef Py_ssize_t at = 0
+    cdef int64_t length = 0, delta = 0, ignored = 0, count = 0
+    cdef list records = []
+    for _ in range(record_count):
+        at += varint_at(p, at, size, &length)
+        if length < 0 or length > size - at:
+            raise ProtocolError(f"record {len(records)} claims {length} bytes, {size - at} are left")
+        at += 1
+        at += varint_at(p, at, size, &delta)
+        at += varint_at(p, at, size, &ignored)
+        key, at = blob_at(p, at, size)
+        value, at = blob_at(p, at, size)
+        at += varint_at(p, at, size, &count)
+        headers = None
+        if count > 0:
+            headers = []
+            for _ in range(count):
+                name, at = blob_at(p, at, size)
+                content, at = blob_at(p, at, size)
+                headers.append((name.decode(), content))
+        records.append((delta, key, value, headers))
+    if at != size:
+        raise ProtocolError(f"{size - at} bytes follow the last of {record_count} records")
+    return records
+
+
+cdef int varint_at(const unsigned char* p, Py_ssize_t at, Py_ssize_t size, int64_t* value) except -1:
+    cdef int used = 0
+    if at < size:
+        used = get_varint(p + at, size - at, value)
+    if used == 0:
+        raise ProtocolError("records end inside a varint")
+    return used
+
+
+cdef tuple blob_at(const unsigned char* p, Py_ssize_t at, Py_ssize_t size):
+    cdef int64_t length = 0
+    at += varint_at(p, at, size, &length)
+    if length < 0:
+        return None, at
+    if length > size - at:
+        raise ProtocolError(f"a field claims {length} bytes, {size - at} are left")
+    return PyBytes_FromStringAndSize(<const char*>p + at, <Py_ssize_t>length), at + <Py_ssize_t>length

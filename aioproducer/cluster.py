@@ -1,0 +1,247 @@
+"""What is known of the cluster: brokers, topics, partitions, leaders. Immutable; each answer makes a new picture."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple
+
+from aioproducer.errors import ProtocolError, error_class
+from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from aioproducer.protocol.schema import ZERO_UUID
+from aioproducer.records import PartitionInfo
+
+NO_LEADER = -1
+NO_EPOCH = -1
+
+MERGE_STEP = 256
+"""Partitions that are merged between two pauses."""
+
+MAX_GAP = 1024
+"""How far the numbers of an answer may exceed the count of its partitions, more or less."""
+
+
+class Broker(NamedTuple):
+    """A broker and the address that it wants to be reached at."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionState(NamedTuple):
+    """One partition; replicas are node ids."""
+
+    partition: int
+    leader: int
+    """The leader's node id, -1 while there is none."""
+    leader_epoch: int
+    """Grows with each new leader; -1 where the broker does not tell (before Kafka 2.1)."""
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+    error_code: int
+
+
+@dataclass(frozen=True)
+class ClusterTopic:
+    """One topic. The same object stands in one Cluster after another for as long as nothing about it changes.
+
+    Always: ``partitions`` holds the numbers 0 to n-1 in order; it is empty while the topic can't be used.
+    """
+
+    name: str
+    topic_id: bytes = ZERO_UUID
+    """16 bytes, zeros where the broker does not tell (before Kafka 2.8)."""
+    partitions: tuple[PartitionState, ...] = ()
+    error_code: int = 0
+    """Of the newest answer, 0 if it had none."""
+
+    @cached_property
+    def infos(self) -> tuple[PartitionInfo, ...]:
+        """The partitions as users see them."""
+        return tuple(
+            PartitionInfo(
+                self.name,
+                each.partition,
+                None if each.leader < 0 else each.leader,
+                each.replicas,
+                each.isr,
+                each.offline,
+            )
+            for each in self.partitions
+        )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The brokers by node id and the topics by name."""
+
+    cluster_id: str | None = None
+    controller_id: int = -1
+    brokers: Mapping[int, Broker] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, ClusterTopic] = field(default_factory=lambda: MappingProxyType({}))
+
+    def partitions(self, topic: str) -> tuple[PartitionInfo, ...] | None:
+        """A topic's partitions by number, None while they are not known."""
+        known = self.topics.get(topic)
+        return known.infos if known is not None and known.partitions else None
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The node id of a partition's leader, -1 if it has none or is not known."""
+        known = self.topics.get(topic)
+        return known.partitions[partition].leader if known and 0 <= partition < len(known.partitions) else NO_LEADER
+
+    def changed_topics(self, before: Cluster) -> tuple[str, ...]:
+        """The topics that ``before`` did not have, had otherwise, or had and this one has not."""
+        changed = [name for name, topic in self.topics.items() if before.topics.get(name) is not topic]
+        changed += [name for name in before.topics if name not in self.topics]
+        return tuple(changed)
+
+    # --- new pictures -------------------------------------------------------------------------------------------------
+
+    def merged(
+        self, response: MetadataResponse, *, keep: Iterable[str] | None = None, reliable_epochs: bool = True
+    ) -> Cluster:
+        """This picture with a broker's answer worked in.
+
+        Args:
+            keep: after an answer about everything that is in use: those topics; others are forgotten. None keeps all.
+            reliable_epochs: False for answers before version 9, whose leader epochs may be stale (Kafka before 2.4).
+        """
+        steps = self.merge_in_steps(response, keep=keep, reliable_epochs=reliable_epochs)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                merged: Cluster = end.value
+                return merged
+
+    def merge_in_steps(
+        self, response: MetadataResponse, *, keep: Iterable[str] | None = None, reliable_epochs: bool = True
+    ) -> Generator[None, None, Cluster]:
+        """``merged`` as a generator that pauses every few hundred partitions, so that other work gets a turn."""
+        kept = None if keep is None else frozenset(keep)
+        topics = {name: topic for name, topic in self.topics.items() if kept is None or name in kept}
+        for answer in response.topics:
+            if answer.name and (kept is None or answer.name in kept):
+                topics[answer.name] = yield from _merged_topic(topics.get(answer.name), answer, reliable_epochs)
+        brokers = {each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in response.brokers}
+        return Cluster(
+            cluster_id=response.cluster_id or self.cluster_id,
+            controller_id=response.controller_id,
+            brokers=MappingProxyType(brokers),
+            topics=MappingProxyType(topics),
+        )
+
+    def with_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> Cluster:
+        """This picture with a newer leader of one partition; the same one if that is no news or the node is unknown.
+
+        Source: KIP-951.
+        """
+        known = self.topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions) or leader not in self.brokers:
+            return self
+        state = known.partitions[partition]
+        if leader_epoch <= state.leader_epoch:
+            return self
+        moved = state._replace(leader=leader, leader_epoch=leader_epoch, error_code=0)
+        partitions = (*known.partitions[:partition], moved, *known.partitions[partition + 1 :])
+        return self._with_topic(replace(known, partitions=partitions))
+
+    def with_brokers(self, brokers: Iterable[Broker]) -> Cluster:
+        """This picture with these brokers added, or at their new addresses."""
+        every = {**self.brokers, **{broker.node_id: broker for broker in brokers}}
+        return self if every == self.brokers else replace(self, brokers=MappingProxyType(every))
+
+    def without_topics(self, names: Iterable[str]) -> Cluster:
+        """This picture without some topics."""
+        dropped = frozenset(names)
+        topics = {name: topic for name, topic in self.topics.items() if name not in dropped}
+        return replace(self, topics=MappingProxyType(topics))
+
+    def _with_topic(self, topic: ClusterTopic) -> Cluster:
+        return replace(self, topics=MappingProxyType({**self.topics, topic.name: topic}))
+
+
+def _merged_topic(
+    old: ClusterTopic | None, answer: MetadataResponseTopic, reliable_epochs: bool
+) -> Generator[None, None, ClusterTopic]:
+    name = answer.name or ""
+    if answer.error_code:
+        return _failed_topic(old, name, answer.error_code)
+    same_id = old is not None and old.topic_id == answer.topic_id != ZERO_UUID
+    known = () if old is None or _made_again(old.topic_id, answer.topic_id) else old.partitions
+    states: dict[int, PartitionState] = {}
+    for count, each in enumerate(answer.partitions, 1):
+        before = known[each.partition_index] if 0 <= each.partition_index < len(known) else None
+        states.setdefault(each.partition_index, _merged_partition(before, each, reliable_epochs))
+        if not count % MERGE_STEP:
+            yield
+    _check_numbers(name, states)
+    topic = ClusterTopic(name, answer.topic_id, _numbered(states, known, at_least=len(known) if same_id else 0))
+    return old if old == topic and old is not None else topic
+
+
+def _failed_topic(old: ClusterTopic | None, name: str, error_code: int) -> ClusterTopic:
+    """A topic that the answer has an error for.
+
+    One answer of the retriable kind may come from a broker that is behind, e.g. one that has just started; taking the
+    partitions away would turn senders away. The second in a row is believed.
+    """
+    if old is None:
+        return ClusterTopic(name, error_code=error_code)
+    if not old.error_code and error_class(error_code).retriable:
+        return replace(old, error_code=error_code)
+    return ClusterTopic(name, old.topic_id, error_code=error_code)
+
+
+def _made_again(old: bytes, new: bytes) -> bool:
+    """Whether a topic was deleted and made again, so that nothing known of its partitions holds."""
+    return old not in (new, ZERO_UUID) and new != ZERO_UUID
+
+
+def _merged_partition(
+    old: PartitionState | None, answer: MetadataResponsePartition, reliable_epochs: bool
+) -> PartitionState:
+    """The newer of what is known and what a broker says: a broker that is behind would name a former leader."""
+    epoch = answer.leader_epoch if reliable_epochs else NO_EPOCH
+    if old is not None and NO_EPOCH < epoch < old.leader_epoch:
+        return old
+    state = PartitionState(
+        answer.partition_index,
+        answer.leader_id if answer.leader_id >= 0 else NO_LEADER,
+        epoch,
+        tuple(answer.replica_nodes),
+        tuple(answer.isr_nodes),
+        tuple(answer.offline_replicas),
+        answer.error_code,
+    )
+    return old if old == state and old is not None else state
+
+
+def _check_numbers(topic: str, states: dict[int, PartitionState]) -> None:
+    """Numbers come from the wire, and gaps between them are filled: one number must not cost a gigabyte."""
+    if states and not 0 <= min(states) <= max(states) < MAX_GAP + 2 * len(states):
+        raise ProtocolError(
+            f"partitions {min(states)} to {max(states)} of topic {topic}, but only {len(states)} of them"
+        )
+
+
+def _numbered(
+    states: dict[int, PartitionState], known: tuple[PartitionState, ...], at_least: int
+) -> tuple[PartitionState, ...]:
+    """The partitions from 0 up.
+
+    A broker that is behind may leave some out. Fewer partitions would send keys elsewhere, so those keep what was known
+    of them, else stand without a leader; and a topic (same id) never gets fewer.
+    """
+    count = max(max(states, default=-1) + 1, at_least)
+    return tuple(states.get(number) or _left_out(number, known) for number in range(count))
+
+
+def _left_out(number: int, known: tuple[PartitionState, ...]) -> PartitionState:
+    return known[number] if number < len(known) else PartitionState(number, NO_LEADER, NO_EPOCH, (), (), (), 0)

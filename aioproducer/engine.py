@@ -1,0 +1,315 @@
+"""Engine: everything of a producer that runs between start() and close()."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer._admission import Admission
+from aioproducer._delivery import DeliveryLedger
+from aioproducer.cluster import Cluster
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import DeliveryErrors, FlushTimeoutError, KafkaError, ProducerFailedError
+from aioproducer.memory_queue import MemoryQueue
+from aioproducer.metadata import Metadata
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.net.client import NetworkClient
+from aioproducer.producer_id import ProducerIdRequest
+from aioproducer.records import PartitionInfo
+from aioproducer.sender import Sender
+from aioproducer.transaction_manager import TransactionManager
+
+logger = logging.getLogger("aioproducer.engine")
+
+LOG_FAILURES_EVERY_MS = 10_000
+
+JAVA_BATCH_SIZE = 16384
+"""Keyless records change partition after this many bytes unless ``batch_size`` is set, however large batches may grow."""
+
+
+class Engine:
+    """The parts of a started producer, their tasks, and who waits for what.
+
+    Holds its producer weakly, so that one that is dropped without close() is noticed.
+    """
+
+    def __init__(
+        self, config: ProducerConfig, loop: asyncio.AbstractEventLoop, ended: weakref.WeakMethod[Callable[[KafkaError], None]]
+    ) -> None:
+        self._config = config
+        self._ended = ended
+        self.loop = loop
+        self.clocks: tuple[Callable[[], float], Callable[[], float]] | None = None
+        rng = random.Random()
+        self._ledger = DeliveryLedger()
+        self._ledger.loop = loop
+        self._ledger.on_failure = self._failures_waiting
+        self._admission: weakref.ref[Admission] | None = None
+        self._transactions = TransactionManager(idempotent=config.enable_idempotence)
+        self.accumulator = RecordAccumulator(
+            ledger=self._ledger,
+            random=rng,
+            batch_size=min(config.batch_size, config.max_request_size),
+            sticky_size=config.batch_size if "batch_size" in config.given else min(JAVA_BATCH_SIZE, config.batch_size),
+            linger_ms=config.linger_ms,
+            buffer_memory=config.buffer_memory,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            max_request_size=config.max_request_size,
+            compresses=config.compression_type != "none",
+            ignore_keys=config.partitioner_ignore_keys,
+            adaptive=config.partitioner_adaptive_partitioning_enable,
+            round_robin=config.partitioner_class == "round_robin",
+            availability_timeout_ms=config.partitioner_availability_timeout_ms,
+            mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
+        )
+        self.memory_queue = MemoryQueue(loop, self._queueing_changed)
+        self._client = NetworkClient(
+            config, loop=loop, rng=rng, on_internal_error=self._internal_error
+        )
+        self._metadata = Metadata(config, self._client, loop=loop, rng=rng, on_fatal=self._internal_error)
+        self._metadata.on_cluster_change = self._cluster_changed
+        self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
+        self._register_gauges()
+        self._producer_id = ProducerIdRequest(
+            config,
+            loop=loop,
+            client=self._client,
+            transactions=self._transactions,
+            rng=rng,
+            on_done=lambda: self._sender.wake(),
+            on_fatal=self._fatal,
+        )
+        self._sender = Sender(
+            config,
+            loop=loop,
+            accumulator=self.accumulator,
+            transactions=self._transactions,
+            client=self._client,
+            metadata=self._metadata,
+            metrics=self._metrics,
+            rng=rng,
+            on_progress=self._progressed,
+            on_fatal=self._fatal,
+            request_producer_id=self._producer_id.start,
+        )
+        self.accumulator.pool.on_late_return = lambda: loop.call_soon(self._progressed)
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._flushes: dict[asyncio.Future[None], int] = {}
+        self._failure: KafkaError | None = None
+        self._stopping = False
+        self._logged_ms = -LOG_FAILURES_EVERY_MS
+        self._unlogged = 0
+
+    def _register_gauges(self) -> None:
+        pool = self.accumulator.pool
+        for name, read in {
+            "buffer-total-bytes": lambda: pool.total_bytes,
+            "buffer-available-bytes": lambda: pool.available_bytes,
+            "waiting-threads": lambda: len(self.memory_queue),
+            "connection-count": lambda: self._client.connection_count,
+            "requests-in-flight": lambda: self._client.in_flight_count,
+            "metadata-age": lambda: self._metadata.age_ms(self.now_ms()) / 1000,
+        }.items():
+            self._metrics.register_gauge(name, read)
+
+    def attach(self, admission: Admission) -> None:
+        """Tell the compiled path when somebody queues for memory."""
+        self._admission = weakref.ref(admission)
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        await self._metadata.bootstrap(self.now_ms() + self._config.max_block_ms)
+        self._run(self._sender.run(), "sender")
+        self._run(self._metadata.run(), "metadata")
+        if self._transactions.needs_producer_id:
+            self._producer_id.start()
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self.loop.create_task(work, name=f"aioproducer {name}")
+        self._tasks.append(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        """A task of ours never ends by itself: whatever ended it, nothing admitted would ever end."""
+        if self._stopping:
+            return
+        cause = None if task.cancelled() else task.exception()
+        told = "was cancelled (has its event loop ended?)" if cause is None else f"ended by an internal error: {cause!r}"
+        error = ProducerFailedError(f"the task {task.get_name()!r} {told}", cause=cause)
+        self._fatal(error)
+
+    def _internal_error(self, cause: BaseException) -> None:
+        self._fatal(ProducerFailedError(f"an internal error: {cause!r}", cause=cause))
+
+    def _fatal(self, error: KafkaError) -> None:
+        """The producer can do nothing more: fail everything pending with this one error, and all that comes."""
+        if self._failure is not None or self._stopping:
+            return
+        self._failure = error
+        logger.error("the producer has failed: %s", error)
+        if (ended := self._ended()) is not None:
+            ended(error)
+        self.turn_away(ProducerFailedError(f"the producer has failed: {error}", cause=error))
+        self.fail_all(
+            lambda batch: ProducerFailedError(
+                f"{batch.topic}-{batch.partition}: the producer has failed: {error}",
+                cause=error,
+                maybe_written=batch.maybe_written,
+            ),
+            unobserved=True,
+        )
+
+    def turn_away(self, error: KafkaError) -> None:
+        """Refuse those who wait to be admitted."""
+        self.memory_queue.refuse_all(error)
+        self._metadata.close()
+
+    def fail_all(self, error_of: Callable[[ProducerBatch], KafkaError], *, unobserved: bool) -> None:
+        self._sender.fail_all(error_of, unobserved=unobserved)
+        self._client.abort_all()
+        self._progressed()
+
+    async def stop(self) -> None:
+        """End tasks and connections; what has not ended must have been failed before."""
+        self._stopping = True
+        if self._producer_id.task is not None:
+            self._tasks.append(self._producer_id.task)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._metadata.close()
+        await self._client.close()
+
+    def abandon(self) -> None:
+        """The producer was dropped unclosed: end what runs, from wherever the garbage collector runs."""
+
+        def end() -> None:
+            self._stopping = True
+            for task in self._tasks:
+                task.cancel()
+            self._client.abort_all()
+
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(end)
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    async def wait_for_topic(self, topic: str, partition: int | None, deadline_ms: int) -> None:
+        await self._metadata.wait_for_topic(topic, partition=partition, deadline_ms=deadline_ms)
+
+    def want_topic(self, topic: str) -> None:
+        """Have the metadata of a topic fetched, for a later call."""
+        self._metadata.touch(topic, self.now_ms())
+
+    def is_known(self, topic: str, partition: int | None) -> bool:
+        known = self.accumulator.topic(topic)
+        return known is not None and known.partitions > (partition or 0)
+
+    def partitions_of(self, topic: str) -> tuple[PartitionInfo, ...]:
+        return self._metadata.cluster.partitions(topic) or ()
+
+    def _cluster_changed(self, cluster: Cluster, topics: tuple[str, ...]) -> None:
+        for name in topics:
+            topic = cluster.topics.get(name)
+            if topic is not None and topic.partitions:
+                leaders = [(state.leader, state.leader_epoch) for state in topic.partitions]
+                self.accumulator.update_topic(name, topic.topic_id, leaders)
+            elif topic is None and self.accumulator.forget_topic(name):
+                self._transactions.forget_topic(name)
+        if self._admission is not None and (admission := self._admission()) is not None:
+            admission._look_again()
+        self._sender.wake()
+
+    # --- memory and flushes -------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return int(self.loop.time() * 1000)
+
+    @property
+    def used_bytes(self) -> int:
+        return self.accumulator.pool.used_bytes
+
+    def has_room(self) -> bool:
+        pool = self.accumulator.pool
+        return pool.available_bytes >= pool.total_bytes // 4
+
+    def _queueing_changed(self, queueing: bool) -> None:
+        if self._admission is not None and (admission := self._admission()) is not None:
+            admission._queueing = queueing
+        if queueing:
+            self._sender.wake()  # short memory makes open batches ready
+
+    def _progressed(self) -> None:
+        """Batches have ended or memory has come back: let those go on who waited for that."""
+        self.memory_queue.memory_freed()
+        if self._flushes:
+            oldest = self.accumulator.oldest_live_serial()
+            for waiter, last_serial in self._flushes.items():
+                if (oldest < 0 or oldest > last_serial) and not waiter.done():
+                    waiter.set_result(None)
+
+    async def flush(self, timeout: float | None) -> None:
+        last_serial = self.accumulator.last_serial
+        token = self._ledger.start_flush()
+        waiter = self.loop.create_future()
+        self._flushes[waiter] = last_serial
+        failures: list[tuple[KafkaError, int]] = []
+        finished = False
+        try:
+            self.accumulator.close_all(self.now_ms())
+            self._sender.wake()
+            self._progressed()
+            await asyncio.wait_for(waiter, timeout)
+            finished = True
+        except TimeoutError:
+            pending = self.accumulator.live_record_count(last_serial)
+            raise FlushTimeoutError(
+                f"{pending:,} records had not ended after {timeout} s; they go on", pending=pending
+            ) from None
+        finally:
+            del self._flushes[waiter]
+            failures = self._ledger.end_flush(token, last_serial, finished)
+        if failures:
+            raise DeliveryErrors.of(failures, total_records=sum(records for _, records in failures))
+
+    # --- failures that nobody looked at -------------------------------------------------------------------------------
+
+    def _failures_waiting(self) -> None:
+        """Called from wherever the last reference to a Delivery went away."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.report_failures)
+
+    def report_failures(self) -> None:
+        """Give each unobserved failure to ``on_error``, and some to the log."""
+        for error, records in _by_error(self._ledger.take_fresh()):
+            self._log_failure(error, records)
+            if self._config.on_error is not None:
+                try:
+                    self._config.on_error(error, records)
+                except Exception:
+                    logger.exception("on_error raised")
+
+    def _log_failure(self, error: KafkaError, records: int) -> None:
+        self._unlogged += records
+        now_ms = self.now_ms()
+        if now_ms - self._logged_ms >= LOG_FAILURES_EVERY_MS:
+            logger.error("%d records failed and nobody looked at their Deliveries, the last with: %s", self._unlogged, error)
+            self._logged_ms = now_ms
+            self._unlogged = 0
+
+    def metrics_snapshot(self) -> dict[str, dict[str, Any]]:
+        return self._metrics.snapshot(self.now_ms())
+
+
+def _by_error(failures: list[tuple[KafkaError, int]]) -> list[tuple[KafkaError, int]]:
+    """One entry an error: a batch whose Deliveries are dropped one by one is one failure."""
+    counts: dict[int, tuple[KafkaError, int]] = {}
+    for error, records in failures:
+        counts[id(error)] = (error, counts.get(id(error), (error, 0))[1] + records)
+    return list(counts.values())

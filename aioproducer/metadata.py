@@ -1,0 +1,444 @@
+"""Keeps the picture of the cluster fresh, and lets ``send`` wait for a topic.
+
+One task, ``run``, makes the requests that ``metadata_schedule.py`` says are due, one at a time, and works the answers
+into ``cluster``. Steps that could hold the loop up (reading and merging the answer of a huge cluster) give it turns.
+
+An update that ends without an answer is tried again with back-off. If no known broker can be reached, or a broker says
+so, or it has taken too long, everything starts again from ``bootstrap_servers`` (``metadata_recovery_strategy``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import random
+import re
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
+
+from aioproducer.cluster import Broker, Cluster, ClusterTopic
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    AuthenticationError,
+    InvalidTopicError,
+    KafkaError,
+    MetadataTimeoutError,
+    ProducerClosedError,
+    ProtocolError,
+    RebootstrapRequiredError,
+    TopicAuthorizationFailedError,
+    broker_error,
+    error_class,
+)
+from aioproducer.metadata_schedule import MetadataSchedule, MetadataUpdate
+from aioproducer.net.client import SLOW_MS, NetworkClient
+from aioproducer.net.connection import Connection, not_written
+from aioproducer.protocol.header import decode_response_in_steps
+from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+logger = logging.getLogger("aioproducer.metadata")
+
+RELIABLE_EPOCHS_SINCE = 9
+"""The first Metadata version whose leader epochs can be compared (Kafka 2.4)."""
+
+WARN_EVERY_MS = 60_000
+"""A topic that stays broken is told of no more often."""
+
+STEP_BYTES = 4_096
+"""How much of an answer is read in one turn of the loop: well under a millisecond."""
+
+_LEGAL_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
+_REFUSED = (InvalidTopicError.code, TopicAuthorizationFailedError.code)
+
+T = TypeVar("T")
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class Metadata:
+    """The cluster as it is known now, and the task that keeps it so.
+
+    Args:
+        on_fatal: gets what ended ``run`` although nothing should; everybody who waits here gets it too.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        client: NetworkClient,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        rng: random.Random,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.cluster = Cluster()
+        self.on_cluster_change: Callable[[Cluster, tuple[str, ...]], None] = _nothing
+        """Called with each new picture and the topics in it that differ from the last, forgotten ones included."""
+        self._config = config
+        self._client = client
+        self._loop = loop
+        self._on_fatal = on_fatal
+        self._schedule = MetadataSchedule(config, rng)
+        self._wake = asyncio.Event()
+        self._waiters: dict[str, dict[asyncio.Future[bool], int | None]] = {}
+        self._hints: list[tuple[str, int, int, int]] = []
+        self._last_error: KafkaError | None = None
+        self._rebootstrapping = False
+        self._ended_by: KafkaError | None = None
+        self._warned_ms: dict[str, int] = {}
+        client.on_disconnect = self._on_disconnect
+
+    # --- for those who send -------------------------------------------------------------------------------------------
+
+    def topic_ready(self, topic: str) -> bool:
+        """Whether the topic's partitions are known."""
+        known = self.cluster.topics.get(topic)
+        return known is not None and bool(known.partitions)
+
+    def age_ms(self, now_ms: int) -> int:
+        """Milliseconds since the last full answer."""
+        return now_ms - self._schedule.full_at_ms
+
+    def touch(self, topic: str, now_ms: int) -> None:
+        """Note that a topic is in use. One that nobody touches for ``metadata_max_idle_ms`` is forgotten."""
+        if self._schedule.use(topic, now_ms):
+            self._wake.set()
+
+    def request_update(self) -> None:
+        """Ask for fresh metadata of everything in use: a leader is wrong or unknown. Returns at once."""
+        self._schedule.want_all()
+        self._wake.set()
+
+    def apply_leader_hint(
+        self, topic: str, partition: int, leader: int, leader_epoch: int, brokers: Iterable[Broker] = ()
+    ) -> bool:
+        """Take over a leader that a broker named in a produce answer; True if that was news.
+
+        Args:
+            leader, leader_epoch: -1 for none.
+            brokers: addresses that came with it.
+        Source: KIP-951.
+        """
+        if leader < 0 or leader_epoch < 0:
+            return False
+        hinted = self.cluster.with_brokers(brokers).with_leader(topic, partition, leader, leader_epoch)
+        if not hinted.changed_topics(self.cluster):
+            return False
+        self._hints.append((topic, partition, leader, leader_epoch))
+        self._take(hinted)
+        return True
+
+    async def wait_for_topic(self, topic: str, *, partition: int | None = None, deadline_ms: int) -> ClusterTopic:
+        """Wait until the topic's partitions are known, and ``partition`` is one of them.
+
+        Raises:
+            InvalidTopicError: no topic can have this name, or the broker does not give it to producers.
+            TopicAuthorizationFailedError: the principal may not see the topic.
+            MetadataTimeoutError: the deadline has passed; the cause is the last error.
+            AuthenticationError: no broker accepts this client.
+            ProducerClosedError: the producer was closed.
+        """
+        if not _LEGAL_TOPIC.match(topic):
+            raise InvalidTopicError(
+                f"{topic[:250]!r} can't be a topic: 1 to 249 letters, digits, '.', '_' and '-', but not '.' or '..'"
+            )
+        began_ms = self._now_ms()
+        asked = False
+        while True:
+            now_ms = self._now_ms()
+            if self._ended_by is not None:
+                raise copy.copy(self._ended_by)
+            known = self.cluster.topics.get(topic)
+            if known is not None and len(known.partitions) > (partition or 0):
+                self.touch(topic, now_ms)
+                return known
+            self._raise_if_refused(known, fresh=asked or self._schedule.answered_lately(topic, now_ms))
+            if now_ms >= deadline_ms:
+                raise self._timeout(topic, partition, now_ms - began_ms)
+            if self._schedule.want(topic, now_ms):
+                self._wake.set()
+            asked = await self._answer(topic, partition, deadline_ms) or asked
+
+    def _raise_if_refused(self, known: ClusterTopic | None, *, fresh: bool) -> None:
+        if fresh and known is not None and known.error_code in _REFUSED:
+            raise not_written(broker_error(known.error_code, f"topic {known.name}: {_meaning(known.error_code)}"))
+
+    def _timeout(self, topic: str, partition: int | None, waited_ms: int) -> MetadataTimeoutError:
+        known = self.cluster.topics.get(topic)
+        if known is not None and known.partitions:
+            what = f"topic {topic} has {len(known.partitions)} partitions and no partition {partition}"
+        else:
+            what = f"the partitions of topic {topic} are not known"
+        error = MetadataTimeoutError(f"{what} after {waited_ms} ms (max_block_ms={self._config.max_block_ms})")
+        error.__cause__ = self._last_error
+        if known is not None and known.error_code:
+            error.__cause__ = broker_error(known.error_code, f"topic {topic}: {_meaning(known.error_code)}")
+        return error
+
+    async def _answer(self, topic: str, partition: int | None, deadline_ms: int) -> bool:
+        """Wait for the next answer about a topic; False if the deadline came first."""
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        waiting = self._waiters.setdefault(topic, {})
+        waiting[waiter] = partition
+        timer = self._loop.call_at((deadline_ms + 1) / 1000, _settle, waiter, False)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
+            del waiting[waiter]
+            if not waiting:
+                del self._waiters[topic]
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def bootstrap(self, deadline_ms: int) -> None:
+        """Learn the brokers from ``bootstrap_servers``; to be called once before ``run``, again if it failed.
+
+        Raises:
+            BootstrapError: no address could be used in time.
+            AuthenticationError: a broker and this client do not accept each other.
+        """
+        self._take(self.cluster.merged(await self._client.bootstrap(deadline_ms)))
+        self._schedule.started(self._now_ms())
+
+    async def run(self) -> None:
+        """Keep the cluster fresh until cancelled."""
+        try:
+            while True:
+                await self._until_due()
+                await self._update()
+        except Exception as error:
+            ended = KafkaError(f"the producer's metadata task ended by an internal error: {error!r}")
+            ended.__cause__ = error
+            self._end(ended)
+            self._on_fatal(error)
+
+    def close(self) -> None:
+        """Turn away everybody who waits for a topic, now and later."""
+        self._end(ProducerClosedError("the producer was closed"))
+
+    def _end(self, error: KafkaError) -> None:
+        if self._ended_by is None:
+            self._ended_by = error
+        self._fail_waiters(error)
+
+    async def _until_due(self) -> None:
+        while (due_ms := self._schedule.due_ms()) > self._now_ms():
+            self._wake.clear()
+            timer = self._loop.call_at((due_ms + 1) / 1000, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    # --- one update ---------------------------------------------------------------------------------------------------
+
+    async def _update(self) -> None:
+        now_ms = self._now_ms()
+        for topic in self._waiters:
+            self._schedule.use(topic, now_ms)
+        update = self._schedule.begin(now_ms)
+        try:
+            connection, version, frame = await self._ask(update.topics)
+            await self._work_in(update, connection, version, frame)
+        except KafkaError as error:
+            await self._update_failed(update, error)
+
+    async def _ask(self, topics: Iterable[str]) -> tuple[Connection, int, bytes]:
+        """The first answer of a broker; one that is slow to answer does not keep us from asking another."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics])
+        connection: Connection | None = await self._client.any_ready_connection(self._patience_ends_ms())
+        asked: dict[Connection, asyncio.Future[bytes]] = {}
+        settled = asyncio.Event()
+        failure: BaseException | None = None
+        try:
+            while True:
+                if connection is not None:
+                    asked[connection] = connection.exchange(request, connection.version(MetadataRequest))
+                    asked[connection].add_done_callback(lambda _: settled.set())
+                await self._settled_or_slow(settled)
+                for each, answer in list(asked.items()):
+                    if answer.done():
+                        failure = answer.exception()
+                        if failure is None:
+                            return each, each.version(MetadataRequest), answer.result()
+                        del asked[each]
+                if not asked and failure is not None:
+                    raise failure
+                now_ms = self._now_ms()
+                connection = self._client.least_loaded(now_ms, but_not=asked)
+                if connection is None:
+                    self._client.connect_somewhere(now_ms)
+        finally:
+            for answer in asked.values():
+                answer.cancel()
+
+    async def _settled_or_slow(self, settled: asyncio.Event) -> None:
+        settled.clear()
+        timer = self._loop.call_later(SLOW_MS / 1000, settled.set)
+        try:
+            await settled.wait()
+        finally:
+            timer.cancel()
+
+    def _patience_ends_ms(self) -> int:
+        """Until when an update may wait for a broker that can take a request."""
+        return self._now_ms() + min(
+            self._config.metadata_recovery_rebootstrap_trigger_ms, max(self._config.request_timeout_ms, SLOW_MS)
+        )
+
+    async def _work_in(self, update: MetadataUpdate, connection: Connection, version: int, frame: bytes) -> None:
+        keep = tuple(self._schedule.topics) if update.full else None
+        self._hints.clear()
+        try:
+            response = await _in_turns(
+                decode_response_in_steps(MetadataRequest, version, frame, budget_bytes=STEP_BYTES)
+            )
+            connection.apply_throttle(MetadataRequest.API_KEY, version, response.throttle_time_ms)
+            _check(response, connection)
+            cluster = await _in_turns(
+                self.cluster.merge_in_steps(response, keep=keep, reliable_epochs=version >= RELIABLE_EPOCHS_SINCE)
+            )
+        except ProtocolError as error:
+            connection.break_off(error)
+            raise
+        for hint in self._hints:  # they came in while the answer was worked in, and may be newer
+            cluster = cluster.with_leader(*hint)
+        news = _has_news(cluster, self.cluster)
+        failing = self._failing(update, cluster)
+        again = [topic for topic in failing if failing[topic] not in _REFUSED]
+        self._schedule.succeeded(update, self._now_ms(), failing=failing, again=again, news=news)
+        self._warn(failing)
+        self._last_error = None
+        self._rebootstrapping = False
+        self._take(cluster)
+        for topic in update.topics:
+            self._settle_waiters(topic)
+
+    def _failing(self, update: MetadataUpdate, cluster: Cluster) -> dict[str, int]:
+        """The topics of an answer that need another one, with the error code; 0 if they have too few partitions."""
+        failing: dict[str, int] = {}
+        for topic in update.topics:
+            known = cluster.topics.get(topic)
+            if known is None:
+                failing[topic] = 0
+            elif error_code := known.error_code or _partition_error(known):
+                failing[topic] = error_code
+            elif any((wanted or 0) >= len(known.partitions) for wanted in self._waiters.get(topic, {}).values()):
+                failing[topic] = 0
+        return failing
+
+    async def _update_failed(self, update: MetadataUpdate, error: KafkaError) -> None:
+        self._last_error = error
+        now_ms = self._now_ms()
+        self._schedule.failed(update, now_ms)
+        if isinstance(error, AuthenticationError):
+            self._fail_waiters(error)
+        elif self._config.metadata_recovery_strategy == "rebootstrap" and (
+            isinstance(error, RebootstrapRequiredError)
+            or self._schedule.pending_too_long(now_ms)
+            or self._client.exhausted(now_ms)
+        ):
+            await self._rebootstrap(error)
+
+    async def _rebootstrap(self, reason: KafkaError) -> None:
+        if not self._rebootstrapping:
+            logger.warning("starting again from bootstrap_servers: %s", reason)
+            self._rebootstrapping = True
+        try:
+            response = await self._client.rebootstrap()
+        except KafkaError as error:
+            self._last_error = error
+            if isinstance(error, AuthenticationError):
+                self._fail_waiters(error)
+            return
+        self._schedule.rebootstrapped(self._now_ms())
+        self._take(self.cluster.merged(response))
+
+    # --- telling the others -------------------------------------------------------------------------------------------
+
+    def _take(self, cluster: Cluster) -> None:
+        before, self.cluster = self.cluster, cluster
+        self._client.set_brokers(cluster.brokers)
+        changed = cluster.changed_topics(before)
+        if changed or cluster.brokers != before.brokers:
+            self.on_cluster_change(cluster, changed)
+        for topic in changed:
+            self._settle_waiters(topic)
+
+    def _settle_waiters(self, topic: str) -> None:
+        for waiter in self._waiters.get(topic, {}):
+            _settle(waiter, True)
+
+    def _fail_waiters(self, error: KafkaError) -> None:
+        for waiting in self._waiters.values():
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_exception(copy.copy(error))
+
+    def _on_disconnect(self, node_id: int, error: KafkaError) -> None:
+        self._last_error = error
+        self.request_update()
+
+    def _warn(self, failing: dict[str, int]) -> None:
+        now_ms = self._now_ms()
+        self._warned_ms = {topic: ms for topic, ms in self._warned_ms.items() if now_ms < ms + WARN_EVERY_MS}
+        for topic, error_code in failing.items():
+            if error_code and topic not in self._warned_ms:
+                self._warned_ms[topic] = now_ms
+                logger.warning("topic %s: %s", topic, _meaning(error_code))
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+def _settle(waiter: asyncio.Future[bool], answered: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(answered)
+
+
+def _check(response: MetadataResponse, connection: Connection) -> None:
+    """Refuse an answer that holds nothing to go on with."""
+    if response.error_code:
+        raise broker_error(response.error_code, f"{connection} refused Metadata: {_meaning(response.error_code)}")
+    if not response.brokers:
+        raise KafkaError(f"{connection} knows of no broker")
+
+
+def _partition_error(topic: ClusterTopic) -> int:
+    """An error of a partition that another answer may not have: e.g. it is without a leader at the moment."""
+    codes = {each.error_code for each in topic.partitions}
+    return max((code for code in codes if code and error_class(code).refresh_metadata), default=0)
+
+
+def _meaning(error_code: int) -> str:
+    cls = error_class(error_code)
+    return f"{cls.name} ({error_code}), {cls.meaning}"
+
+
+def _has_news(after: Cluster, before: Cluster) -> bool:
+    """Whether some partition got a newer leader, or some topic is new or was made again."""
+    for name in after.changed_topics(before):
+        new, old = after.topics.get(name), before.topics.get(name)
+        if new is None:
+            continue
+        if old is None or old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):
+            return True
+        pairs = zip(new.partitions, old.partitions, strict=True)
+        if any(a.leader != b.leader or a.leader_epoch > b.leader_epoch for a, b in pairs):
+            return True
+    return False
+
+
+async def _in_turns(steps: Generator[None, None, T]) -> T:
+    """Run a long computation that pauses, and give the loop a turn at each pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)

@@ -1,0 +1,191 @@
+"""Decides which topics' metadata to ask for, and when. Pure: time comes in as milliseconds.
+
+Two kinds of requests. A full one covers all topics in use; it is due when somebody asked for it or the last one is
+older than ``metadata_max_age_ms``, and never sooner than a back-off after the last. A partial one covers the topics
+that want an answer of their own, each by its own back-off, so that a broken topic delays no other: at once for a new
+one, later and later for one whose last answer was an error. Requests that got no answer at all hold up both kinds.
+
+Life of a topic::
+
+    use() ──> wanted ──begin()──> asked ──succeeded()──> known ──expires──> (forgotten by begin())
+                ^                   │        │
+                │                   │        └─ with an error: wanted again after its back-off
+                └────── failed() ───┘           (errors that only the user can repair: when want() is called)
+
+Source: Kafka's Metadata and ProducerMetadata; KIP-580 (back-off), KIP-1102 (rebootstrap).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from aioproducer.backoff import ExponentialBackoff
+from aioproducer.config import ProducerConfig
+
+COALESCE_MS = 50
+"""Topics whose turn comes within this time go along with a request that is due now."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataUpdate:
+    """A request to be made: all topics in use (``full``), or some of them."""
+
+    topics: tuple[str, ...]
+    full: bool
+    by_age: bool = False
+    """Nobody asked; the last full one is just old."""
+
+
+@dataclass(slots=True)
+class _TopicUse:
+    expires_ms: int
+    next_ms: int = 0
+    """The earliest time of the next question about it, when it is wanted."""
+    failures: int = 0
+    """Answers in a row that were an error or did not help."""
+
+
+class MetadataSchedule:
+    """The topics in use and the requests they need."""
+
+    def __init__(self, config: ProducerConfig, rng: random.Random) -> None:
+        self._max_age_ms = config.metadata_max_age_ms
+        self._max_idle_ms = config.metadata_max_idle_ms
+        self._trigger_ms = config.metadata_recovery_rebootstrap_trigger_ms
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._rng = rng
+        self._topics: dict[str, _TopicUse] = {}
+        self._wanted: dict[str, None] = {}
+        self._asked: tuple[str, ...] = ()
+        self._full_wanted = False
+        self._full_not_before_ms = 0
+        self.full_at_ms = 0
+        self._equivalent_answers = 0
+        self._failed_attempts = 0
+        self._not_before_ms = 0
+        self._pending_since_ms: int | None = None
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The topics in use, oldest first."""
+        return self._topics.keys()
+
+    # --- wishes -------------------------------------------------------------------------------------------------------
+
+    def started(self, now_ms: int) -> None:
+        """The cluster has just been bootstrapped: its brokers are fresh."""
+        self.full_at_ms = now_ms
+
+    def use(self, topic: str, now_ms: int) -> bool:
+        """Note that a topic is used; True if it was not in use before and so is wanted now."""
+        state = self._topics.get(topic)
+        if state is not None:
+            state.expires_ms = now_ms + self._max_idle_ms
+            return False
+        self._topics[topic] = _TopicUse(now_ms + self._max_idle_ms)
+        self._wanted[topic] = None
+        return True
+
+    def want(self, topic: str, now_ms: int) -> bool:
+        """Ask for one topic, no sooner than its back-off allows; True unless it has been asked for already."""
+        if self.use(topic, now_ms):
+            return True
+        if topic in self._wanted or topic in self._asked:
+            return False
+        self._wanted[topic] = None
+        return True
+
+    def want_all(self) -> None:
+        """Ask for everything: a leader is unknown or wrong, or a connection was lost."""
+        self._full_wanted = True
+
+    def answered_lately(self, topic: str, now_ms: int) -> bool:
+        """Whether the last answer about a topic is so fresh that the back-off forbids to ask again."""
+        state = self._topics.get(topic)
+        return state is not None and now_ms < state.next_ms
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def due_ms(self) -> int:
+        """When the next request is due."""
+        times = [self._topics[topic].next_ms for topic in self._wanted]
+        return max(self._not_before_ms, min([self._full_due_ms(), *times]))
+
+    def begin(self, now_ms: int) -> MetadataUpdate:
+        """Take the request that is due. It must be ended by ``succeeded`` or ``failed`` before the next one begins."""
+        self._forget_expired(now_ms)
+        if self._pending_since_ms is None:
+            self._pending_since_ms = now_ms
+        if self._full_due_ms() <= now_ms:
+            update = MetadataUpdate(tuple(self._topics), full=True, by_age=not self._full_wanted)
+            self._full_wanted = False
+        else:
+            ready = (topic for topic in self._wanted if self._topics[topic].next_ms <= now_ms + COALESCE_MS)
+            update = MetadataUpdate(tuple(ready), full=False)
+        self._asked = update.topics
+        for topic in update.topics:
+            self._wanted.pop(topic, None)
+        return update
+
+    def succeeded(
+        self, update: MetadataUpdate, now_ms: int, *, failing: Collection[str], again: Collection[str], news: bool
+    ) -> None:
+        """An answer came.
+
+        Args:
+            failing: topics whose answer was an error, or did not help those who wait for it.
+            again: those of them that may get better by themselves and are wanted again.
+            news: whether it told of newer leaders; full answers that do not space out the next ones.
+        """
+        self._asked = ()
+        self._failed_attempts = 0
+        self._not_before_ms = 0
+        self._pending_since_ms = None
+        for topic in update.topics:
+            self._topic_answered(topic, now_ms, topic in failing, topic in again)
+        if update.full:
+            self._equivalent_answers = 0 if news or update.by_age else self._equivalent_answers + 1
+            self.full_at_ms = now_ms
+            self._full_not_before_ms = now_ms + self._delay_ms(self._equivalent_answers)
+
+    def failed(self, update: MetadataUpdate, now_ms: int) -> None:
+        """No answer came, or a useless one."""
+        self._asked = ()
+        self._failed_attempts += 1
+        self._not_before_ms = now_ms + self._delay_ms(self._failed_attempts)
+        self._full_wanted = self._full_wanted or update.full
+        self._wanted.update((topic, None) for topic in update.topics if topic in self._topics)
+
+    def pending_too_long(self, now_ms: int) -> bool:
+        """Whether requests have gone without a useful answer for so long that the known brokers must be wrong."""
+        return self._pending_since_ms is not None and now_ms >= self._pending_since_ms + self._trigger_ms
+
+    def rebootstrapped(self, now_ms: int) -> None:
+        """The brokers were learnt anew; everything else is wanted now, after the back-off of the failed attempts."""
+        self._pending_since_ms = now_ms
+        self._full_wanted = True
+        self._full_not_before_ms = 0
+
+    def _full_due_ms(self) -> int:
+        wanted_ms = 0 if self._full_wanted else self.full_at_ms + self._max_age_ms
+        return max(wanted_ms, self._full_not_before_ms)
+
+    def _topic_answered(self, topic: str, now_ms: int, failing: bool, again: bool) -> None:
+        state = self._topics.get(topic)
+        if state is None:
+            return
+        state.failures = state.failures + 1 if failing else 0
+        state.next_ms = now_ms + self._delay_ms(state.failures)
+        if again:
+            self._wanted[topic] = None
+
+    def _delay_ms(self, failures: int) -> int:
+        return self._backoff.delay_ms(max(failures - 1, 0), self._rng)
+
+    def _forget_expired(self, now_ms: int) -> None:
+        expired = [topic for topic, state in self._topics.items() if state.expires_ms <= now_ms]
+        for topic in expired:
+            del self._topics[topic]
+            self._wanted.pop(topic, None)

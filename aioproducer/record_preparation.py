@@ -1,0 +1,176 @@
+"""RecordPreparation: what the user's own code does to a record before it is admitted.
+
+Interceptors see the record first, then serializers turn key and value into bytes, then a custom partitioner may choose.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from aioproducer.errors import KafkaError, SerializationError
+from aioproducer.records import PartitionInfo, Record, RecordMetadata
+
+logger = logging.getLogger("aioproducer.record_preparation")
+
+Bound = Callable[[str, Any, Any], Any]
+"""A serializer as ``f(topic, headers, value)``; what it returns may have to be awaited."""
+
+
+class RecordPreparation:
+    """The user's interceptors, serializers and partitioner, behind one face.
+
+    Args:
+        partitioner: ``f(topic, key, value, partitions) -> int`` on serialized bytes, or None.
+    """
+
+    def __init__(
+        self,
+        *,
+        interceptors: Sequence[Any],
+        key_serializer: Any,
+        value_serializer: Any,
+        partitioner: Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int] | None,
+    ) -> None:
+        self._interceptors = tuple(interceptors)
+        self._serializers = (("key", _bind(key_serializer)), ("value", _bind(value_serializer)))
+        self.partitioner = partitioner
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether there is nothing of the user's to run."""
+        return not self._interceptors and self.partitioner is None and all(f is None for _, f in self._serializers)
+
+    @property
+    def intercepts(self) -> bool:
+        return bool(self._interceptors)
+
+    def intercept(self, record: Record) -> Record:
+        """Pass the record through ``on_send`` of each interceptor; one that raises is logged and passed by."""
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record)
+            except Exception:
+                logger.warning("interceptor %s.on_send raised", type(interceptor).__name__, exc_info=True)
+        return record
+
+    def ended(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
+        """Tell ``on_acknowledgement`` of each interceptor how a record ended."""
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_acknowledgement(metadata, error, headers)
+            except Exception:
+                logger.warning("interceptor %s.on_acknowledgement raised", type(interceptor).__name__, exc_info=True)
+
+    def close(self) -> None:
+        """Close each interceptor."""
+        for interceptor in self._interceptors:
+            try:
+                interceptor.close()
+            except Exception:
+                logger.warning("interceptor %s.close raised", type(interceptor).__name__, exc_info=True)
+
+    def serialize_nowait(self, record: Record) -> tuple[bytes | None, bytes | None]:
+        """Key and value as bytes, by serializers that do not have to be awaited.
+
+        Raises:
+            SerializationError: a serializer raised, returned no bytes, or has to be awaited.
+        """
+        return self._serialize_one(record, 0, record.key), self._serialize_one(record, 1, record.value)
+
+    def _serialize_one(self, record: Record, index: int, data: Any) -> bytes | None:
+        what, serializer = self._serializers[index]
+        result = self._call(what, serializer, record, data)
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise SerializationError(
+                f"{what}_serializer for topic {record.topic!r} is asynchronous: await submit() or send() instead of submit_nowait()"
+            )
+        return _as_bytes(what, record, result)
+
+    async def serialize(self, record: Record) -> tuple[bytes | None, bytes | None]:
+        """Key and value as bytes, by serializers of either kind.
+
+        Raises:
+            SerializationError: a serializer raised, or returned no bytes.
+        """
+        results = []
+        for (what, serializer), data in zip(self._serializers, (record.key, record.value), strict=True):
+            result = self._call(what, serializer, record, data)
+            if inspect.isawaitable(result):
+                result = await self._awaited(what, record, result)
+            results.append(_as_bytes(what, record, result))
+        return results[0], results[1]
+
+    def _call(self, what: str, serializer: Bound | None, record: Record, data: Any) -> Any:
+        if serializer is None or data is None:
+            return data
+        try:
+            return serializer(record.topic or "", record.headers, data)
+        except Exception as error:
+            raise SerializationError(
+                f"{what}_serializer raised {type(error).__name__} for a record of topic {record.topic!r}"
+            ) from error
+
+    async def _awaited(self, what: str, record: Record, result: Awaitable[Any]) -> Any:
+        try:
+            return await result
+        except Exception as error:
+            raise SerializationError(
+                f"{what}_serializer raised {type(error).__name__} for a record of topic {record.topic!r}"
+            ) from error
+
+    def choose_partition(
+        self, record: Record, key: bytes | None, value: bytes | None, partitions: tuple[PartitionInfo, ...]
+    ) -> int | None:
+        """The record's own partition, or the custom partitioner's choice; None leaves it to the built-in one.
+
+        Raises:
+            SerializationError: the partitioner raised, or returned no partition of the topic.
+        """
+        if record.partition is not None or self.partitioner is None:
+            return record.partition
+        assert record.topic is not None
+        try:
+            chosen = self.partitioner(record.topic, key, value, partitions)
+        except Exception as error:
+            raise SerializationError(
+                f"the partitioner raised {type(error).__name__} for a record of topic {record.topic!r}"
+            ) from error
+        if not isinstance(chosen, int) or not 0 <= chosen < len(partitions):
+            raise SerializationError(
+                f"the partitioner returned {chosen!r} for topic {record.topic!r}, which has partitions 0 to {len(partitions) - 1}"
+            )
+        return chosen
+
+
+def _bind(serializer: Any) -> Bound | None:
+    """Either form of serializer, ``f(value)`` or an object with ``serialize(topic, headers, value)``, as one."""
+    if serializer is None:
+        return None
+    if hasattr(serializer, "serialize"):
+        method: Bound = serializer.serialize
+        return method
+    return lambda _topic, _headers, value: serializer(value)
+
+
+def _as_bytes(what: str, record: Record, result: Any) -> bytes | None:
+    if result is None or isinstance(result, bytes):
+        return result
+    if isinstance(result, str):
+        try:
+            return result.encode()
+        except UnicodeEncodeError as error:
+            raise SerializationError(
+                f"the {what} of a record for topic {record.topic!r} is a str that has no UTF-8 form ({error.reason})"
+            ) from None
+    try:
+        return bytes(memoryview(result))
+    except TypeError as error:
+        raise SerializationError(
+            f"the {what} of a record for topic {record.topic!r} is a {type(result).__name__}; "
+            f"bytes-like, str or None is needed, or a {what}_serializer that makes it so"
+        ) from error

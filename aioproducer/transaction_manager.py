@@ -1,0 +1,232 @@
+"""Producer id, epoch and sequences: what lets a broker recognise a batch that it has already.
+
+Theory of operation. A batch gets (producer id, epoch, base sequence) when it is first drained and keeps them over
+retries, so a leader that has it already answers with success and writes nothing. Sequences count records, a partition
+and an epoch, and must not have gaps. A gap opens when a batch that had a sequence fails: the broker then refuses
+everything after it (OUT_OF_ORDER_SEQUENCE_NUMBER), until the partition starts at 0 again under the next epoch: the bump.
+
+    in order --a batch with a sequence fails, or expires in flight--> gap: no new sequences here
+    gap --a later batch is acknowledged (so the failed one was written)--> in order
+    gap --every numbered batch is off the wire and surely not in the log--> bump: next epoch, sequences from 0
+
+The bump waits for certainty, which is where this differs from the Java client (KIP-360): Java renumbers every batch in
+flight, also one that the broker wrote and whose answer was lost, and so writes it twice. Here a batch in doubt keeps its
+number and is sent again until the broker tells: success if it has it, OUT_OF_ORDER if not. That answer is certain
+because at most five batches of a partition are unresolved at a time, as many as a broker remembers. And once one batch
+is surely not in the log, neither is any that was numbered after it.
+
+The new epoch is local: a broker takes a higher epoch from an idempotent producer without being asked. After 32767 a new
+producer id is fetched instead. Other partitions go on under their old epoch and move when nothing of theirs is unresolved.
+
+Source: KIP-98, KIP-360; org.apache.kafka.clients.producer.internals.TransactionManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aioproducer.records import TopicPartition
+
+if TYPE_CHECKING:
+    from aioproducer._accumulator import ProducerBatch
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+MAX_EPOCH = 32767
+SEQUENCE_MASK = 0x7FFFFFFF
+MAX_UNRESOLVED = 5
+"""Batches a partition that may be numbered and not ended: what a broker remembers of a producer and partition."""
+
+
+def next_sequence(sequence: int, records: int) -> int:
+    """The sequence after ``records`` more; wraps from 2147483647 to 0."""
+    return (sequence + records) & SEQUENCE_MASK
+
+
+@dataclass(slots=True, eq=False)
+class PartitionSequences:
+    """Numbering of one partition; ``numbered`` holds the batches that have a sequence and have not ended, in order."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_EPOCH
+    next: int = 0
+    numbered: list[ProducerBatch] = field(default_factory=list)
+    gap: tuple[int, ...] | None = None
+    """Order of the last batch that failed; None while the sequence has no gap."""
+    absent: tuple[int, ...] | None = None
+    """Order of a batch that is surely not in the log; what was numbered after it is not there either."""
+
+    def strike(self, batch: ProducerBatch) -> None:
+        self.numbered = [other for other in self.numbered if other is not batch]
+
+    def is_settled(self) -> bool:
+        """Whether nothing is on the wire, and nothing numbered can be in the log."""
+        return not any(batch.in_flight or batch.in_doubt for batch in self.numbered)
+
+    def open_gap(self, batch: ProducerBatch) -> None:
+        self.gap = batch.order if self.gap is None else max(self.gap, batch.order)
+
+    def rule_out(self, batch: ProducerBatch) -> None:
+        """The batch is surely not in the log, and so is nothing numbered after it."""
+        self.absent = batch.order if self.absent is None else min(self.absent, batch.order)
+        for other in self.numbered:
+            if other.order >= batch.order:
+                other.in_doubt = False
+
+
+class TransactionManager:
+    """Hands out producer state and decides about gaps; does no I/O and reads no clock.
+
+    Args:
+        idempotent: False makes every method a formality: batches go out unnumbered.
+    """
+
+    def __init__(self, *, idempotent: bool) -> None:
+        self.idempotent = idempotent
+        self.producer_id = NO_PRODUCER_ID
+        self.epoch = NO_EPOCH
+        self._partitions: dict[TopicPartition, PartitionSequences] = {}
+
+    @property
+    def needs_producer_id(self) -> bool:
+        """Whether nothing new can be sent before InitProducerId has answered."""
+        return self.idempotent and self.producer_id == NO_PRODUCER_ID
+
+    def set_producer_id(self, producer_id: int, epoch: int) -> None:
+        """Take what InitProducerId answered; a partition moves to it when its numbered batches have ended."""
+        self.producer_id = producer_id
+        self.epoch = epoch
+
+    # --- before the wire ----------------------------------------------------------------------------------------------
+
+    def may_send(self, batch: ProducerBatch) -> bool:
+        """Whether the batch may be drained now without breaking the order of its partition."""
+        if not self.idempotent:
+            return True
+        entry = self._entry(batch)
+        if batch.has_sequence:
+            # A repeated batch goes only as the first of its partition; whatever overtakes another is out of order.
+            return entry.numbered[0] is batch
+        if self.producer_id == NO_PRODUCER_ID:
+            return False
+        if not entry.numbered:
+            return True
+        return entry.gap is None and self._is_current(entry) and len(entry.numbered) < MAX_UNRESOLVED
+
+    def number(self, batch: ProducerBatch) -> None:
+        """Give a drained batch its sequence, unless it has one."""
+        if not self.idempotent:
+            return
+        entry = self._entry(batch)
+        if batch.has_sequence:
+            if entry.absent is not None and batch.order <= entry.absent:
+                entry.absent = None  # it goes to the wire again, so it may be written now
+            return
+        if not entry.numbered and not self._is_current(entry):
+            entry.producer_id, entry.epoch, entry.next = self.producer_id, self.epoch, 0
+            entry.gap = entry.absent = None
+        batch.set_producer_state(entry.producer_id, entry.epoch, entry.next)
+        entry.next = next_sequence(entry.next, batch.record_count)
+        entry.numbered.append(batch)
+
+    # --- after the answer ---------------------------------------------------------------------------------------------
+
+    def acknowledged(self, batch: ProducerBatch) -> None:
+        """The batch is in the log, and so is everything that was numbered before it."""
+        if not batch.has_sequence:
+            return
+        entry = self._entry(batch)
+        entry.strike(batch)
+        if entry.gap is not None and batch.order >= entry.gap:
+            entry.gap = None
+        self._bump_if_settled(entry)
+
+    def unanswered(self, batch: ProducerBatch) -> None:
+        """An attempt ended without an answer that tells whether the batch is in the log."""
+        if batch.has_sequence:
+            entry = self._entry(batch)
+            batch.in_doubt = entry.absent is None or batch.order < entry.absent
+            self._bump_if_settled(entry)
+
+    def out_of_order(self, batch: ProducerBatch) -> None:
+        """The broker has neither the batch nor what it expects before it; the batch is about to be queued again.
+
+        With an older batch unresolved that is the reason, and sending both again in order is the cure. The first of
+        the numbered batches has no such excuse: the broker has lost its state, and only a bump helps.
+        """
+        if batch.has_sequence:
+            entry = self._entry(batch)
+            entry.rule_out(batch)
+            if entry.numbered[0] is batch:
+                entry.open_gap(batch)
+            self._bump_if_settled(entry)
+
+    def settle(self, batch: ProducerBatch) -> None:
+        """A queued batch is off the wire: the bump that waits for it may follow."""
+        if batch.has_sequence:
+            self._bump_if_settled(self._entry(batch))
+
+    def expired_in_flight(self, batch: ProducerBatch) -> None:
+        """Its Deliveries have failed while the answer is still to come: no new sequences until it has."""
+        if batch.has_sequence:
+            self._entry(batch).open_gap(batch)
+
+    def failed(self, batch: ProducerBatch, *, epoch_refused: bool = False) -> None:
+        """The batch has ended without an acknowledgement and will not be sent again.
+
+        Args:
+            epoch_refused: the broker knows a newer epoch, so the next batch needs a bump in any case.
+        """
+        if not batch.has_sequence:
+            return
+        entry = self._entry(batch)
+        was_last = entry.numbered[-1] is batch
+        if not batch.in_doubt:
+            entry.rule_out(batch)
+        entry.strike(batch)
+        if was_last and not batch.in_doubt and entry.gap is None and not epoch_refused:
+            entry.next = batch.base_sequence  # nobody has seen the number: the next batch takes it
+            entry.absent = None
+        else:
+            entry.open_gap(batch)
+        self._bump_if_settled(entry)
+
+    def split(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
+        """The pieces continue the sequences of the batch that was refused as too large."""
+        if batch.has_sequence:
+            entry = self._entry(batch)
+            at = next(i for i, other in enumerate(entry.numbered) if other is batch)
+            entry.numbered[at : at + 1] = pieces
+            self._bump_if_settled(entry)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the books of a topic's partitions that have nothing unresolved."""
+        gone = [key for key, entry in self._partitions.items() if key.topic == topic and not entry.numbered]
+        for key in gone:
+            del self._partitions[key]
+
+    # --- the bump -----------------------------------------------------------------------------------------------------
+
+    def _entry(self, batch: ProducerBatch) -> PartitionSequences:
+        return self._partitions.setdefault(TopicPartition(batch.topic, batch.partition), PartitionSequences())
+
+    def _is_current(self, entry: PartitionSequences) -> bool:
+        return entry.producer_id == self.producer_id and entry.epoch == self.epoch
+
+    def _bump_if_settled(self, entry: PartitionSequences) -> None:
+        """Start the partition again under a new epoch, once that can't write anything twice."""
+        if entry.gap is None or not entry.is_settled():
+            return
+        if self._is_current(entry):
+            if self.epoch < MAX_EPOCH:
+                self.epoch += 1
+            else:
+                self.producer_id = NO_PRODUCER_ID
+        for batch in entry.numbered:
+            batch.set_producer_state(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
+        entry.numbered = []
+        entry.gap = entry.absent = None
+        entry.producer_id, entry.epoch = NO_PRODUCER_ID, NO_EPOCH
