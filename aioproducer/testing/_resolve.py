@@ -1,0 +1,172 @@
+"""Fetches the jars of one Kafka version with jgo. Runs as a process of its own, see ``jars.py``.
+
+Takes one JSON object as its only argument, {"version", "repository", "url"}, and prints JSON lines: {"progress": text}
+while it goes on, at the end {"jars": [paths]} or {"error": text}. Ends when its standard input does, so
+it can't outlive its parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+PARALLEL_DOWNLOADS = 16
+PAUSES_S = (1, 3, 9)
+"""Waits between the attempts at one file."""
+TIMEOUT_S = 30
+MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
+
+# Kafka Connect is half of the download and brokers never load it. The logger is ours, see logger_of.
+NOT_NEEDED = (
+    ("org.apache.kafka", "connect-runtime"),
+    ("org.apache.kafka", "connect-api"),
+    ("org.apache.kafka", "connect-json"),
+    ("org.slf4j", "slf4j-log4j12"),
+    ("org.slf4j", "slf4j-reload4j"),
+)
+
+
+def say(**message: Any) -> None:
+    """One line to the parent."""
+    print(json.dumps(message), flush=True)
+
+
+def coordinates(version: str) -> list[str]:
+    """The artifacts that are asked for; the rest are their dependencies."""
+    return [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"]
+
+
+def make_context(repository: Path, url: str | None) -> Any:
+    """A jgo Maven context over our own directory, in which a file is whole or not there."""
+    from jgo.config import GlobalSettings
+    from jgo.maven import MavenContext, PythonResolver
+
+    remotes = {"central": url or MAVEN_CENTRAL, **({} if url else GlobalSettings.load().repositories)}
+    staging_path = fresh_staging(repository)
+    staging = MavenContext(repo_cache=staging_path, local_repos=[], remote_repos=remotes, timeout=TIMEOUT_S)
+
+    class WholeFiles(PythonResolver):
+        """Downloads beside the repository and moves what arrived whole into it: jgo takes any file that exists."""
+
+        def download(self, artifact: Any) -> Path:
+            staged = staging.project(artifact.groupId, artifact.artifactId).at_version(artifact.version)
+            staged_artifact = staged.artifact(artifact.classifier, artifact.packaging)
+            part, whole = Path(staged_artifact.cached_path or ""), Path(artifact.cached_path)
+
+            def fetch() -> None:
+                super(WholeFiles, self).download(staged_artifact)
+                check(part)
+
+            with_retries(str(artifact), fetch, part)
+            whole.parent.mkdir(parents=True, exist_ok=True)
+            part.replace(whole)
+            return whole
+
+    resolver = WholeFiles()
+    return MavenContext(resolver, repository, local_repos=[], remote_repos=remotes, timeout=TIMEOUT_S)
+
+
+def fresh_staging(repository: Path) -> Path:
+    """An empty directory for unfinished downloads. Those of processes that were killed are removed."""
+    for left in repository.parent.glob("staging-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return repository.parent / f"staging-{os.getpid()}"
+
+
+def with_retries(name: str, fetch: Callable[[], None], part: Path) -> None:
+    """Call ``fetch`` until it succeeds or the pauses run out."""
+    pauses_s = list(PAUSES_S)
+    while True:
+        part.unlink(missing_ok=True)
+        try:
+            return fetch()
+        except Exception as error:
+            # jgo says so of every answer but 200: a passing 503 deserves one more attempt, a 404 not four.
+            if type(error) is RuntimeError:
+                del pauses_s[1:]
+            if not pauses_s:
+                raise
+            say(progress=f"trying {name} again: {short(error)}")
+            time.sleep(pauses_s.pop(0))
+
+
+def check(path: Path) -> None:
+    """Refuse a jar that arrived broken."""
+    if path.suffix == ".jar":
+        with zipfile.ZipFile(path) as jar:
+            broken = jar.testzip()
+        if broken:
+            raise zipfile.BadZipFile(f"{path.name} is broken at {broken}")
+
+
+def short(error: BaseException) -> str:
+    """An error in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def logger_of(artifacts: list[Any], context: Any) -> Any:
+    """The plainest back-end of the logging interface that Kafka uses, in the interface's version."""
+    version = next((one.version for one in artifacts if one.artifactId == "slf4j-api"), "1.7.36")
+    return context.create_dependency(f"org.slf4j:slf4j-simple:{version}").artifact
+
+
+def resolve(version: str, repository: Path, url: str | None) -> list[Path]:
+    """The paths of all jars, downloaded where they are not there yet."""
+    context = make_context(repository, url)
+    left_out = [context.project(group, name) for group, name in NOT_NEEDED]
+    wanted = [context.create_dependency(coordinate, left_out) for coordinate in coordinates(version)]
+    say(progress=f"Kafka {version}: finding out which jars it needs")
+    inputs, others = context.resolver.resolve(wanted)
+    artifacts = [one.artifact for one in (*inputs, *others) if one.scope in (None, "compile", "runtime")]
+    artifacts.append(logger_of(artifacts, context))
+    try:
+        return download_all(version, artifacts)
+    finally:
+        shutil.rmtree(repository.parent / f"staging-{os.getpid()}", ignore_errors=True)
+
+
+def download_all(version: str, artifacts: list[Any]) -> list[Path]:
+    """Download in parallel, with a line of progress every tenth of the way."""
+    step = max(1, len(artifacts) // 10)
+    with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
+        running = [pool.submit(one.resolve) for one in artifacts]
+        try:
+            for count, done in enumerate(as_completed(running), 1):
+                done.result()
+                if count % step == 0 or count == len(artifacts):
+                    say(progress=f"Kafka {version}: {count} of {len(artifacts)} jars")
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return [one.result() for one in running]
+
+
+def end_with_parent() -> None:
+    """Wait for the end of standard input, which is the end of the parent."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+def main() -> None:
+    """Resolve what the argument names."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    task = json.loads(sys.argv[1])
+    try:
+        jars = resolve(task["version"], Path(task["repository"]), task["url"])
+    except Exception as error:
+        say(error=short(error))
+    else:
+        say(jars=[str(jar) for jar in jars])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,422 @@
+"""The messages of the admin client. Versions are those that brokers from 2.8 to 4.3 have in common."""
+
+from __future__ import annotations
+
+from aioproducer.protocol.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, Request, Struct, Uuid, field
+
+TOPIC, BROKER = 2, 4
+"""``resource_type`` of configs."""
+SET, DELETE = 0, 1
+"""``config_operation`` of IncrementalAlterConfigs."""
+PREFERRED = 0
+"""``election_type``: the first of the partition's replicas."""
+LATEST, EARLIEST = -1, -2
+"""``timestamp`` of ListOffsets."""
+
+
+# --- CreateTopics (key 19) --------------------------------------------------------------------------------------------
+
+
+class CreatableReplicaAssignment(Struct):
+    """The brokers of one partition; the first becomes its leader."""
+
+    partition_index: Int32
+    broker_ids: list[Int32]
+
+
+class CreatableTopicConfig(Struct):
+    """One config of a new topic."""
+
+    name: str
+    value: str | None
+
+
+class CreatableTopic(Struct):
+    """A topic to make; -1 leaves a number to the broker or to the assignments."""
+
+    name: str
+    num_partitions: Int32 = field(default=-1)
+    replication_factor: Int16 = field(default=-1)
+    assignments: list[CreatableReplicaAssignment] = field(default_factory=list)
+    configs: list[CreatableTopicConfig] = field(default_factory=list)
+
+
+class CreatableTopicConfigs(Struct):
+    """A config of the topic that was made."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: Int8 = field(default=-1)
+    is_sensitive: bool
+
+
+class CreatableTopicResult(Struct):
+    """How one topic went."""
+
+    name: str
+    topic_id: Uuid = field(default=ZERO_UUID, since=7, ignorable=True)
+    error_code: Int16
+    error_message: str | None = field(default=None)
+    topic_config_error_code: Int16 = field(default=0, since=5, tag=0, ignorable=True)
+    num_partitions: Int32 = field(default=-1, since=5, ignorable=True)
+    replication_factor: Int16 = field(default=-1, since=5, ignorable=True)
+    configs: list[CreatableTopicConfigs] | None = field(default_factory=list, since=5, ignorable=True)
+
+
+class CreateTopicsResponse(Message):
+    """One result a topic."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    topics: list[CreatableTopicResult]
+
+
+class CreateTopicsRequest(Request[CreateTopicsResponse]):
+    """Make topics; any broker passes it on to the controller."""
+
+    API_KEY = 19
+    MIN_VERSION = 2
+    MAX_VERSION = 7
+    FLEXIBLE_FROM = 5
+
+    topics: list[CreatableTopic]
+    timeout_ms: Int32 = field(default=60_000)
+    validate_only: bool = field(default=False)
+
+
+# --- DeleteTopics (key 20) --------------------------------------------------------------------------------------------
+
+
+class DeletableTopicResult(Struct):
+    """How one topic went."""
+
+    name: str
+    error_code: Int16
+    error_message: str | None = field(default=None, since=5, ignorable=True)
+
+
+class DeleteTopicsResponse(Message):
+    """One result a topic."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    responses: list[DeletableTopicResult]
+
+
+class DeleteTopicsRequest(Request[DeleteTopicsResponse]):
+    """Remove topics by name."""
+
+    API_KEY = 20
+    MIN_VERSION = 1
+    MAX_VERSION = 5
+    FLEXIBLE_FROM = 4
+
+    topic_names: list[str]
+    timeout_ms: Int32
+
+
+# --- CreatePartitions (key 37) ----------------------------------------------------------------------------------------
+
+
+class CreatePartitionsAssignment(Struct):
+    """The brokers of one new partition."""
+
+    broker_ids: list[Int32]
+
+
+class CreatePartitionsTopic(Struct):
+    """A topic and how many partitions it shall have in all."""
+
+    name: str
+    count: Int32
+    assignments: list[CreatePartitionsAssignment] | None = field(default=None)
+
+
+class CreatePartitionsTopicResult(Struct):
+    """How one topic went."""
+
+    name: str
+    error_code: Int16
+    error_message: str | None = field(default=None)
+
+
+class CreatePartitionsResponse(Message):
+    """One result a topic."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    results: list[CreatePartitionsTopicResult]
+
+
+class CreatePartitionsRequest(Request[CreatePartitionsResponse]):
+    """Add partitions to topics."""
+
+    API_KEY = 37
+    MIN_VERSION = 0
+    MAX_VERSION = 3
+    FLEXIBLE_FROM = 2
+
+    topics: list[CreatePartitionsTopic]
+    timeout_ms: Int32
+    validate_only: bool = field(default=False)
+
+
+# --- IncrementalAlterConfigs (key 44) ---------------------------------------------------------------------------------
+
+
+class AlterableConfig(Struct):
+    """One config and what to do with it."""
+
+    name: str
+    config_operation: Int8
+    value: str | None
+
+
+class AlterConfigsResource(Struct):
+    """A topic by name, or a broker by its number."""
+
+    resource_type: Int8
+    resource_name: str
+    configs: list[AlterableConfig]
+
+
+class AlterConfigsResourceResponse(Struct):
+    """How one resource went."""
+
+    error_code: Int16
+    error_message: str | None
+    resource_type: Int8
+    resource_name: str
+
+
+class IncrementalAlterConfigsResponse(Message):
+    """One result a resource."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    responses: list[AlterConfigsResourceResponse]
+
+
+class IncrementalAlterConfigsRequest(Request[IncrementalAlterConfigsResponse]):
+    """Change some configs and leave the others."""
+
+    API_KEY = 44
+    MIN_VERSION = 0
+    MAX_VERSION = 1
+    FLEXIBLE_FROM = 1
+
+    resources: list[AlterConfigsResource]
+    validate_only: bool = field(default=False)
+
+
+# --- DescribeConfigs (key 32) -----------------------------------------------------------------------------------------
+
+
+class DescribeConfigsResource(Struct):
+    """A resource and the names that are asked for, None for all."""
+
+    resource_type: Int8
+    resource_name: str
+    configuration_keys: list[str] | None
+
+
+class DescribeConfigsSynonym(Struct):
+    """Another place where a value could come from."""
+
+    name: str
+    value: str | None
+    source: Int8
+
+
+class DescribeConfigsResourceResult(Struct):
+    """One config; ``value`` is None where it is a secret."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: Int8 = field(default=-1)
+    is_sensitive: bool
+    synonyms: list[DescribeConfigsSynonym] = field(default_factory=list)
+    config_type: Int8 = field(default=0, since=3, ignorable=True)
+    documentation: str | None = field(default=None, since=3, ignorable=True)
+
+
+class DescribeConfigsResult(Struct):
+    """The configs of one resource."""
+
+    error_code: Int16
+    error_message: str | None
+    resource_type: Int8
+    resource_name: str
+    configs: list[DescribeConfigsResourceResult]
+
+
+class DescribeConfigsResponse(Message):
+    """One result a resource."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    results: list[DescribeConfigsResult]
+
+
+class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
+    """Ask for configs; those of a broker are known to that broker alone."""
+
+    API_KEY = 32
+    MIN_VERSION = 1
+    MAX_VERSION = 4
+    FLEXIBLE_FROM = 4
+
+    resources: list[DescribeConfigsResource]
+    include_synonyms: bool = field(default=False)
+    include_documentation: bool = field(default=False, since=3)
+
+
+# --- ElectLeaders (key 43) --------------------------------------------------------------------------------------------
+
+
+class ElectableTopic(Struct):
+    """Partitions of one topic."""
+
+    topic: str
+    partitions: list[Int32]
+
+
+class PartitionElectionResult(Struct):
+    """How one partition went."""
+
+    partition_id: Int32
+    error_code: Int16
+    error_message: str | None
+
+
+class ReplicaElectionResult(Struct):
+    """How the partitions of one topic went."""
+
+    topic: str
+    partition_result: list[PartitionElectionResult]
+
+
+class ElectLeadersResponse(Message):
+    """One result a partition."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16
+    replica_election_results: list[ReplicaElectionResult]
+
+
+class ElectLeadersRequest(Request[ElectLeadersResponse]):
+    """Elect leaders anew."""
+
+    API_KEY = 43
+    MIN_VERSION = 1
+    MAX_VERSION = 2
+    FLEXIBLE_FROM = 2
+
+    election_type: Int8 = field(default=PREFERRED)
+    topic_partitions: list[ElectableTopic] | None
+    timeout_ms: Int32 = field(default=60_000)
+
+
+# --- AlterPartitionReassignments (key 45) -----------------------------------------------------------------------------
+
+
+class ReassignablePartition(Struct):
+    """A partition and the brokers it shall be on, in order of preference for its leader."""
+
+    partition_index: Int32
+    replicas: list[Int32] | None
+
+
+class ReassignableTopic(Struct):
+    """Partitions of one topic."""
+
+    name: str
+    partitions: list[ReassignablePartition]
+
+
+class ReassignablePartitionResponse(Struct):
+    """How one partition went."""
+
+    partition_index: Int32
+    error_code: Int16
+    error_message: str | None
+
+
+class ReassignableTopicResponse(Struct):
+    """How the partitions of one topic went."""
+
+    name: str
+    partitions: list[ReassignablePartitionResponse]
+
+
+class AlterPartitionReassignmentsResponse(Message):
+    """One result a partition."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16
+    error_message: str | None
+    responses: list[ReassignableTopicResponse]
+
+
+class AlterPartitionReassignmentsRequest(Request[AlterPartitionReassignmentsResponse]):
+    """Move partitions to other brokers."""
+
+    API_KEY = 45
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_FROM = 0
+
+    timeout_ms: Int32 = field(default=60_000)
+    topics: list[ReassignableTopic]
+
+
+# --- ListOffsets (key 2) ----------------------------------------------------------------------------------------------
+
+
+class ListOffsetsPartition(Struct):
+    """A partition, and LATEST, EARLIEST or a timestamp in ms."""
+
+    partition_index: Int32
+    current_leader_epoch: Int32 = field(default=-1, since=4, ignorable=True)
+    timestamp: Int64
+
+
+class ListOffsetsTopic(Struct):
+    """Partitions of one topic."""
+
+    name: str
+    partitions: list[ListOffsetsPartition]
+
+
+class ListOffsetsPartitionResponse(Struct):
+    """The offset of one partition."""
+
+    partition_index: Int32
+    error_code: Int16
+    timestamp: Int64
+    offset: Int64
+    leader_epoch: Int32 = field(default=-1, since=4, ignorable=True)
+
+
+class ListOffsetsTopicResponse(Struct):
+    """The offsets of one topic."""
+
+    name: str
+    partitions: list[ListOffsetsPartitionResponse]
+
+
+class ListOffsetsResponse(Message):
+    """One offset a partition."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    topics: list[ListOffsetsTopicResponse]
+
+
+class ListOffsetsRequest(Request[ListOffsetsResponse]):
+    """Ask the leader of partitions for offsets; ``isolation_level`` 1 sees only what is committed."""
+
+    API_KEY = 2
+    MIN_VERSION = 2
+    MAX_VERSION = 6
+    FLEXIBLE_FROM = 6
+
+    replica_id: Int32 = field(default=-1)
+    isolation_level: Int8 = field(default=0)
+    topics: list[ListOffsetsTopic]

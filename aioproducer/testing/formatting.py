@@ -1,0 +1,60 @@
+"""Formatting the log directories of a new cluster.
+
+Kafka's StorageTool does it with a JVM a broker. What it writes is one file that depends only on the version and the
+features, and a few lines of text; so it runs once, its file is kept in the cache, and the text is written here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from aioproducer.testing.cache import write_whole
+from aioproducer.testing.errors import ClusterError
+from aioproducer.testing.properties import Node, meta_properties, random_id
+
+BOOTSTRAP = "bootstrap.checkpoint"
+"""The first records of the metadata log: the feature levels. Kafka before 3.3 has no such file."""
+
+RunTool = Callable[[str, Sequence[str]], str]
+"""Runs one of Kafka's tools with arguments and returns its output, or raises ClusterError."""
+
+
+def format_directories(nodes: Sequence[Node], checkpoint: bytes, rng: random.Random) -> None:
+    """Make the log directories of a new cluster."""
+    cluster_id = random_id(rng)
+    for node in nodes:
+        node.log_dir.mkdir(parents=True)
+        (node.log_dir / "meta.properties").write_text(meta_properties(node.node_id, cluster_id, random_id(rng)))
+        if checkpoint:
+            (node.log_dir / BOOTSTRAP).write_bytes(checkpoint)
+
+
+def bootstrap_checkpoint(
+    cache: Path, version: str, features: Mapping[str, int], run_tool: RunTool, properties: Path, log_dir: Path
+) -> bytes:
+    """The content of the file BOOTSTRAP, empty for versions that have none.
+
+    Args:
+        features: levels by name, such as ``{"transaction.version": 1}``; those not named are the version's own.
+        properties: a server.properties whose log directory is ``log_dir``, which does not exist yet.
+    """
+    levels = [f"{name}={level}" for name, level in sorted(features.items())]
+    kept = cache / "bootstrap" / f"{'-'.join([f'kafka-{version}', *levels])}.checkpoint"
+    try:
+        return kept.read_bytes()
+    except FileNotFoundError:
+        pass
+    cluster_id = random_id(random.Random(0))
+    arguments = ["format", "--cluster-id", cluster_id, "--config", str(properties)]
+    for level in levels:
+        arguments += ["--feature", level]
+    try:
+        run_tool("StorageTool", arguments)
+    except ClusterError as error:
+        raise ClusterError(f"Kafka {version} can't be set up with the features {dict(features)}: {error}") from None
+    written = log_dir / BOOTSTRAP
+    checkpoint = written.read_bytes() if written.exists() else b""
+    write_whole(kept, checkpoint)
+    return checkpoint

