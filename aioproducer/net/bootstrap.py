@@ -1,0 +1,88 @@
+"""The first contact with the cluster: from the configured addresses to a broker that tells of all the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import AuthenticationError, BootstrapError, KafkaError, ProtocolError, broker_error
+from aioproducer.net.connection import Connection
+from aioproducer.net.dialer import Dialer
+from aioproducer.net.resolver import canonical_names
+from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+
+
+class Bootstrap:
+    """One pass through ``bootstrap_servers``.
+
+    Args:
+        deadline_ms: for the whole pass; None leaves it to the limits of each address.
+    """
+
+    def __init__(
+        self, config: ProducerConfig, dialer: Dialer, loop: asyncio.AbstractEventLoop, deadline_ms: int | None
+    ) -> None:
+        self._config = config
+        self._dialer = dialer
+        self._loop = loop
+        self._deadline_ms = deadline_ms
+        self._failures: list[tuple[str, BaseException]] = []
+
+    async def run(self) -> tuple[Connection, MetadataResponse]:
+        """Try the addresses in the given order until one tells its brokers; return its connection and that answer.
+
+        The node id of the connection is negative: which broker it leads to is not known.
+
+        Raises:
+            BootstrapError: none did; it holds each address with its cause.
+            AuthenticationError: a broker and this client do not accept each other; no other is tried.
+        """
+        for index, (host, port) in enumerate(await self._servers()):
+            try:
+                if self._left_ms(1) <= 0:
+                    raise TimeoutError("no time was left to try it")
+                return await self._ask(host, port, -1 - index)
+            except AuthenticationError:
+                raise
+            except (KafkaError, OSError) as error:
+                self._failures.append((f"{host}:{port}", error))
+        raise BootstrapError(self._failures) from (self._failures[-1][1] if self._failures else None)
+
+    async def _servers(self) -> list[tuple[str, int]]:
+        if self._config.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
+            return list(self._config.bootstrap_servers)
+        canonical: dict[tuple[str, int], None] = {}
+        for host, port in self._config.bootstrap_servers:
+            try:
+                async with asyncio.timeout(self._left_ms(self._limit_ms()) / 1000):
+                    names = await canonical_names(self._loop, host, port)
+            except OSError as error:  # TimeoutError is one
+                self._failures.append((f"{host}:{port}", error))
+            else:
+                canonical.update(((name, port), None) for name in names)
+        return list(canonical)
+
+    async def _ask(self, host: str, port: int, node_id: int) -> tuple[Connection, MetadataResponse]:
+        connection = await self._dialer.dial(
+            host, port, node_id=node_id, limit_ms=self._limit_ms(), deadline_ms=self._deadline_ms
+        )
+        try:
+            timeout_ms = self._left_ms(self._config.request_timeout_ms)
+            response = await connection.request(MetadataRequest(topics=[]), timeout_ms=timeout_ms)
+            if response.error_code:
+                raise broker_error(response.error_code, f"{connection} refused Metadata")
+            if not response.brokers:
+                raise ProtocolError(f"{connection} knows of no broker")
+        except BaseException:
+            connection.abort()
+            await connection.wait_closed()
+            raise
+        return connection, response
+
+    def _limit_ms(self) -> int:
+        return min(self._config.request_timeout_ms, self._config.socket_connection_setup_timeout_ms)
+
+    def _left_ms(self, at_most_ms: int) -> int:
+        if self._deadline_ms is None:
+            return at_most_ms
+        return min(at_most_ms, max(self._deadline_ms - int(self._loop.time() * 1000), 0))

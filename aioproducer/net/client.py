@@ -1,0 +1,481 @@
+"""The connections of a producer, by node id: made when wanted, given up when idle, tried again with back-off.
+
+The client never asks a broker for anything by itself but the bootstrap. Who wants to send looks at ``node_ready`` and
+``connection``, calls ``connect_soon``, and looks again after ``on_change`` or at ``retry_at_ms``; who can wait awaits
+``ready_connection`` or ``any_ready_connection``.
+
+A connection that is no longer wanted but has requests in flight is retired: it takes no more and ends when they are
+answered. Its node is not connected again before that, so a broker never has more requests of ours than allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+
+from aioproducer.cluster import Broker
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    KafkaError,
+    ProducerClosedError,
+)
+from aioproducer.net.bootstrap import Bootstrap
+from aioproducer.net.connection import Connection, not_written
+from aioproducer.net.dialer import Dialer
+from aioproducer.net.node import Node, ReconnectPolicy
+from aioproducer.protocol.metadata import MetadataResponse
+
+SLOW_MS = 1_000
+"""After this long without a result, a connection attempt or a metadata request no longer keeps us from asking another
+broker at the same time: a broker that hangs must not hold up what the others could answer."""
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class NetworkClient:
+    """All connections of one producer. Everything runs on ``loop``; times are its monotonic milliseconds.
+
+    Args:
+        rng: where the jitter of the back-off and the choice between equal nodes come from.
+        on_internal_error: gets whatever must not happen; the owner ends.
+        authenticate: the step between TCP and API versions, see ``Connection.open``.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        rng: random.Random,
+        on_internal_error: Callable[[BaseException], None],
+        authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        self.on_change: Callable[[], None] = _nothing
+        """Called when a node became ready, failed, or has room again for a reason that its user does not see."""
+        self.on_disconnect: Callable[[int, KafkaError], None] = _nothing
+        """Called with node id and error when a connection was lost or could not be made."""
+        self._config = config
+        self._loop = loop
+        self._rng = rng
+        self._on_internal_error = on_internal_error
+        self._policy = ReconnectPolicy(config, rng)
+        self._dialer = Dialer(
+            config,
+            loop=loop,
+            on_close=self._connection_closed,
+            on_capacity=self._capacity_freed,
+            on_internal_error=on_internal_error,
+            authenticate=authenticate,
+        )
+        self._nodes: dict[int, Node] = {}
+        self._bootstrap: Connection | None = None
+        self._open: dict[Connection, None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._alive: dict[Connection, None] = {}
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._first_out = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._open)
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests in flight on all connections."""
+        return sum(connection.in_flight_count for connection in self._open)
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many requests wait for an answer, on all connections together."""
+        return sum(connection.in_flight_count for connection in self._open)
+
+    # --- one node -----------------------------------------------------------------------------------------------------
+
+    def node_ready(self, node_id: int, now_ms: int) -> bool:
+        """Whether a request may be sent to a node now: connected, not throttled, and fewer in flight than allowed.
+
+        Always False while ``any_ready_connection`` waits: whoever waits there gets the next free place.
+        """
+        node = self._nodes.get(node_id)
+        connection = node.connection if node is not None else None
+        return connection is not None and not self._first_out and connection.can_send(now_ms)
+
+    def connection(self, node_id: int) -> Connection | None:
+        """The open connection to a node."""
+        node = self._nodes.get(node_id)
+        connection = node.connection if node is not None else None
+        return None if connection is None or connection.closed else connection
+
+    def connect_soon(self, node_id: int) -> None:
+        """Start to connect to a node, unless it is connected, connecting, backing off or unknown.
+
+        ``on_change`` tells when that has ended, one way or the other.
+        """
+        node = self._nodes.get(node_id)
+        now_ms = self._now_ms()
+        if node is not None and not self._closed and node.connectable(now_ms):
+            node.attempted(self._start(node), now_ms)
+
+    def retry_at_ms(self, node_id: int, now_ms: int) -> int | None:
+        """When to look at a node again: the end of its throttling or back-off, or now.
+
+        None if only an event can change anything, which ``on_change`` or the answer to a request will tell.
+        """
+        node = self._nodes.get(node_id)
+        if node is None or node.gone or node.connecting:
+            return None
+        if node.connection is None:
+            return max(node.retry_at_ms, now_ms)
+        if node.connection.can_send(now_ms):
+            return None if self._first_out else now_ms
+        throttled_until_ms = node.connection.throttled_until_ms
+        return throttled_until_ms if throttled_until_ms > now_ms else None
+
+    def authentication_error(self, node_id: int) -> AuthenticationError | None:
+        """Why a node and this client did not accept each other at the last attempt."""
+        node = self._nodes.get(node_id)
+        return node.authentication_error if node is not None else None
+
+    async def ready_connection(self, node_id: int, deadline_ms: int) -> Connection:
+        """Wait until a node can take a request, connecting to it as often as its back-off allows.
+
+        The caller must send in the same turn of the loop, or the place may be taken.
+
+        Raises:
+            AuthenticationError: the broker and this client do not accept each other.
+            ConnectionLostError: the deadline has passed, or the cluster does not list the node.
+            ProducerClosedError: the client was closed.
+        """
+        while True:
+            now_ms = self._now_ms()
+            self._check_open()
+            node = self._nodes.get(node_id)
+            if node is None or node.gone:
+                raise not_written(ConnectionLostError(f"the cluster has no node {node_id}"))
+            if node.authentication_error is not None:
+                raise copy.copy(node.authentication_error)
+            if self.node_ready(node_id, now_ms):
+                assert node.connection is not None
+                return node.connection
+            if now_ms >= deadline_ms:
+                raise not_written(ConnectionLostError(f"{node} was not ready in time")) from node.error
+            self.connect_soon(node_id)
+            await self._changed(now_ms, deadline_ms, self.retry_at_ms(node_id, now_ms))
+
+    # --- any node -----------------------------------------------------------------------------------------------------
+
+    def least_loaded(self, now_ms: int, *, but_not: Collection[Connection] = ()) -> Connection | None:
+        """The connection that can take a request and has the fewest in flight; None if there is none.
+
+        The one that bootstrap left, if it belongs to no node, comes last.
+        """
+        best: Connection | None = None
+        for connection in self._candidates():
+            if connection not in but_not and connection.can_send(now_ms):
+                if not connection.in_flight_count:
+                    return connection
+                if best is None or connection.in_flight_count < best.in_flight_count:
+                    best = connection
+        return best
+
+    def connect_somewhere(self, now_ms: int) -> None:
+        """Start to connect to one more node: the one that was left alone for longest, and may be tried now.
+
+        Does nothing while another attempt is young enough to be waited for.
+        """
+        if not any(node.connecting and node.attempted_ms + SLOW_MS > now_ms for node in self._nodes.values()):
+            free = [node for node in self._in_random_order() if node.connectable(now_ms)]
+            if free:
+                self.connect_soon(min(free, key=lambda node: node.attempted_ms).node_id)
+
+    def exhausted(self, now_ms: int) -> bool:
+        """Whether no broker is connected or connecting, and none may be tried now."""
+        if self._bootstrap is not None and not self._bootstrap.closed:
+            return False
+        return not any(
+            node.connection is not None or node.connecting or node.connectable(now_ms) for node in self._nodes.values()
+        )
+
+    async def any_ready_connection(self, deadline_ms: int) -> Connection:
+        """Wait until some node can take a request, and return the least loaded such connection.
+
+        Waits ahead of everybody who looks at ``node_ready``, so metadata are fetched under throttling and full load.
+        The caller must send in the same turn of the loop, or the place may be taken.
+
+        Raises:
+            ConnectionLostError: the deadline has passed; or, at once, no broker is connected or may be tried now, with
+                the newest failure as the cause.
+            AuthenticationError: the same, where that failure is one.
+            ProducerClosedError: the client was closed.
+        """
+        now_ms = self._now_ms()
+        connection = self.least_loaded(now_ms)
+        if connection is not None:
+            return connection
+        self._first_out += 1
+        try:
+            return await self._first_free(deadline_ms)
+        finally:
+            self._first_out -= 1
+            self._loop.call_soon(self._changed_now)  # after the caller has sent, the others may go on
+
+    async def _first_free(self, deadline_ms: int) -> Connection:
+        while True:
+            now_ms = self._now_ms()
+            self._check_open()
+            connection = self.least_loaded(now_ms)
+            if connection is not None:
+                return connection
+            if self.exhausted(now_ms):
+                raise self._newest_failure()
+            if now_ms >= deadline_ms:
+                raise not_written(ConnectionLostError("no broker was ready in time")) from self._newest_failure()
+            self.connect_somewhere(now_ms)
+            await self._changed(now_ms, deadline_ms, self._next_look_ms(now_ms))
+
+    def _next_look_ms(self, now_ms: int) -> int | None:
+        """When time alone makes another node usable, or worth trying."""
+        times = [connection.throttled_until_ms for connection in self._candidates()]
+        times += [node.retry_at_ms for node in self._nodes.values() if node.connection is None and not node.connecting]
+        times += [node.attempted_ms + SLOW_MS for node in self._nodes.values() if node.connecting]
+        return min((time_ms for time_ms in times if time_ms > now_ms), default=None)
+
+    def _candidates(self) -> Iterator[Connection]:
+        for node in self._in_random_order():
+            if node.connection is not None:
+                yield node.connection
+        if self._bootstrap is not None:
+            yield self._bootstrap
+
+    def _in_random_order(self) -> list[Node]:
+        nodes = list(self._nodes.values())
+        start = self._rng.randrange(len(nodes)) if len(nodes) > 1 else 0
+        return nodes[start:] + nodes[:start]
+
+    def _newest_failure(self) -> KafkaError:
+        failed = [node for node in self._nodes.values() if node.error is not None]
+        if not failed:
+            return not_written(ConnectionLostError("no broker is known"))
+        error = max(failed, key=lambda node: node.attempted_ms).error
+        assert error is not None
+        if isinstance(error, AuthenticationError):
+            return copy.copy(error)
+        lost = not_written(ConnectionLostError(f"no broker can be reached: {error}"))
+        lost.__cause__ = error
+        return lost
+
+    # --- which nodes there are ----------------------------------------------------------------------------------------
+
+    def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        """Take over what the cluster says: new brokers, changed addresses, brokers that are gone."""
+        for node_id, broker in brokers.items():
+            node = self._nodes.get(node_id)
+            if node is None:
+                self._nodes[node_id] = Node(broker, self._policy)
+            else:
+                node.gone = False
+                if not node.is_at(broker.host, broker.port):
+                    node.moved(broker)
+                    self._give_up(node)
+        for node in list(self._nodes.values()):
+            if node.node_id not in brokers:
+                node.gone = True
+                self._give_up(node)
+                self._forget_if_gone(node)
+        self._adopt_bootstrap()
+
+    async def bootstrap(self, deadline_ms: int | None = None) -> MetadataResponse:
+        """Go through ``bootstrap_servers`` in order until one tells its brokers; returns that answer, without topics.
+
+        Each address has min(``request_timeout_ms``, ``socket_connection_setup_timeout_ms``) to become ready for
+        requests. The connection stays open; it becomes that of a node if ``set_brokers`` names one at its address.
+
+        Args:
+            deadline_ms: for all addresses together.
+        Raises:
+            BootstrapError: none did; it holds each address with its cause.
+            AuthenticationError: one of them and this client do not accept each other.
+            ProducerClosedError: the client was closed.
+        """
+        connection, response = await Bootstrap(self._config, self._dialer, self._loop, deadline_ms).run()
+        self._register(connection)
+        if self._closed:
+            connection.abort()
+            await connection.wait_closed()
+        self._check_open()
+        previous, self._bootstrap = self._bootstrap, connection
+        if previous is not None:
+            previous.close_when_idle()
+        self._changed_now()
+        return response
+
+    async def rebootstrap(self) -> MetadataResponse:
+        """Close every connection and bootstrap again. What was known of the nodes stays until ``set_brokers``.
+
+        Raises:
+            BootstrapError, AuthenticationError, ProducerClosedError: as ``bootstrap``.
+        """
+        self.abort_all(ConnectionLostError("the connection was closed to start again from bootstrap_servers"))
+        return await self.bootstrap()
+
+    def _adopt_bootstrap(self) -> None:
+        """The bootstrap connection becomes that of the node at its address; else it goes once a node is connected."""
+        connection = self._bootstrap
+        if connection is None:
+            return
+        for node in self._nodes.values():
+            if node.is_at(connection.host, connection.port) and node.connectable(node.retry_at_ms):
+                self._bootstrap = None
+                connection.node_id = node.node_id
+                node.connected(connection)
+                return
+
+    def _retire_bootstrap(self) -> None:
+        if self._bootstrap is not None and any(node.connection is not None for node in self._nodes.values()):
+            connection, self._bootstrap = self._bootstrap, None
+            connection.close_when_idle()
+
+    def _give_up(self, node: Node) -> None:
+        """End what leads to the node's former address."""
+        if node.task is not None:
+            node.task.cancel()
+            node.task = None
+        if node.connection is not None:
+            node.connection.close_when_idle()
+
+    def _forget_if_gone(self, node: Node) -> None:
+        if node.gone and node.connection is None and self._nodes.get(node.node_id) is node:
+            del self._nodes[node.node_id]
+
+    # --- connections come and go --------------------------------------------------------------------------------------
+
+    def _start(self, node: Node) -> asyncio.Task[None]:
+        task = self._loop.create_task(self._connect(node), name=f"aioproducer connect to {node}")
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return task
+
+    async def _connect(self, node: Node) -> None:
+        """One attempt. It is cancelled when the node moves or goes, and then leaves the node alone."""
+        try:
+            connection = await self._dialer.dial(
+                node.host, node.port, node_id=node.node_id, limit_ms=node.limit_ms(), after=node.last_address
+            )
+        except KafkaError as error:
+            node.failed(error, self._now_ms())
+            self.on_disconnect(node.node_id, error)
+        except Exception as error:
+            self._on_internal_error(error)
+            node.failed(ConnectionLostError(f"{node}: {error!r}"), self._now_ms())
+        else:
+            self._register(connection)
+            node.connected(connection)
+            self._retire_bootstrap()
+        self._changed_now()
+
+    def _register(self, connection: Connection) -> None:
+        self._open[connection] = self._alive[connection] = None
+        connection.add_ended_callback(lambda: self._alive.pop(connection, None))
+        self._watch_idle()
+
+    def _connection_closed(self, connection: Connection, error: KafkaError | None) -> None:
+        self._open.pop(connection, None)
+        if self._bootstrap is connection:
+            self._bootstrap = None
+        node = self._nodes.get(connection.node_id)
+        if node is not None and node.connection is connection:
+            on_purpose = error is None or connection.retiring
+            node.disconnected(None if on_purpose else error, self._now_ms())
+            self._forget_if_gone(node)
+        if error is not None:
+            self.on_disconnect(connection.node_id, error)
+        self._changed_now()
+
+    def _capacity_freed(self, _: Connection) -> None:
+        self._changed_now()
+
+    def abort_all(self, error: KafkaError | None = None) -> None:
+        """End every connection and every attempt now; what is in flight gets the error."""
+        for node in self._nodes.values():
+            if node.task is not None:
+                node.task.cancel()
+                node.task = None
+        for connection in list(self._open):
+            connection.abort(error)
+
+    async def close(self) -> None:
+        """End everything, for good: connections, attempts, waits, timers. Idempotent."""
+        self._closed = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self.abort_all()
+        for task in self._tasks:
+            task.cancel()
+        self._changed_now()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in list(self._alive):
+            await connection.wait_closed()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ProducerClosedError("the producer was closed")
+
+    # --- idle connections ---------------------------------------------------------------------------------------------
+
+    def _watch_idle(self) -> None:
+        idle_ms = self._config.connections_max_idle_ms
+        if idle_ms >= 0 and self._idle_timer is None and self._open and not self._closed:
+            oldest_ms = min(connection.last_used_ms for connection in self._open)
+            self._idle_timer = self._loop.call_at((oldest_ms + idle_ms + 1) / 1000, self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._idle_timer = None
+        limit_ms = self._now_ms() - self._config.connections_max_idle_ms
+        for connection in list(self._open):
+            if connection.last_used_ms <= limit_ms:
+                if connection.in_flight_count:
+                    connection.last_used_ms = self._now_ms()  # it waits for an answer, so it is in use
+                else:
+                    connection.abort()
+        self._watch_idle()
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _changed_now(self) -> None:
+        for waiter in self._waiters:
+            _wake(waiter)
+        self.on_change()
+
+    async def _changed(self, now_ms: int, deadline_ms: int, look_again_ms: int | None) -> None:
+        """Wait for a change, or for the time of the next look or the deadline."""
+        until_ms = deadline_ms if look_again_ms is None else min(deadline_ms, max(look_again_ms, now_ms))
+        waiter = self._loop.create_future()
+        self._waiters[waiter] = None
+        timer = self._loop.call_at((until_ms + 1) / 1000, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            del self._waiters[waiter]
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,544 @@
+"""One connection to one broker: frames out, frames in, and the requests between them.
+
+``open`` brings it up (TCP, the ``authenticate`` step, ApiVersions), a reader task takes the answers off the stream and
+hands each to its request, and one timer watches the deadlines. It ends once, by ``abort``: when the broker closes it,
+breaks the protocol or stays silent past a deadline, or when this side has no more use for it. Whatever is in flight
+then is told so, and the owner hears of it by ``on_close``.
+
+It always ends by ``transport.abort()``: ``close()`` would still flush what the transport holds, so a request that its
+owner was told had failed could reach the broker later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    ConnectionLostError,
+    KafkaError,
+    ProtocolError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+    broker_error,
+)
+from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
+from aioproducer.protocol import header
+from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer.protocol.schema import Message, Request
+from aioproducer.version import VERSION
+
+SOFTWARE_NAME = "aioproducer"
+
+MAX_FRAME_BYTES = 100 * 1024 * 1024
+"""The largest answer that is believed; a real one of a producer stays far below it."""
+
+READ_BUFFER_BYTES = 256 * 1024
+"""How much of an answer the stream gathers before it makes the broker wait."""
+
+MAX_CORRELATION_ID = 2147483639
+"""Kafka keeps the numbers above it for SASL."""
+
+UNSUPPORTED_VERSION = 35
+
+_SIZE = struct.Struct(">i")
+
+_API_NAMES = {
+    0: "Produce",
+    3: "Metadata",
+    10: "FindCoordinator",
+    17: "SaslHandshake",
+    18: "ApiVersions",
+    22: "InitProducerId",
+    24: "AddPartitionsToTxn",
+    25: "AddOffsetsToTxn",
+    26: "EndTxn",
+    28: "TxnOffsetCommit",
+    36: "SaslAuthenticate",
+    71: "GetTelemetrySubscriptions",
+    72: "PushTelemetry",
+}
+
+# From these versions on a broker answers first and leaves the waiting to the client (KIP-219); before, it held the
+# answer back, so the throttle time in it is over.
+_THROTTLED_BY_CLIENT_SINCE = {0: 6, 3: 6, 10: 2, 18: 2, 22: 1, 24: 1, 25: 1, 26: 1, 28: 1, 71: 0, 72: 0}
+
+R = TypeVar("R", bound=Message)
+
+
+def not_written(error: KafkaError) -> KafkaError:
+    """Mark an error of which this side knows that nothing was handed to a transport."""
+    error.maybe_written = False
+    return error
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+class Connection:
+    """A connection to a broker that has been asked for its API versions; made by ``Connection.open``.
+
+    Always: ``in_flight_count`` counts what was written and is neither answered nor, where no answer comes, off to the
+    socket. After the end nothing is in flight, no timer runs, and the tasks end in the same turns of the loop as the
+    transport.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        node_id: int,
+        host: str,
+        address: str,
+        port: int,
+        config: ProducerConfig,
+        loop: asyncio.AbstractEventLoop,
+        on_internal_error: Callable[[BaseException], None],
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.address = address
+        self.port = port
+        self.client_id = config.client_id
+        self.throttled_until_ms = 0
+        self.retiring = False
+        self.last_used_ms = int(loop.time() * 1000)
+        self.api_versions = ApiVersionsResponse(api_keys=[])
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._versions: dict[type[Message], int] = {}
+        self._reader = reader
+        self._writer = writer
+        self._loop = loop
+        self._request_timeout_ms = config.request_timeout_ms
+        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._on_close: Callable[[Connection, KafkaError | None], None] = _ignore
+        self._on_capacity: Callable[[Connection], None] = _ignore
+        self._on_internal_error = on_internal_error
+        self._in_flight = InFlightRequests()
+        self._undrained = 0
+        self._correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._ended = False
+        self._drain_task: asyncio.Task[None] | None = None
+        # With no slack the transport calls itself full whenever it holds anything, so drain() tells when it is empty.
+        writer.transport.set_write_buffer_limits(0)
+        _set_socket_options(writer.get_extra_info("socket"), config)
+        self._reader_task = loop.create_task(self._read(), name=f"aioproducer reader of {self}")
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} ({self.host}:{self.port})"
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.in_flight_count} in flight"
+        return f"<Connection to {self}, {state}>"
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls,
+        address: str,
+        port: int,
+        *,
+        node_id: int,
+        config: ProducerConfig,
+        loop: asyncio.AbstractEventLoop,
+        on_internal_error: Callable[[BaseException], None],
+        host: str | None = None,
+        on_close: Callable[[Connection, KafkaError | None], None] = _ignore,
+        on_capacity: Callable[[Connection], None] = _ignore,
+        authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> Connection:
+        """Connect, authenticate and learn the broker's API versions; the caller bounds the time.
+
+        Args:
+            address: an IP address; ``host`` is the name that it came from, for messages.
+            node_id: the broker's, or a negative number while it is not known.
+            on_close: called once after this has returned a connection and it ended: with the error, or with None if
+                this side closed it on purpose. What was in flight is told after that.
+            on_capacity: called when a request other than Produce no longer counts as in flight.
+            on_internal_error: gets what a callback raised; the connection is aborted too.
+            authenticate: runs before the API versions are asked for.
+        Raises:
+            OSError: no TCP connection.
+            AuthenticationError: from ``authenticate``.
+            KafkaError: the connection broke, or the broker refused ApiVersions.
+        """
+        reader, writer = await asyncio.open_connection(address, port, limit=READ_BUFFER_BYTES)
+        connection = cls(
+            reader,
+            writer,
+            node_id=node_id,
+            host=host or address,
+            address=address,
+            port=port,
+            config=config,
+            loop=loop,
+            on_internal_error=on_internal_error,
+        )
+        try:
+            if authenticate is not None:
+                await authenticate(connection)
+            await connection.negotiate()
+        except BaseException:
+            connection.abort()
+            await connection.wait_closed()
+            raise
+        connection._on_close = on_close
+        connection._on_capacity = on_capacity
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more. Also true while the transport ends and we have not been told."""
+        return self._ended or self._writer.transport.is_closing()
+
+    def abort(self, error: KafkaError | None = None) -> None:
+        """End the connection now; each request in flight gets its own copy of the error, ``maybe_written``.
+
+        Args:
+            error: None says that this side closed it on purpose.
+        """
+        told = error or ConnectionLostError(f"{self}: the connection was closed on this side")
+        self._end(error, lambda request: told)
+
+    def close_when_idle(self) -> None:
+        """Take no more requests, and end as soon as nothing is in flight."""
+        self.retiring = True
+        self._close_if_retired()
+
+    async def wait_closed(self) -> None:
+        """Wait until the tasks of an aborted connection have ended."""
+        tasks = [task for task in (self._reader_task, self._drain_task) if task is not None]
+        await asyncio.wait(tasks)
+
+    def add_ended_callback(self, callback: Callable[[], object]) -> None:
+        """Have the callback called when the reader has ended, which is the last that a connection does."""
+        self._reader_task.add_done_callback(lambda _: callback())
+
+    def _end(self, error: KafkaError | None, reason: Callable[[InFlightRequest], KafkaError]) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._undrained = 0
+        requests = self._in_flight.drain_all()
+        self._writer.transport.abort()
+        # The owner first: what a request does on its error must not find this connection in use.
+        self._guarded(self._on_close, self, error)
+        for request in requests:
+            own = copy.copy(reason(request))
+            own.maybe_written = True
+            self._guarded(request.on_error, own)
+
+    def _guarded(self, callback: Callable[..., None], *args: object) -> None:
+        try:
+            callback(*args)
+        except Exception as error:
+            self._on_internal_error(error)
+
+    def _close_if_retired(self) -> None:
+        if self.retiring and not self.in_flight_count:
+            self.abort()
+
+    # --- versions -----------------------------------------------------------------------------------------------------
+
+    async def negotiate(self) -> None:
+        """Ask the broker which versions it speaks; one that does not know our ApiVersions is asked again in its own.
+
+        Raises:
+            KafkaError: the broker refused, or the connection broke.
+        Source: KIP-35, KIP-511.
+        """
+        response = await self._ask_versions(ApiVersionsRequest.MAX_VERSION)
+        if response.error_code == UNSUPPORTED_VERSION:
+            known = [api.max_version for api in response.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
+            response = await self._ask_versions(min(known[0], ApiVersionsRequest.MAX_VERSION) if known else 0)
+        if response.error_code:
+            raise not_written(broker_error(response.error_code, f"{self} refused ApiVersions"))
+        self.api_versions = response
+        self._ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        self._versions.clear()
+
+    async def _ask_versions(self, version: int) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
+        return await self.request(request, version=max(version, 0))
+
+    def api_range(self, api_key: int) -> tuple[int, int] | None:
+        """The versions (first, last) of an API that the broker speaks; None if it does not know the API."""
+        return self._ranges.get(api_key)
+
+    def version(self, request: type[Request[Any]]) -> int:
+        """The newest version of a request that both sides speak.
+
+        Raises:
+            UnsupportedVersionError: there is none; that concerns this request alone.
+        """
+        version = self._versions.get(request)
+        if version is None:
+            version = self._versions[request] = self._common_version(request)
+        return version
+
+    def _common_version(self, request: type[Request[Any]]) -> int:
+        theirs = self._ranges.get(request.API_KEY)
+        if theirs is not None and max(theirs[0], request.MIN_VERSION) <= min(theirs[1], request.MAX_VERSION):
+            return min(theirs[1], request.MAX_VERSION)
+        broker = f"versions {theirs[0]} to {theirs[1]}" if theirs else "no version"
+        raise UnsupportedVersionError(
+            f"{self} speaks {broker} of {_api_name(request.API_KEY)}, "
+            f"this client {request.MIN_VERSION} to {request.MAX_VERSION}"
+        )
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests that wait for an answer, or that get none and have not left for the socket."""
+        return len(self._in_flight) + self._undrained
+
+    def can_send(self, now_ms: int) -> bool:
+        """Whether a request may go out: open, not throttled, and fewer in flight than allowed."""
+        return (
+            self.in_flight_count < self._max_in_flight
+            and self.throttled_until_ms <= now_ms
+            and not self.retiring
+            and not self.closed
+        )
+
+    def next_correlation_id(self) -> int:
+        """A number for the next request of this connection."""
+        self._correlation_id = self._correlation_id + 1 if self._correlation_id < MAX_CORRELATION_ID else 0
+        return self._correlation_id
+
+    def send_frame(
+        self,
+        buffers: Sequence[bytes | memoryview],
+        correlation_id: int,
+        api_key: int,
+        timeout_ms: int,
+        on_response: Callable[[bytes], None] | None,
+        on_error: Callable[[KafkaError], None],
+    ) -> None:
+        """Write one request; returns at once.
+
+        Args:
+            buffers: the whole frame with its size; no byte of it may change any more.
+            on_response: gets the answer's frame without its size, in the turn of the loop that read it. It may raise
+                ProtocolError before it has acted on anything: then the connection ends and ``on_error`` is told.
+                None if no answer comes (``acks=0``): the request is in flight until the transport has no bytes left.
+            on_error: told once, in place of ``on_response``, how the connection ended; in a later turn of the loop if
+                the connection was closed already, and only then not ``maybe_written``.
+        """
+        if self.closed:
+            error = not_written(ConnectionLostError(f"{self}: the connection was closed before the request was sent"))
+            self._loop.call_soon(on_error, error)
+            return
+        now_ms = self.last_used_ms = self._now_ms()
+        if on_response is not None:
+            deadline_ms = now_ms + timeout_ms
+            self._in_flight.add(
+                InFlightRequest(correlation_id, api_key, -1, now_ms, deadline_ms, on_response, on_error)
+            )
+            self._watch(deadline_ms)
+        try:
+            self._writer.writelines(buffers)
+        except Exception as failure:
+            self._write_failed(failure, on_error if on_response is None else None)
+        else:
+            if on_response is None:
+                self._count_until_drained()
+
+    def _write_failed(self, failure: Exception, on_error: Callable[[KafkaError], None] | None) -> None:
+        """The transport did not even take the bytes: out of memory, or wrong types by a bug."""
+        error = ConnectionLostError(f"{self}: a request could not be written: {failure}")
+        error.__cause__ = failure
+        self._on_internal_error(failure)
+        self.abort(error)
+        if on_error is not None:
+            self._guarded(on_error, copy.copy(error))
+
+    def exchange(self, message: Request[Any], version: int, *, timeout_ms: int | None = None) -> asyncio.Future[bytes]:
+        """Send a request and return a future of its answer's frame, header included.
+
+        Cancelling the future leaves the request in flight; its answer is dropped.
+
+        Args:
+            timeout_ms: until the answer counts as missing; None means ``request_timeout_ms``.
+        """
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+
+        def on_response(frame: bytes) -> None:
+            if not answer.done():
+                answer.set_result(frame)
+            self._on_capacity(self)
+
+        def on_error(error: KafkaError) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        correlation_id = self.next_correlation_id()
+        frame = header.encode_request(message, version, correlation_id, self.client_id)
+        timeout_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        self.send_frame([frame], correlation_id, message.API_KEY, timeout_ms, on_response, on_error)
+        return answer
+
+    async def request(self, message: Request[R], *, version: int | None = None, timeout_ms: int | None = None) -> R:
+        """Send a request and wait for its answer. For every API but Produce.
+
+        Cancelling the wait leaves the request in flight; its answer is dropped.
+
+        Args:
+            version: None means the newest that both sides speak.
+            timeout_ms: until the answer counts as missing; None means ``request_timeout_ms``.
+        Raises:
+            UnsupportedVersionError: the broker does not speak the API in a version that fits; nothing was sent.
+            KafkaError: the connection ended first.
+            ProtocolError: the answer made no sense; the connection is given up.
+        """
+        if version is None:
+            version = self.version(type(message))
+        frame = await self.exchange(message, version, timeout_ms=timeout_ms)
+        try:
+            response = header.decode_response(type(message), version, frame)
+        except ProtocolError as error:
+            self.break_off(error)
+            raise
+        self.apply_throttle(message.API_KEY, version, getattr(response, "throttle_time_ms", 0))
+        return response
+
+    def break_off(self, error: ProtocolError) -> None:
+        """End a connection whose peer broke the protocol; what is in flight may be retried elsewhere."""
+        lost = ConnectionLostError(f"{self} broke the protocol: {error}")
+        lost.__cause__ = error
+        self.abort(lost)
+
+    # --- throttling ---------------------------------------------------------------------------------------------------
+
+    def apply_throttle(self, api_key: int, version: int, throttle_time_ms: int) -> None:
+        """Honour the throttle time of an answer, where that is the client's part in this version (KIP-219)."""
+        if throttle_time_ms > 0 and version >= _THROTTLED_BY_CLIENT_SINCE.get(api_key, 0x7FFF):
+            self.throttle(self._now_ms() + throttle_time_ms)
+
+    def throttle(self, until_ms: int) -> None:
+        """Send nothing before ``until_ms``; what is in flight gets as much more time."""
+        if until_ms > self.throttled_until_ms:
+            self._in_flight.extend(max(until_ms - max(self.throttled_until_ms, self._now_ms()), 0))
+            self.throttled_until_ms = until_ms
+
+    # --- deadlines ----------------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _watch(self, deadline_ms: int) -> None:
+        """Have the timer go off at the deadline or before; it is not moved back for answers that came in time."""
+        if self._timer is None or deadline_ms < self._timer_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ms = deadline_ms
+            # A millisecond more, so that rounding can't wake us before the deadline has passed.
+            self._timer = self._loop.call_at((deadline_ms + 1) / 1000, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        now_ms = self._now_ms()
+        late = {request.correlation_id for request in self._in_flight.expired(now_ms)}
+        if late:
+            self._time_out(late, now_ms)
+        elif (deadline_ms := self._in_flight.next_deadline_ms()) is not None:
+            self._watch(deadline_ms)
+
+    def _time_out(self, late: set[int], now_ms: int) -> None:
+        def reason(request: InFlightRequest) -> KafkaError:
+            waited = f"{self}: {_api_name(request.api_key)} was unanswered for {now_ms - request.sent_ms} ms"
+            if request.correlation_id in late:
+                return RequestTimedOutError(f"{waited} (request_timeout_ms)")
+            return ConnectionLostError(f"{waited} when the connection was closed, because an older request timed out")
+
+        error = RequestTimedOutError(f"{self} left a request unanswered (request_timeout_ms)")
+        self._end(error, reason)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            while not self._ended:
+                size = _SIZE.unpack(await self._reader.readexactly(4))[0]
+                if not 4 <= size <= MAX_FRAME_BYTES:
+                    raise ProtocolError(f"an answer of {size} bytes (allowed: 4 to {MAX_FRAME_BYTES})")
+                self._dispatch(await self._reader.readexactly(size))
+        except asyncio.IncompleteReadError:
+            self.abort(ConnectionLostError(f"{self} closed the connection"))
+        except ProtocolError as error:
+            self.break_off(error)
+        except OSError as error:
+            lost = ConnectionLostError(f"{self}: {error}")
+            lost.__cause__ = error
+            self.abort(lost)
+        except asyncio.CancelledError:
+            self.abort(ConnectionLostError(f"{self}: the reader of the connection was cancelled"))
+            raise
+        except Exception as error:
+            lost = ConnectionLostError(f"{self}: the connection was given up after an internal error: {error!r}")
+            lost.__cause__ = error
+            self._on_internal_error(error)
+            self.abort(lost)
+
+    def _dispatch(self, frame: bytes) -> None:
+        if self._ended:
+            return
+        self.last_used_ms = self._now_ms()
+        request = self._in_flight.complete(_SIZE.unpack_from(frame)[0])
+        try:
+            request.on_response(frame)
+        except ProtocolError:
+            self._in_flight.put_back(request)
+            raise
+        self._close_if_retired()
+
+    # --- writing without an answer ------------------------------------------------------------------------------------
+
+    def _count_until_drained(self) -> None:
+        if not self._writer.transport.get_write_buffer_size():
+            return
+        self._undrained += 1
+        if self._drain_task is None or self._drain_task.done():
+            self._drain_task = self._loop.create_task(self._drain(), name=f"aioproducer drain of {self}")
+
+    async def _drain(self) -> None:
+        transport = self._writer.transport
+        try:
+            while not self._ended and transport.get_write_buffer_size():
+                await self._writer.drain()
+                # Frames may have been added since the transport ran dry. Transports differ in when they call
+                # themselves full, so never go round without giving the loop a turn.
+                await asyncio.sleep(0)
+        except OSError:
+            return  # the reader meets the same end and tells everybody
+        if not self._ended:
+            self._undrained = 0
+            self._on_capacity(self)
+            self._close_if_retired()
+
+
+def _api_name(api_key: int) -> str:
+    return _API_NAMES.get(api_key, f"API {api_key}")
+
+
+def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> None:
+    """Small requests go at once; buffers as configured, -1 leaves them to the system."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option, size in (socket.SO_SNDBUF, config.send_buffer_bytes), (socket.SO_RCVBUF, config.receive_buffer_bytes):
+        if size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)

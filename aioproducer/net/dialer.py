@@ -1,0 +1,115 @@
+"""Makes connections: all addresses of a host in turn, each for a limited time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.net.connection import Connection, not_written
+from aioproducer.net.resolver import resolve
+
+
+class Dialer:
+    """What all connections of a client have in common, and how a host becomes one of them.
+
+    Args:
+        on_close, on_capacity, on_internal_error, authenticate: see ``Connection.open``.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        on_close: Callable[[Connection, KafkaError | None], None],
+        on_capacity: Callable[[Connection], None],
+        on_internal_error: Callable[[BaseException], None],
+        authenticate: Callable[[Connection], Awaitable[None]] | None,
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._on_close = on_close
+        self._on_capacity = on_capacity
+        self._on_internal_error = on_internal_error
+        self._authenticate = authenticate
+
+    async def dial(
+        self,
+        host: str,
+        port: int,
+        *,
+        node_id: int,
+        limit_ms: int,
+        deadline_ms: int | None = None,
+        after: str | None = None,
+    ) -> Connection:
+        """Resolve the host's name afresh and return a connection to the first address that gives one.
+
+        Args:
+            limit_ms: for the name, and for each address.
+            deadline_ms: for all of it.
+            after: the address of the last try; the one behind it comes first.
+        Raises:
+            AuthenticationError: the broker and this client do not accept each other; no other address is tried.
+            ConnectionLostError: no address gave a connection; it names each with its cause.
+        """
+        failures: list[tuple[str, Exception]] = []
+        for address in _rotated(await self._addresses(host, port, limit_ms, deadline_ms), after):
+            try:
+                async with self._limit(limit_ms, deadline_ms):
+                    return await self._open(address, port, host, node_id)
+            except AuthenticationError:
+                raise
+            except (KafkaError, OSError) as error:  # TimeoutError is an OSError
+                failures.append((address, error))
+        raise _no_connection(host, port, failures, limit_ms)
+
+    async def _addresses(self, host: str, port: int, limit_ms: int, deadline_ms: int | None) -> list[str]:
+        try:
+            async with self._limit(limit_ms, deadline_ms):
+                return await resolve(self._loop, host, port)
+        except OSError as error:
+            message = f"the host name {host} can't be resolved: {_reason(error, limit_ms)}"
+            raise not_written(ConnectionLostError(message)) from error
+
+    def _limit(self, limit_ms: int, deadline_ms: int | None) -> asyncio.Timeout:
+        until = self._loop.time() + limit_ms / 1000
+        return asyncio.timeout_at(until if deadline_ms is None else min(until, deadline_ms / 1000))
+
+    async def _open(self, address: str, port: int, host: str, node_id: int) -> Connection:
+        return await Connection.open(
+            address,
+            port,
+            host=host,
+            node_id=node_id,
+            config=self._config,
+            loop=self._loop,
+            on_close=self._on_close,
+            on_capacity=self._on_capacity,
+            on_internal_error=self._on_internal_error,
+            authenticate=self._authenticate,
+        )
+
+
+def _rotated(addresses: list[str], after: str | None) -> list[str]:
+    if after not in addresses:
+        return addresses
+    first = addresses.index(after) + 1
+    return addresses[first:] + addresses[:first]
+
+
+def _no_connection(host: str, port: int, failures: list[tuple[str, Exception]], limit_ms: int) -> KafkaError:
+    reasons = "; ".join(
+        f"{'' if address == host else f'{address}: '}{_reason(error, limit_ms)}" for address, error in failures
+    )
+    error = not_written(ConnectionLostError(f"no connection to {host}:{port}: {reasons or 'no address'}"))
+    error.__cause__ = failures[-1][1] if failures else None
+    return error
+
+
+def _reason(error: Exception, limit_ms: int) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"not ready within {limit_ms} ms (socket_connection_setup_timeout_ms)"
+    return str(error) or type(error).__name__

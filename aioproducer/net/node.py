@@ -1,0 +1,128 @@
+"""One broker as the client sees it: its address, its connection, and when to try it again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from aioproducer.backoff import ExponentialBackoff
+from aioproducer.cluster import Broker
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import AuthenticationError, KafkaError
+
+if TYPE_CHECKING:
+    from aioproducer.net.connection import Connection
+
+
+class ReconnectPolicy:
+    """The back-off of connection attempts and their growing time limit, the same for all nodes.
+
+    Source: KIP-144 (reconnect back-off), KIP-601 (setup timeout).
+    """
+
+    def __init__(self, config: ProducerConfig, rng: random.Random) -> None:
+        self._rng = rng
+        self._delay = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._limit = ExponentialBackoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+        )
+
+    def delay_ms(self, failed_attempts: int) -> int:
+        """How long to leave a node alone after this many failures in a row (at least 1)."""
+        return self._delay.delay_ms(failed_attempts - 1, self._rng)
+
+    def limit_ms(self, failed_attempts: int) -> int:
+        """How long the next attempt may take after this many failures in a row."""
+        return self._limit.delay_ms(failed_attempts, self._rng)
+
+
+class Node:
+    """The state of one broker.
+
+    ========== ============ ======= ===================================================================
+    state      connection   task    leaves it by
+    ========== ============ ======= ===================================================================
+    idle       None         None    ``attempted`` once ``retry_at_ms`` has passed
+    connecting None         set     ``connected`` or ``failed``
+    connected  set          None    ``disconnected``; only after that the node can be tried again
+    ========== ============ ======= ===================================================================
+
+    ``gone`` says that the cluster no longer lists the broker; the node stays until its connection has ended.
+    """
+
+    def __init__(self, broker: Broker, policy: ReconnectPolicy) -> None:
+        self.node_id = broker.node_id
+        self.host = broker.host
+        self.port = broker.port
+        self.gone = False
+        self.connection: Connection | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.error: KafkaError | None = None
+        self.last_address: str | None = None
+        self.attempted_ms = -1
+        self.retry_at_ms = 0
+        self._failed_attempts = 0
+        self._policy = policy
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} ({self.host}:{self.port})"
+
+    @property
+    def connecting(self) -> bool:
+        """Whether an attempt is under way."""
+        return self.task is not None
+
+    @property
+    def authentication_error(self) -> AuthenticationError | None:
+        """Why the broker and this client did not accept each other at the last attempt."""
+        return self.error if isinstance(self.error, AuthenticationError) else None
+
+    def is_at(self, host: str, port: int) -> bool:
+        """Whether this is the node's address."""
+        return (self.host, self.port) == (host, port)
+
+    def connectable(self, now_ms: int) -> bool:
+        """Whether an attempt may start."""
+        return self.connection is None and self.task is None and not self.gone and self.retry_at_ms <= now_ms
+
+    def limit_ms(self) -> int:
+        """How long the next attempt may take for each address."""
+        return self._policy.limit_ms(self._failed_attempts)
+
+    def attempted(self, task: asyncio.Task[None], now_ms: int) -> None:
+        """An attempt has started."""
+        self.task = task
+        self.attempted_ms = now_ms
+
+    def connected(self, connection: Connection) -> None:
+        """The attempt gave a connection that is ready for requests; only this resets the back-off."""
+        self.task = None
+        self.connection = connection
+        self.last_address = connection.address
+        self.error = None
+        self._failed_attempts = 0
+
+    def failed(self, error: KafkaError, now_ms: int) -> None:
+        """The attempt gave none."""
+        self.task = None
+        self._back_off(error, now_ms)
+
+    def disconnected(self, error: KafkaError | None, now_ms: int) -> None:
+        """The connection ended; without an error it did so on purpose, and may be made again at once."""
+        self.connection = None
+        if error is not None:
+            self._back_off(error, now_ms)
+
+    def moved(self, broker: Broker) -> None:
+        """The broker has a new address, which nothing bad is known about."""
+        self.host, self.port = broker.host, broker.port
+        self.error = None
+        self.last_address = None
+        self.retry_at_ms = 0
+        self._failed_attempts = 0
+
+    def _back_off(self, error: KafkaError, now_ms: int) -> None:
+        self.error = error
+        self._failed_attempts += 1
+        self.retry_at_ms = now_ms + self._policy.delay_ms(self._failed_attempts)

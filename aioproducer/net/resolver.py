@@ -1,0 +1,50 @@
+"""From host names to IP addresses, without holding up the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+
+
+async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
+    """All IP addresses of a host, in the order of the system; an IP address stands for itself.
+
+    Raises:
+        OSError: the name is not known (``socket.gaierror``).
+    """
+    if _is_address(host):
+        return [host]
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [_text(family, address) for family, *_, address in found]
+    return list(dict.fromkeys(addresses))
+
+
+async def canonical_names(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
+    """The full names behind one name, for clusters whose credentials are bound to them (Kerberos).
+
+    An address without a name stands for itself.
+
+    Raises:
+        OSError: the name is not known.
+    Source: ``client.dns.lookup=resolve_canonical_bootstrap_servers_only``; KIP-235.
+    """
+    names = []
+    for address in await resolve(loop, host, port):
+        name, _ = await loop.getnameinfo((address, port))
+        names.append(name)
+    return list(dict.fromkeys(names))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(family: int, address: tuple[object, ...]) -> str:
+    """The address as text, with the scope that a link-local one needs."""
+    scoped = family == socket.AF_INET6 and len(address) == 4 and address[3]
+    return f"{address[0]}%{address[3]}" if scoped else str(address[0])

@@ -1,0 +1,758 @@
+"""Connections by node id, against scripted peers on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from aioproducer.cluster import Broker
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    BootstrapError,
+    ConnectionLostError,
+    KafkaError,
+    ProducerClosedError,
+    ProtocolError,
+    RequestTimedOutError,
+    SaslAuthenticationFailedError,
+    UnsupportedVersionError,
+)
+from aioproducer.net import client as client_module
+from aioproducer.net.client import NetworkClient
+from aioproducer.net.connection import Connection
+from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, closed_port
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+METADATA = MetadataRequest(topics=[])
+
+
+class Client(NetworkClient):
+    """A client that notes what it tells its owner."""
+
+    def __init__(
+        self,
+        *servers: FakeBroker | str,
+        authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+        **values: object,
+    ) -> None:
+        names = [each if isinstance(each, str) else f"{each.host}:{each.port}" for each in servers]
+        self.internal: list[BaseException] = []
+        self.disconnects: list[tuple[int, KafkaError]] = []
+        self.changed = asyncio.Event()
+        super().__init__(
+            ProducerConfig.parse({"bootstrap_servers": names or ["unused:1"], **values}),
+            loop=asyncio.get_running_loop(),
+            rng=random.Random(1),
+            on_internal_error=self.internal.append,
+            authenticate=authenticate,
+        )
+        self.on_change = self.changed.set
+        self.on_disconnect = lambda node_id, error: self.disconnects.append((node_id, error))
+
+    @property
+    def now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def soon(self, ms: int = 10_000) -> int:
+        return self.now_ms + ms
+
+    def know(self, *brokers: FakeBroker) -> None:
+        self.set_brokers({each.node_id: Broker(each.node_id, each.host, each.port) for each in brokers})
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition that a change brings about."""
+        while not condition():
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+        assert self.internal == []
+        assert self.connection_count == 0
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker() as running:
+        yield running
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker(node_id=2) as running:
+        yield running
+
+
+@pytest.fixture
+async def hanging() -> AsyncIterator[FakeBroker]:
+    """Accepts connections and never says a word."""
+    async with FakeBroker(node_id=3) as running:
+        running.silent(ApiVersionsRequest)
+        yield running
+
+
+# --- bootstrap --------------------------------------------------------------------------------------------------------
+
+
+async def test_bootstrap_asks_for_the_brokers_alone(broker: FakeBroker) -> None:
+    async with Client(broker) as client:
+        response = await client.bootstrap(client.soon())
+        assert [each.node_id for each in response.brokers] == [1]
+        assert broker.requests[-1].decode().topics == []
+
+
+async def test_bootstrap_takes_the_first_address_that_answers_in_the_given_order(
+    broker: FakeBroker, other: FakeBroker
+) -> None:
+    async with Client(f"127.0.0.1:{closed_port()}", other, broker) as client:
+        response = await client.bootstrap(client.soon())
+        assert [each.node_id for each in response.brokers] == [2]
+        assert broker.requests == []
+
+
+async def test_bootstrap_error_holds_every_address_with_its_cause(broker: FakeBroker, hanging: FakeBroker) -> None:
+    broker.on(MetadataRequest, lambda _: MetadataResponse(brokers=[], topics=[]))
+    async with FakeBroker(ranges={18: (0, 4)}) as ancient, FakeBroker() as http:
+        http.on(ApiVersionsRequest, lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        servers = [f"127.0.0.1:{closed_port()}", hanging, broker, ancient, http, "no-such-host.invalid:9092"]
+        async with Client(*servers, socket_connection_setup_timeout_ms=100) as client:
+            with pytest.raises(BootstrapError) as caught:
+                await client.bootstrap(client.soon())
+            assert [address for address, _ in caught.value.failures] == [
+                f"{host}:{port}" for host, port in client._config.bootstrap_servers
+            ]
+            causes = [cause for _, cause in caught.value.failures]
+            assert isinstance(causes[0].__cause__, ConnectionRefusedError)
+            assert "not ready within 100 ms (socket_connection_setup_timeout_ms)" in str(causes[1])
+            assert isinstance(causes[2], ProtocolError)
+            assert "knows of no broker" in str(causes[2])
+            assert isinstance(causes[3], UnsupportedVersionError)
+            assert "broke the protocol" in str(causes[4])
+            assert "can't be resolved" in str(causes[5])
+            assert isinstance(causes[5].__cause__, socket.gaierror)
+            assert isinstance(caught.value, TimeoutError)
+            assert not caught.value.maybe_written
+
+
+async def test_bootstrap_ends_at_its_deadline(hanging: FakeBroker, broker: FakeBroker) -> None:
+    async with Client(hanging, broker) as client:
+        with pytest.raises(BootstrapError) as caught:
+            await client.bootstrap(client.soon(50))
+        assert "no time was left" in str(caught.value.failures[1][1])
+        assert broker.requests == []
+
+
+async def test_a_metadata_request_of_bootstrap_ends_at_the_deadline_too(broker: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client(broker) as client:
+        with pytest.raises(BootstrapError) as caught:
+            await client.bootstrap(client.soon(100))
+        assert isinstance(caught.value.failures[0][1], RequestTimedOutError)
+
+
+async def test_bootstrap_can_be_tried_again(broker: FakeBroker) -> None:
+    async with Client(broker) as client:
+        await broker.stop()
+        with pytest.raises(BootstrapError):
+            await client.bootstrap(client.soon())
+        await broker.start()
+        assert (await client.bootstrap(client.soon())).brokers
+
+
+async def test_wrong_credentials_end_bootstrap_at_once(broker: FakeBroker, other: FakeBroker) -> None:
+    async def refuse(_: Connection) -> None:
+        raise SaslAuthenticationFailedError("wrong password")
+
+    async with Client(broker, other, authenticate=refuse) as client:
+        with pytest.raises(SaslAuthenticationFailedError):
+            await client.bootstrap(client.soon())
+        assert other.peers == []
+
+
+async def test_all_addresses_of_a_name_are_tried(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    asked = []
+
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in ("127.9.9.9", "127.0.0.1")]
+
+    proxy = Resolving(loop, getaddrinfo)
+    async with Client(f"kafka.example:{broker.port}") as client:
+        client._dialer._loop = proxy  # type: ignore[assignment]
+        await client.bootstrap(client.soon())
+        assert client._bootstrap is not None
+        assert (client._bootstrap.host, client._bootstrap.address) == ("kafka.example", "127.0.0.1")
+        await client.rebootstrap()
+        assert asked == ["kafka.example", "kafka.example"]
+
+
+async def test_canonical_names_replace_the_configured_ones(broker: FakeBroker) -> None:
+    async def getnameinfo(address: tuple[str, int]) -> tuple[str, str]:
+        return "localhost", str(address[1])
+
+    async with Client(broker, client_dns_lookup="resolve_canonical_bootstrap_servers_only") as client:
+        client._loop = Resolving(client._loop, getnameinfo=getnameinfo)  # type: ignore[assignment]
+        await client.bootstrap(client.soon())
+        assert client._bootstrap is not None
+        assert client._bootstrap.host == "localhost"
+
+
+class Resolving:
+    """The running loop with a resolver of the test's; uvloop's own can't be patched."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, getaddrinfo: Any = None, getnameinfo: Any = None) -> None:
+        self._loop = loop
+        self.getaddrinfo = getaddrinfo or loop.getaddrinfo
+        self.getnameinfo = getnameinfo or loop.getnameinfo
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+async def test_the_bootstrap_connection_becomes_that_of_the_node_at_its_address(broker: FakeBroker) -> None:
+    async with Client(broker) as client:
+        await client.bootstrap(client.soon())
+        assert not client.node_ready(1, client.now_ms)
+        client.know(broker)
+        assert client.node_ready(1, client.now_ms)
+        connection = client.connection(1)
+        assert connection is not None
+        assert connection.node_id == 1
+        client.connect_soon(1)
+        assert len(broker.peers) == 1
+
+
+async def test_a_bootstrap_connection_to_another_address_serves_until_a_node_is_connected(
+    broker: FakeBroker, other: FakeBroker
+) -> None:
+    async with Client(broker) as client:
+        await client.bootstrap(client.soon())
+        client.know(other)
+        bootstrap = client.least_loaded(client.now_ms)
+        assert bootstrap is not None
+        assert bootstrap.node_id == -1
+        client.connect_soon(2)
+        await client.until(lambda: client.node_ready(2, client.now_ms))
+        assert bootstrap.closed
+        assert client.least_loaded(client.now_ms) is client.connection(2)
+        assert client.disconnects == []
+
+
+# --- connecting -------------------------------------------------------------------------------------------------------
+
+
+async def test_connect_soon_makes_one_connection_and_says_when_it_is_ready(broker: FakeBroker) -> None:
+    async with Client() as client:
+        client.know(broker)
+        assert client.retry_at_ms(1, client.now_ms) == client.now_ms
+        client.connect_soon(1)
+        client.connect_soon(1)
+        assert client.connection(1) is None
+        assert client.retry_at_ms(1, client.now_ms) is None
+        await client.until(lambda: client.node_ready(1, client.now_ms))
+        client.connect_soon(1)
+        connection = client.connection(1)
+        assert connection is not None
+        assert (await connection.request(METADATA)).cluster_id == "fake"
+        assert len(broker.peers) == 1
+
+
+async def test_unknown_nodes_are_never_ready() -> None:
+    async with Client() as client:
+        client.connect_soon(7)
+        assert not client.node_ready(7, client.now_ms)
+        assert client.connection(7) is None
+        assert client.retry_at_ms(7, client.now_ms) is None
+        assert client.authentication_error(7) is None
+        with pytest.raises(ConnectionLostError, match="no node 7"):
+            await client.ready_connection(7, client.soon())
+
+
+async def test_failed_attempts_back_off_and_ready_resets_it(broker: FakeBroker) -> None:
+    async with Client(reconnect_backoff_ms=10, reconnect_backoff_max_ms=1000) as client:
+        await broker.stop()
+        client.know(broker)
+        delays = []
+        for attempt in range(1, 4):
+            connected = asyncio.ensure_future(client.ready_connection(1, client.soon()))
+            await client.until(lambda attempt=attempt: len(client.disconnects) >= attempt)
+            retry_ms = client.retry_at_ms(1, client.now_ms)
+            assert retry_ms is not None
+            delays.append(retry_ms - client.now_ms)
+            client.connect_soon(1)
+            assert not client._nodes[1].connecting
+            connected.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await connected
+            client._nodes[1].retry_at_ms = client.now_ms  # the wait itself is not the point here
+        assert delays[0] <= 12
+        assert 14 <= delays[1] <= 24
+        assert 30 <= delays[2] <= 48
+        assert all(
+            isinstance(error, ConnectionLostError) and not error.maybe_written for _, error in client.disconnects
+        )
+        await broker.start()
+        await client.ready_connection(1, client.soon())
+        (await broker.connected.get()).drop()
+        await client.until(lambda: client.connection(1) is None)
+        retry_ms = client.retry_at_ms(1, client.now_ms)
+        assert retry_ms is not None
+        assert retry_ms - client.now_ms <= 12
+
+
+async def test_an_attempt_that_takes_too_long_is_given_up_and_the_next_may_take_longer(hanging: FakeBroker) -> None:
+    async with Client(socket_connection_setup_timeout_ms=30, socket_connection_setup_timeout_max_ms=1000) as client:
+        client.know(hanging)
+        client.connect_soon(3)
+        await client.until(lambda: client.disconnects)
+        assert "not ready within" in str(client.disconnects[0][1])
+        assert client.retry_at_ms(3, client.now_ms) is not None
+        assert 48 <= client._nodes[3].limit_ms() <= 72
+        await hanging.peers[0].gone.wait()
+
+
+async def test_the_next_attempt_begins_with_the_next_address(broker: FakeBroker) -> None:
+    asked = []
+
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in ("127.0.0.1", "127.9.9.9")]
+
+    async with Client(reconnect_backoff_ms=0) as client:
+        client._dialer._loop = Resolving(client._loop, getaddrinfo)  # type: ignore[assignment]
+        client.set_brokers({1: Broker(1, "kafka.example", broker.port)})
+        await client.ready_connection(1, client.soon())
+        (await broker.connected.get()).drop()
+        await client.until(lambda: client.connection(1) is None)
+        tried = []
+        open_connection = client._dialer._open
+
+        async def note(address: str, *rest: Any) -> Connection:
+            tried.append(address)
+            return await open_connection(address, *rest)
+
+        client._dialer._open = note  # type: ignore[method-assign]
+        await client.ready_connection(1, client.soon())
+        assert tried == ["127.9.9.9", "127.0.0.1"]
+        assert len(asked) == 2
+
+
+async def test_a_lost_connection_is_told_and_fails_nothing_else(broker: FakeBroker, other: FakeBroker) -> None:
+    async with Client() as client:
+        client.know(broker, other)
+        for node_id in 1, 2:
+            await client.ready_connection(node_id, client.soon())
+        broker.peers[0].drop()
+        await client.until(lambda: client.connection(1) is None)
+        assert [node_id for node_id, _ in client.disconnects] == [1]
+        assert client.node_ready(2, client.now_ms)
+        assert not client.node_ready(1, client.now_ms)
+
+
+async def test_a_node_is_ready_while_fewer_than_allowed_are_in_flight(broker: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client(max_in_flight_requests_per_connection=1) as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        waiting = asyncio.ensure_future(connection.request(METADATA))
+        request = await broker.next_request(MetadataRequest)
+        assert client.in_flight_count == 1
+        assert not client.node_ready(1, client.now_ms)
+        assert client.retry_at_ms(1, client.now_ms) is None
+        request.reply(broker.metadata())
+        await client.until(lambda: client.node_ready(1, client.now_ms))
+        await waiting
+
+
+async def test_a_throttled_node_is_ready_again_when_it_ends(broker: FakeBroker) -> None:
+    async with Client() as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        until_ms = client.soon(50)
+        connection.throttle(until_ms)
+        assert not client.node_ready(1, until_ms - 1)
+        assert client.retry_at_ms(1, until_ms - 1) == until_ms
+        assert client.node_ready(1, until_ms)
+        assert await client.ready_connection(1, client.soon()) is connection
+        assert client.now_ms >= until_ms
+
+
+async def test_ready_connection_ends_at_its_deadline_with_the_last_error_as_cause(broker: FakeBroker) -> None:
+    async with Client(reconnect_backoff_ms=5) as client:
+        await broker.stop()
+        client.know(broker)
+        with pytest.raises(ConnectionLostError, match="not ready in time") as caught:
+            await client.ready_connection(1, client.soon(50))
+        assert isinstance(caught.value.__cause__, ConnectionLostError)
+        assert not caught.value.maybe_written
+
+
+async def test_authentication_failures_are_kept_until_an_attempt_succeeds(broker: FakeBroker) -> None:
+    wrong = True
+
+    async def check(_: Connection) -> None:
+        if wrong:
+            raise SaslAuthenticationFailedError("wrong password")
+
+    async with Client(authenticate=check, reconnect_backoff_ms=1) as client:
+        client.know(broker)
+        client.connect_soon(1)
+        await client.until(lambda: client.disconnects)
+        assert isinstance(client.authentication_error(1), SaslAuthenticationFailedError)
+        with pytest.raises(SaslAuthenticationFailedError):
+            await client.ready_connection(1, client.soon())
+        wrong = False
+        client._nodes[1].retry_at_ms = 0
+        client.connect_soon(1)
+        await client.until(lambda: client.node_ready(1, client.now_ms))
+        assert client.authentication_error(1) is None
+
+
+async def test_a_bug_while_connecting_reaches_the_owner(broker: FakeBroker) -> None:
+    async def bug(_: Connection) -> None:
+        raise ZeroDivisionError
+
+    client = Client(authenticate=bug)
+    client.know(broker)
+    client.connect_soon(1)
+    await client.until(lambda: client.internal)
+    assert isinstance(client.internal[0], ZeroDivisionError)
+    await client.close()
+
+
+# --- any node ---------------------------------------------------------------------------------------------------------
+
+
+async def test_least_loaded_is_the_one_with_the_fewest_in_flight(broker: FakeBroker, other: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    other.silent(MetadataRequest)
+    async with Client() as client:
+        client.know(broker, other)
+        assert client.least_loaded(client.now_ms) is None
+        first = await client.ready_connection(1, client.soon())
+        second = await client.ready_connection(2, client.soon())
+        answers = [first.exchange(METADATA, 13) for _ in range(2)]
+        assert client.least_loaded(client.now_ms) is second
+        answers += [second.exchange(METADATA, 13) for _ in range(3)]
+        assert client.least_loaded(client.now_ms) is first
+        assert client.least_loaded(client.now_ms, but_not=[first]) is second
+        first.throttle(client.soon())
+        assert client.least_loaded(client.now_ms) is second
+        for answer in answers:
+            answer.cancel()
+
+
+async def test_nodes_with_equal_load_are_chosen_at_random(broker: FakeBroker, other: FakeBroker) -> None:
+    async with Client() as client:
+        client.know(broker, other)
+        for node_id in 1, 2:
+            await client.ready_connection(node_id, client.soon())
+        chosen = [client.least_loaded(client.now_ms) for _ in range(50)]
+        assert 10 < chosen.count(client.connection(1)) < 40
+
+
+async def test_any_ready_connection_connects_if_need_be(broker: FakeBroker, other: FakeBroker) -> None:
+    async with Client() as client:
+        client.know(broker, other)
+        connection = await client.any_ready_connection(client.soon())
+        assert connection.node_id in (1, 2)
+        assert client.connection_count == 1
+
+
+async def test_any_ready_connection_tries_the_others_when_one_fails(broker: FakeBroker) -> None:
+    async with Client() as client:
+        dead = FakeBroker(node_id=2)
+        dead.port = closed_port()
+        for _ in range(5):  # whichever it starts with
+            client.set_brokers({})
+            client.know(dead, broker)
+            assert (await client.any_ready_connection(client.soon())).node_id == 1
+
+
+async def test_a_broker_that_hangs_does_not_hold_up_the_others(
+    broker: FakeBroker, hanging: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    async with Client() as client:
+        client.know(hanging)
+        client.connect_soon(3)
+        client.know(hanging, broker)
+        assert (await client.any_ready_connection(client.soon())).node_id == 1
+
+
+async def test_with_no_broker_to_be_reached_it_says_so_at_once(broker: FakeBroker) -> None:
+    async with Client(reconnect_backoff_ms=5_000, reconnect_backoff_max_ms=5_000) as client:
+        with pytest.raises(ConnectionLostError, match="no broker is known"):
+            await client.any_ready_connection(client.soon())
+        await broker.stop()
+        client.know(broker)
+        assert not client.exhausted(client.now_ms)
+        with pytest.raises(ConnectionLostError, match="no broker can be reached") as caught:
+            await client.any_ready_connection(client.soon())
+        assert isinstance(caught.value.__cause__, ConnectionLostError)
+        assert client.exhausted(client.now_ms)
+        retry_ms = client.retry_at_ms(1, client.now_ms)
+        assert retry_ms is not None
+        assert not client.exhausted(retry_ms)
+
+
+async def test_any_ready_connection_ends_at_its_deadline(hanging: FakeBroker) -> None:
+    async with Client() as client:
+        client.know(hanging)
+        with pytest.raises(ConnectionLostError, match="no broker was ready in time"):
+            await client.any_ready_connection(client.soon(30))
+
+
+async def test_who_waits_for_any_connection_gets_the_next_free_place(broker: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client(max_in_flight_requests_per_connection=1) as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        busy = connection.exchange(METADATA, 13)
+        request = await broker.next_request(MetadataRequest)
+
+        async def first_out() -> asyncio.Future[bytes]:
+            return (await client.any_ready_connection(client.soon())).exchange(METADATA, 13)
+
+        seen: list[bool] = []
+        client.on_change = lambda: seen.append(client.node_ready(1, client.now_ms))
+        waiting = asyncio.ensure_future(first_out())
+        await asyncio.sleep(0)
+        request.reply(broker.metadata())
+        mine = await waiting
+        await busy
+        assert True not in seen
+        assert connection.in_flight_count == 1
+        mine.cancel()
+
+
+async def test_the_others_are_told_when_nobody_waits_ahead_of_them_any_more(broker: FakeBroker) -> None:
+    async with Client() as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        connection.throttle(client.soon(20))
+        assert await client.any_ready_connection(client.soon()) is connection
+        client.changed.clear()
+        await client.until(lambda: client.node_ready(1, client.now_ms))
+
+
+# --- brokers come, move and go ----------------------------------------------------------------------------------------
+
+
+async def test_a_node_that_moved_is_connected_at_its_new_address(broker: FakeBroker, other: FakeBroker) -> None:
+    async with Client() as client:
+        client.know(broker)
+        old = await client.ready_connection(1, client.soon())
+        other.node_id = 1
+        client.know(other)
+        assert old.closed
+        assert client.disconnects == []
+        new = await client.ready_connection(1, client.soon())
+        assert new.port == other.port
+
+
+async def test_a_moved_node_first_finishes_what_is_in_flight(broker: FakeBroker, other: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client() as client:
+        client.know(broker)
+        old = await client.ready_connection(1, client.soon())
+        waiting = asyncio.ensure_future(old.request(METADATA))
+        request = await broker.next_request(MetadataRequest)
+        other.node_id = 1
+        client.know(other)
+        assert not old.closed
+        assert not client.node_ready(1, client.now_ms)
+        client.connect_soon(1)
+        assert other.peers == []
+        request.reply(broker.metadata())
+        assert (await waiting).cluster_id == "fake"
+        assert (await client.ready_connection(1, client.soon())).port == other.port
+
+
+async def test_a_node_that_moved_while_connecting_is_tried_at_its_new_address(
+    hanging: FakeBroker, broker: FakeBroker
+) -> None:
+    async with Client() as client:
+        client.know(hanging)
+        client.connect_soon(3)
+        await hanging.next_request(ApiVersionsRequest)
+        broker.node_id = 3
+        client.know(broker)
+        assert (await client.ready_connection(3, client.soon())).port == broker.port
+        await hanging.peers[0].gone.wait()
+        assert client.disconnects == []
+
+
+async def test_a_node_that_is_gone_ends_and_may_come_back(broker: FakeBroker, other: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client() as client:
+        client.know(broker, other)
+        connection = await client.ready_connection(1, client.soon())
+        waiting = asyncio.ensure_future(connection.request(METADATA))
+        request = await broker.next_request(MetadataRequest)
+        client.know(other)
+        assert not client.node_ready(1, client.now_ms)
+        client.connect_soon(1)
+        with pytest.raises(ConnectionLostError, match="no node 1"):
+            await client.ready_connection(1, client.soon())
+        request.reply(broker.metadata())
+        await waiting
+        await client.until(lambda: connection.closed)
+        assert 1 not in client._nodes
+        client.know(broker, other)
+        assert await client.ready_connection(1, client.soon()) is not connection
+
+
+async def test_a_node_that_comes_back_while_its_old_connection_ends(broker: FakeBroker, other: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client() as client:
+        client.know(broker, other)
+        connection = await client.ready_connection(1, client.soon())
+        waiting = asyncio.ensure_future(connection.request(METADATA))
+        request = await broker.next_request(MetadataRequest)
+        client.know(other)
+        client.know(broker, other)
+        assert not client.node_ready(1, client.now_ms)
+        request.reply(broker.metadata())
+        await waiting
+        assert await client.ready_connection(1, client.soon()) is not connection
+
+
+async def test_rebootstrap_closes_everything_and_starts_from_the_list(broker: FakeBroker, other: FakeBroker) -> None:
+    async with Client(broker) as client:
+        client.know(other)
+        connection = await client.ready_connection(2, client.soon())
+        other.silent(MetadataRequest)
+        waiting = asyncio.ensure_future(connection.request(METADATA))
+        await other.next_request(MetadataRequest)
+        response = await client.rebootstrap()
+        assert [each.node_id for each in response.brokers] == [1]
+        assert connection.closed
+        with pytest.raises(ConnectionLostError, match="bootstrap_servers"):
+            await waiting
+
+
+# --- idle connections -------------------------------------------------------------------------------------------------
+
+
+async def test_idle_connections_are_closed_without_noise(broker: FakeBroker) -> None:
+    async with Client(connections_max_idle_ms=30) as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        await client.until(lambda: connection.closed)
+        assert client.disconnects == []
+        assert client.retry_at_ms(1, client.now_ms) == client.now_ms
+        assert await client.ready_connection(1, client.soon()) is not connection
+
+
+async def test_a_connection_that_waits_for_an_answer_is_not_idle(broker: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client(connections_max_idle_ms=20) as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        waiting = asyncio.ensure_future(connection.request(METADATA))
+        request = await broker.next_request(MetadataRequest)
+        used_ms = connection.last_used_ms
+        while connection.last_used_ms == used_ms:  # the idle timer has looked at it
+            await asyncio.wait([waiting], timeout=0.005)
+        assert not connection.closed
+        request.reply(broker.metadata())
+        await waiting
+        await client.until(lambda: connection.closed)
+
+
+async def test_idle_connections_stay_when_the_limit_is_off(broker: FakeBroker) -> None:
+    async with Client(connections_max_idle_ms=-1) as client:
+        client.know(broker)
+        await client.ready_connection(1, client.soon())
+        assert client._idle_timer is None
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def test_close_ends_connections_attempts_and_waits(broker: FakeBroker, hanging: FakeBroker) -> None:
+    client = Client(hanging)
+    client.know(broker, hanging)
+    connection = await client.ready_connection(1, client.soon())
+    connection.throttle(client.soon())
+    waiting = [
+        asyncio.ensure_future(client.ready_connection(3, client.soon())),
+        asyncio.ensure_future(client.any_ready_connection(client.soon())),
+    ]
+    await hanging.next_request(ApiVersionsRequest)
+    await client.close()
+    for each in waiting:
+        with pytest.raises(ProducerClosedError):
+            await each
+    assert connection.closed
+    await hanging.peers[0].gone.wait()
+    client.connect_soon(1)
+    assert client.connection_count == 0
+    await client.close()
+
+
+async def test_a_bootstrap_that_outlives_close_leaves_nothing(broker: FakeBroker) -> None:
+    client = Client(broker)
+    broker.silent(MetadataRequest)
+    attempt = asyncio.ensure_future(client.bootstrap(client.soon()))
+    request = await broker.next_request(MetadataRequest)
+    await client.close()
+    request.reply(broker.metadata())
+    with pytest.raises(ProducerClosedError):
+        await attempt
+    await request.peer.gone.wait()
+
+
+async def test_a_cancelled_bootstrap_leaves_nothing(broker: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client(broker) as client:
+        attempt = asyncio.ensure_future(client.bootstrap(client.soon()))
+        request = await broker.next_request(MetadataRequest)
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        await request.peer.gone.wait()
+
+
+async def test_abort_all_fails_what_is_in_flight(broker: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client() as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        waiting = asyncio.ensure_future(connection.request(METADATA))
+        await broker.next_request(MetadataRequest)
+        client.abort_all(ProducerClosedError("enough"))
+        with pytest.raises(ProducerClosedError, match="enough") as caught:
+            await waiting
+        assert caught.value.maybe_written
+        assert client.connection_count == 0
+
+
+async def test_old_brokers_are_connected_with_what_they_speak() -> None:
+    ranges = {**EVERYTHING, 18: (0, 0), 3: (0, 4)}
+    async with FakeBroker(ranges=ranges) as broker, Client(broker) as client:
+
+        def answer(request: Any) -> Any:
+            if request.version == 0:
+                return broker.api_versions()
+            refusal = broker.api_versions()
+            refusal.error_code = 35
+            return request.answer(refusal, version=0)
+
+        broker.on(ApiVersionsRequest, answer)
+        assert (await client.bootstrap(client.soon())).brokers[0].node_id == 1
+        assert [request.version for request in broker.requests] == [4, 0, 4]

@@ -1,0 +1,73 @@
+"""The FIFO of requests in flight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioproducer.errors import ProtocolError
+from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
+
+
+def nobody(_: Any) -> None:
+    raise AssertionError("the queue itself tells nobody")
+
+
+def request(correlation_id: int, *, deadline_ms: int = 100) -> InFlightRequest:
+    return InFlightRequest(correlation_id, 3, 13, 0, deadline_ms, nobody, nobody)
+
+
+def queue(*requests: InFlightRequest) -> InFlightRequests:
+    in_flight = InFlightRequests()
+    for each in requests:
+        in_flight.add(each)
+    return in_flight
+
+
+def test_answers_take_requests_out_in_order() -> None:
+    in_flight = queue(request(7), request(8), request(9))
+    assert [in_flight.complete(number).correlation_id for number in (7, 8, 9)] == [7, 8, 9]
+    assert len(in_flight) == 0
+
+
+def test_an_answer_to_another_than_the_oldest_is_refused_and_changes_nothing() -> None:
+    in_flight = queue(request(7), request(8))
+    with pytest.raises(ProtocolError, match=r"correlation id 8, but the oldest request \(API key 3\) has 7"):
+        in_flight.complete(8)
+    assert len(in_flight) == 2
+    assert in_flight.complete(7).correlation_id == 7
+
+
+def test_an_answer_to_nothing_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="no request waits"):
+        queue().complete(1)
+
+
+def test_put_back_makes_it_the_oldest_again() -> None:
+    in_flight = queue(request(7), request(8))
+    in_flight.put_back(in_flight.complete(7))
+    assert [each.correlation_id for each in in_flight.drain_all()] == [7, 8]
+
+
+def test_deadlines_are_looked_at_one_by_one() -> None:
+    in_flight = queue(request(1, deadline_ms=300), request(2, deadline_ms=100), request(3, deadline_ms=200))
+    assert in_flight.next_deadline_ms() == 100
+    assert in_flight.expired(99) == []
+    assert [each.correlation_id for each in in_flight.expired(200)] == [2, 3]
+    assert len(in_flight) == 3
+
+
+def test_throttling_moves_all_deadlines() -> None:
+    in_flight = queue(request(1, deadline_ms=100), request(2, deadline_ms=200))
+    in_flight.extend(50)
+    assert in_flight.expired(149) == []
+    assert in_flight.next_deadline_ms() == 150
+    assert len(in_flight.expired(250)) == 2
+
+
+def test_drain_all_empties_it_oldest_first() -> None:
+    in_flight = queue(request(1), request(2))
+    assert [each.correlation_id for each in in_flight.drain_all()] == [1, 2]
+    assert in_flight.drain_all() == []
+    assert in_flight.next_deadline_ms() is None
