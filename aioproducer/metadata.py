@@ -89,7 +89,6 @@ class Metadata:
         self._rebootstrapping = False
         self._ended_by: KafkaError | None = None
         self._warned_ms: dict[str, int] = {}
-        self._updated_ms = self._now_ms()
         client.on_disconnect = self._on_disconnect
 
     # --- for those who send -------------------------------------------------------------------------------------------
@@ -102,10 +101,6 @@ class Metadata:
     def age_ms(self, now_ms: int) -> int:
         """Milliseconds since the last full answer."""
         return now_ms - self._schedule.full_at_ms
-
-    def age_ms(self, now_ms: int) -> int:
-        """Milliseconds since a broker last answered."""
-        return now_ms - self._updated_ms
 
     def touch(self, topic: str, now_ms: int) -> None:
         """Note that a topic is in use. One that nobody touches for ``metadata_max_idle_ms`` is forgotten."""
@@ -207,8 +202,7 @@ class Metadata:
             AuthenticationError: a broker and this client do not accept each other.
         """
         self._take(self.cluster.merged(await self._client.bootstrap(deadline_ms)))
-        self._updated_ms = self._now_ms()
-        self._schedule.started(self._updated_ms)
+        self._schedule.started(self._now_ms())
 
     async def run(self) -> None:
         """Keep the cluster fresh until cancelled."""
@@ -316,8 +310,7 @@ class Metadata:
         news = _has_news(cluster, self.cluster)
         failing = self._failing(update, cluster)
         again = [topic for topic in failing if failing[topic] not in _REFUSED]
-        self._updated_ms = self._now_ms()
-        self._schedule.succeeded(update, self._updated_ms, failing=failing, again=again, news=news)
+        self._schedule.succeeded(update, self._now_ms(), failing=failing, again=again, news=news)
         self._warn(failing)
         self._last_error = None
         self._rebootstrapping = False

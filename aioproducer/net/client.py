@@ -93,16 +93,6 @@ class NetworkClient:
         """Requests in flight on all connections."""
         return sum(connection.in_flight_count for connection in self._open)
 
-    @property
-    def connection_count(self) -> int:
-        """How many connections are open."""
-        return len(self._open)
-
-    @property
-    def in_flight_count(self) -> int:
-        """How many requests wait for an answer, on all connections together."""
-        return sum(connection.in_flight_count for connection in self._open)
-
     # --- one node -----------------------------------------------------------------------------------------------------
 
     def node_ready(self, node_id: int, now_ms: int) -> bool:
