@@ -1,0 +1,1 @@
+"""Speed of aioproducer beside the other Python clients; ``python -m benchmarks`` runs all of it."""

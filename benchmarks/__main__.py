@@ -1,0 +1,139 @@
+"""``python -m benchmarks``: run the benches, print their tables, write docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import report
+from benchmarks.bench_broker_throughput import BENCH as BROKER_THROUGHPUT
+from benchmarks.bench_client_cost import BENCH as CLIENT_COST
+from benchmarks.bench_web import BENCH as WEB
+from benchmarks.peers import PUBLISHERS, SENDERS, Client
+from benchmarks.plan import FULL, QUICK, WARM_UP, Bench, Effort
+from benchmarks.runner import Run, as_json, run_bench
+from benchmarks.servers import Server, SinkServer, broker
+
+BENCHES = (CLIENT_COST, BROKER_THROUGHPUT, WEB)
+REPOSITORY = Path(__file__).parent.parent
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments choose; 1 if a run could not be verified."""
+    options = parser().parse_args(arguments)
+    console = Console()
+    benches = [bench for bench in BENCHES if not options.only or bench.slug in options.only]
+    if options.quick:
+        benches = [bench.shortened() for bench in benches]
+    chosen = [client for client in (*PUBLISHERS, *SENDERS) if not options.clients or client.name in options.clients]
+    available, skipped = sort_out(chosen)
+    for line in skipped:
+        console.print(f"skipped: {line}", style="yellow")
+    effort = effort_of(options)
+    parts = []
+    with contextlib.ExitStack() as stack:
+        servers: dict[str, Server] = {}
+        for bench in benches:
+            if bench.server not in servers:
+                servers[bench.server] = start_server(bench, options.bootstrap, console, stack)
+                warm_up(servers[bench.server], console)
+            clients = [client for client in bench.clients if client in available]
+            parts.append(run_part(bench, clients, servers[bench.server], effort, console))
+    return finish(parts, skipped, options, console)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's description."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    made.add_argument("--quick", action="store_true", help="about a minute: one round of short runs, written to out/")
+    made.add_argument(
+        "--only", action="append", choices=[bench.slug for bench in BENCHES], help="this bench; repeatable"
+    )
+    names = sorted({client.name for client in (*PUBLISHERS, *SENDERS)})
+    made.add_argument(
+        "--clients", action="append", choices=names, metavar="NAME", help=f"repeatable; {', '.join(names)}"
+    )
+    made.add_argument("--bootstrap", metavar="HOST:PORT", help="a cluster that is there, instead of one of its own")
+    made.add_argument("--repeats", type=int, help="rounds; a median and its spread need three")
+    made.add_argument("--output", type=Path, help="folder to write to (docs for all benches and clients, else out)")
+    return made
+
+
+def effort_of(options: argparse.Namespace) -> Effort:
+    """Return how long it may take."""
+    effort = QUICK if options.quick else FULL
+    if options.repeats is None:
+        return effort
+    return Effort(repeats=options.repeats, share=effort.share, seconds=effort.seconds)
+
+
+def sort_out(clients: Sequence[Client]) -> tuple[list[Client], list[str]]:
+    """Return the clients that can run here, and why the others can not."""
+    reasons = {client: client.missing() for client in clients}
+    available = [client for client, reason in reasons.items() if reason is None]
+    return available, sorted({reason for reason in reasons.values() if reason is not None})
+
+
+def start_server(bench: Bench, bootstrap: str | None, console: Console, stack: contextlib.ExitStack) -> Server:
+    """Return the bench's server; an own Kafka lives as long as the stack."""
+    if bench.server == "sink":
+        return SinkServer()
+    with console.status("starting Kafka"):
+        return stack.enter_context(broker(bootstrap))
+
+
+def warm_up(server: Server, console: Console) -> None:
+    """Let a cold server run in; these runs are not counted."""
+    if server.warms_up:
+        with console.status("warming Kafka up"):
+            client = next(client for client in PUBLISHERS if client.name == "confluent")
+            for _ in run_bench(BROKER_THROUGHPUT, [client], server, WARM_UP, lambda text: None):
+                pass
+
+
+def run_part(bench: Bench, clients: list[Client], server: Server, effort: Effort, console: Console) -> report.Section:
+    """Run one bench, show how far it is, print its tables."""
+    total = len(bench.cases) * len(clients) * effort.repeats
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    runs: list[Run] = []
+    console.rule(bench.question)
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(bench.slug, total=total)
+        for run in run_bench(bench, clients, server, effort, lambda text: progress.update(task, description=text)):
+            runs.append(run)
+            progress.advance(task)
+            for problem in run.problems:
+                progress.console.print(f"{run.client}, {run.case}: {problem}", style="red", markup=False)
+            if not console.is_terminal:
+                console.print(f"{len(runs)} of {total}: {run.client}, {run.case}", markup=False)
+    part = report.section(bench, clients, server.describe(), runs)
+    for table in report.terminal_tables(part):
+        console.print(table)
+    console.print(part.verified())
+    return part
+
+
+def finish(parts: list[report.Section], skipped: list[str], options: argparse.Namespace, console: Console) -> int:
+    """Write the files; docs/ is written only by a run of everything."""
+    partial = options.quick or options.only or options.clients or skipped
+    directory = options.output or REPOSITORY / ("out" if partial else "docs")
+    command = "make bench" if not partial else "python -m benchmarks"
+    paths = report.write(parts, skipped, command, directory)
+    raw = (options.output or REPOSITORY / "out") / "benchmarks.json"
+    raw.parent.mkdir(exist_ok=True)
+    raw.write_text(json.dumps([as_json(part.runs) for part in parts], indent=1))
+    for path in (*paths, raw):
+        console.print(f"written: {os.path.relpath(path)}", markup=False)
+    return 1 if any(run.problems for part in parts for run in part.runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""How many records a second reach a real Kafka on the same machine, and what does a million of them cost?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from benchmarks.peers import PUBLISHERS
+from benchmarks.plan import CPU, MEMORY, RATE, RECORD_CASES, SERVER_CPU, Bench
+
+BENCH: Final = Bench(
+    slug="broker-throughput",
+    question=__doc__,
+    server="broker",
+    cases=RECORD_CASES,
+    clients=PUBLISHERS,
+    measures=(RATE, CPU, SERVER_CPU, MEMORY),
+)
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import main
+
+    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))

@@ -1,0 +1,132 @@
+"""The clients that are compared, one file each, and the table that names them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+
+from benchmarks.peers.base import Publisher, Sender, Settings
+
+IMPORT_NAMES = {"confluent-kafka": "confluent_kafka", "kafka-python": "kafka"}
+"""Of the packages whose import name is another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client library in one way of use.
+
+    Attributes:
+        name: what the command line and the tables call it.
+        package: its distribution, whose version the report names.
+        implementation: ``module:class`` of a `Publisher` or a `Sender`.
+        use: how it is used, for the report.
+        records: how many 100-byte records keep it busy for a second or two.
+    """
+
+    name: str
+    package: str
+    implementation: str
+    use: str
+    records: int = 0
+
+    def missing(self) -> str | None:
+        """Say that the library is not installed; None if it is. It is not imported: only a worker does that."""
+        if importlib.util.find_spec(IMPORT_NAMES.get(self.package, self.package)) is None:
+            return f"{self.package} is not installed"
+        return None
+
+    def publisher(self, settings: Settings) -> Publisher:
+        """Make the client for the benches that publish a stream of records."""
+        made: Publisher = self._class()(settings)
+        return made
+
+    def sender(self, settings: Settings) -> Sender:
+        """Make the client for the benches that wait for each record's acknowledgement."""
+        made: Sender = self._class()(settings)
+        return made
+
+    def version(self) -> str:
+        """Return the library's version."""
+        return importlib.metadata.version(self.package)
+
+    def _class(self) -> type:
+        module, _, name = self.implementation.partition(":")
+        found: type = getattr(importlib.import_module(f"benchmarks.peers.{module}"), name)
+        return found
+
+
+PUBLISHERS = (
+    Client(
+        "aioproducer submit_nowait",
+        "aioproducer",
+        "aioproducer:SubmitNowait",
+        "submit_nowait until BufferExhaustedError, then await ready(); every Delivery awaited, in chunks of 1,000",
+        1_000_000,
+    ),
+    Client(
+        "aioproducer submit",
+        "aioproducer",
+        "aioproducer:Submit",
+        "await submit one by one; every Delivery awaited, in chunks of 1,000",
+        1_000_000,
+    ),
+    Client(
+        "confluent",
+        "confluent-kafka",
+        "confluent:CallbackPublisher",
+        "Producer.produce with a delivery callback a record, poll(0) after each as its documentation shows, flush",
+        1_000_000,
+    ),
+    Client(
+        "confluent-aio",
+        "confluent-kafka",
+        "confluent_aio:FuturePublisher",
+        "AIOProducer.produce, its future checked for every record; poll when 60,000 are open, flush",
+        250_000,
+    ),
+    Client(
+        "aiokafka",
+        "aiokafka",
+        "aiokafka:FuturePublisher",
+        "await send, the returned future awaited for every record, in chunks of 1,000; flush",
+        200_000,
+    ),
+    Client(
+        "kafka-python",
+        "kafka-python",
+        "kafka_python:FuturePublisher",
+        "send, the returned future's get for every record, in chunks of 1,000; flush",
+        80_000,
+    ),
+)
+
+SENDERS = (
+    Client("aioproducer send", "aioproducer", "aioproducer:Send", "await send"),
+    Client(
+        "confluent",
+        "confluent-kafka",
+        "confluent:LoopFutureSender",
+        "Producer.produce whose delivery callback completes a loop future; a thread polls",
+    ),
+    Client(
+        "confluent-aio",
+        "confluent-kafka",
+        "confluent_aio:FutureSender",
+        "await (await AIOProducer.produce), defaults",
+    ),
+    Client(
+        "confluent-aio tuned",
+        "confluent-kafka",
+        "confluent_aio:TunedFutureSender",
+        "the same with batch_size=50, buffer_timeout=0.05 instead of 1,000 and 1 s",
+    ),
+    Client("aiokafka", "aiokafka", "aiokafka:AwaitingSender", "await send_and_wait"),
+    Client(
+        "kafka-python",
+        "kafka-python",
+        "kafka_python:LoopFutureSender",
+        "send whose callback completes a loop future",
+    ),
+)

@@ -1,0 +1,70 @@
+"""aiokafka: a future a record, and send_and_wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from benchmarks.payloads import KeyValue
+from benchmarks.peers.base import CHUNK_RECORDS, Checks, Ends, Publisher, Sender, Settings
+
+
+def producer_for(settings: Settings) -> AIOKafkaProducer:
+    """Return the producer at its defaults but for acks, idempotence and what a bench varies."""
+    options: dict[str, Any] = {} if settings.batch_size is None else {"max_batch_size": settings.batch_size}
+    return AIOKafkaProducer(
+        bootstrap_servers=settings.bootstrap,
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=settings.linger_ms,
+        compression_type=None if settings.codec == "none" else settings.codec,
+        **options,
+    )
+
+
+async def failures(futures: list[Any]) -> int:
+    """Await every future and count those that failed."""
+    failed = 0
+    for future in futures:
+        try:
+            await future
+        except KafkaError:
+            failed += 1
+    return failed
+
+
+class FuturePublisher(Publisher):
+    """``await send`` a record; the futures are awaited a chunk at a time."""
+
+    async def start(self) -> None:
+        self.producer = producer_for(self.settings)
+        await self.producer.start()
+
+    async def stop(self) -> None:
+        await self.producer.stop()
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        send, topic = self.producer.send, self.settings.topic
+        checks: Checks[Any] = Checks(failures)
+        while chunk := [await send(topic, value, key) for key, value in islice(records, CHUNK_RECORDS)]:
+            await checks.add(chunk)
+        await self.producer.flush()
+        return await checks.ends()
+
+
+class AwaitingSender(Sender):
+    """``await send_and_wait``."""
+
+    async def start(self) -> None:
+        self.producer = producer_for(self.settings)
+        await self.producer.start()
+
+    async def stop(self) -> None:
+        await self.producer.stop()
+
+    async def send(self, key: bytes, value: bytes) -> None:
+        await self.producer.send_and_wait(self.settings.topic, value, key)

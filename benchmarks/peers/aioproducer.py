@@ -1,0 +1,90 @@
+"""aioproducer: submit_nowait with ready, await submit, await send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from aioproducer import BufferExhaustedError, Delivery, KafkaError, Producer
+from benchmarks.payloads import KeyValue
+from benchmarks.peers.base import CHUNK_RECORDS, Checks, Ends, Publisher, Sender, Settings
+
+
+def producer_for(settings: Settings) -> Producer:
+    """Return the producer at its defaults (acks=all, idempotence on) but for what a bench varies."""
+    configs: dict[str, object] = {"linger_ms": settings.linger_ms, "compression_type": settings.codec}
+    if settings.batch_size is not None:
+        configs["batch_size"] = settings.batch_size
+    return Producer(bootstrap_servers=settings.bootstrap, **configs)
+
+
+async def failures(deliveries: list[Delivery]) -> int:
+    """Await every Delivery and count those that failed."""
+    failed = 0
+    for delivery in deliveries:
+        try:
+            await delivery
+        except KafkaError:
+            failed += 1
+    return failed
+
+
+class DeliveryPublisher(Publisher):
+    """Start, stop and the bookkeeping that both ways of submitting share."""
+
+    async def start(self) -> None:
+        self.producer = producer_for(self.settings)
+        await self.producer.start()
+        await self.producer.partitions_for(self.settings.topic)  # submit_nowait needs the topic to be known
+
+    async def stop(self) -> None:
+        await self.producer.close()
+
+
+class SubmitNowait(DeliveryPublisher):
+    """A plain call a record; ``ready()`` when the buffer is full, and once a chunk to give the loop a turn."""
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        submit, ready, topic = self.producer.submit_nowait, self.producer.ready, self.settings.topic
+        checks: Checks[Delivery] = Checks(failures)
+        chunk: list[Delivery] = []
+        for key, value in records:
+            while True:
+                try:
+                    chunk.append(submit(topic, value, key=key))
+                    break
+                except BufferExhaustedError:
+                    await ready()
+            if len(chunk) == CHUNK_RECORDS:
+                await ready()
+                await checks.add(chunk)
+                chunk = []
+        await self.producer.flush()
+        await checks.add(chunk)
+        return await checks.ends()
+
+
+class Submit(DeliveryPublisher):
+    """``await submit`` a record, in one task."""
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        submit, topic = self.producer.submit, self.settings.topic
+        checks: Checks[Delivery] = Checks(failures)
+        while chunk := [await submit(topic, value, key=key) for key, value in islice(records, CHUNK_RECORDS)]:
+            await checks.add(chunk)
+        await self.producer.flush()
+        return await checks.ends()
+
+
+class Send(Sender):
+    """``await send``: acknowledged when it returns."""
+
+    async def start(self) -> None:
+        self.producer = producer_for(self.settings)
+        await self.producer.start()
+
+    async def stop(self) -> None:
+        await self.producer.close()
+
+    async def send(self, key: bytes, value: bytes) -> None:
+        await self.producer.send(self.settings.topic, value, key=key)

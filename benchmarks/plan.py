@@ -1,0 +1,111 @@
+"""What a bench consists of: cases, clients, and the server that they publish to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from benchmarks.peers import Client
+
+Pattern = Literal["publish", "tasks", "gather"]
+ServerKind = Literal["sink", "broker"]
+
+SMALL_VALUE_BYTES = 100
+LARGE_VALUE_SHARE = 0.4
+"""Large records are slower for every client; so fewer of them keep a run as short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One column of a table; the same for each client.
+
+    Attributes:
+        pattern: ``publish`` sends a number of records at full speed; ``tasks`` lets ``tasks`` tasks send and wait, each
+            in its own loop, for some seconds; ``gather`` sends ``tasks`` records at once and waits for all, in a loop.
+        quick: whether the short plan has it too.
+    """
+
+    name: str
+    value_bytes: int
+    codec: str
+    linger_ms: int = 5
+    pattern: Pattern = "publish"
+    tasks: int = 0
+    quick: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One figure of a run.
+
+    Attributes:
+        key: its name in `runner.Run.figures`.
+        scale: factor from the figure to the unit shown.
+    """
+
+    key: str
+    title: str
+    unit: str
+    scale: float
+    less_is_better: bool
+
+
+CPU = Measure("cpu_seconds_per_million", "client CPU seconds per million records", "s", 1, True)
+RATE = Measure("records_per_second", "records/s, thousands", "k/s", 1e-3, False)
+SERVER_CPU = Measure("server_cpu_seconds_per_million", "server CPU seconds per million records", "s", 1, True)
+MEMORY = Measure("peak_rss_bytes", "peak resident memory of the client, MB", "MB", 1e-6, True)
+P50 = Measure("p50_ms", "wait for the acknowledgement, p50 ms", "ms", 1, True)
+P99 = Measure("p99_ms", "wait for the acknowledgement, p99 ms", "ms", 1, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One question, answered by a table a measure; the first measure is also drawn."""
+
+    slug: str
+    question: str
+    server: ServerKind
+    cases: tuple[Case, ...]
+    clients: tuple[Client, ...]
+    measures: tuple[Measure, ...]
+
+    def shortened(self) -> Bench:
+        """Return the bench with the cases of the short plan."""
+        return replace(self, cases=tuple(case for case in self.cases if case.quick))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long it may take.
+
+    Attributes:
+        repeats: rounds; in each one every client runs every case once.
+        share: of a client's usual number of records.
+        seconds: of a run that waits for acknowledgements.
+    """
+
+    repeats: int
+    share: float
+    seconds: float
+
+    def records(self, client: Client, case: Case) -> int:
+        """Return how many records the measured section sends, in whole thousands."""
+        share = self.share * (1 if case.value_bytes <= SMALL_VALUE_BYTES else LARGE_VALUE_SHARE)
+        return max(2_000, round(client.records * share / 1_000) * 1_000)
+
+    def warmup_records(self, client: Client, case: Case) -> int:
+        """Return how many records go before them: a tenth, and enough to fill every partition's batch once."""
+        return max(2_000, self.records(client, case) // 10)
+
+
+FULL = Effort(repeats=3, share=1.0, seconds=5.0)
+WARM_UP = Effort(repeats=1, share=0.5, seconds=2.0)
+"""What one client does at a cold broker before anything counts: else the first one pays for the JVM's compiler."""
+QUICK = Effort(repeats=1, share=0.2, seconds=1.0)
+
+RECORD_CASES = (
+    Case("100 B none", 100, "none"),
+    Case("1 KB none", 1_024, "none", quick=False),
+    Case("100 B lz4", 100, "lz4", quick=False),
+    Case("1 KB lz4", 1_024, "lz4"),
+)

@@ -1,0 +1,128 @@
+"""The cheap sink: compiles ``sink.c`` with the system's C compiler and runs it as a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("sink.c")
+BUILD = Path(__file__).parent.parent / ".cache" / "benchmarks"
+FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+UNCOMPRESSED_SHARE = 0.02
+
+
+class NoCompilerError(RuntimeError):
+    """There is no C compiler, or it refused the sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the sink saw; records as the batch headers promise them.
+
+    Attributes:
+        records_by_codec: names of the codecs in the batches' attributes, with their records; only those that came.
+        old_format: partitions' data in a request that was not record batches of format 2 to its end.
+        sequence_errors: batches whose base sequence did not follow the one before, of idempotent producers.
+        cpu_seconds: user and system time of the sink.
+    """
+
+    records: int
+    batches: int
+    record_bytes: int
+    requests: int
+    connections: int
+    records_by_codec: dict[str, int]
+    old_format: int
+    sequence_errors: int
+    broken_frames: int
+    cpu_seconds: float
+
+    @classmethod
+    def from_json(cls, line: str) -> Counts:
+        """Read the line that the sink prints at its end."""
+        values = json.loads(line)
+        by_codec = values.pop("records_by_codec")
+        names = {name: count for name, count in zip(CODECS, by_codec, strict=False) if count}
+        unknown = sum(by_codec[len(CODECS) :])
+        return cls(**values, records_by_codec={**names, **({"unknown": unknown} if unknown else {})})
+
+    def problems(self, codec: str, records: int) -> list[str]:
+        """Return what differs from ``records`` records, all of them idempotent, of format 2 and in ``codec``.
+
+        A client may leave a batch uncompressed that compression would not shrink, such as one of a single record.
+        """
+        found = [] if self.records == records else [f"the sink counted {self.records} records, not {records}"]
+        in_codec = self.records_by_codec.get(codec, 0)
+        if self.records_by_codec.keys() - {codec, "none"} or in_codec < (1 - UNCOMPRESSED_SHARE) * self.records:
+            found.append(f"the records came as {self.records_by_codec}, not as {codec}")
+        for name in ("old_format", "sequence_errors", "broken_frames"):
+            if getattr(self, name):
+                found.append(f"{name} = {getattr(self, name)}")
+        return found
+
+
+def compile_sink() -> Path:
+    """Return the program, compiled when its source or the compiler's name is new.
+
+    Raises:
+        NoCompilerError: with the compiler's own message.
+    """
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
+    if shutil.which(compiler[0]) is None:
+        compiler = ["cc"]
+    command = [*compiler, *FLAGS]
+    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
+    program = BUILD / f"sink-{digest}"
+    if not program.exists():
+        BUILD.mkdir(parents=True, exist_ok=True)
+        new = program.with_suffix(f".{os.getpid()}")
+        try:
+            done = subprocess.run([*command, "-o", new, SOURCE], capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise NoCompilerError(f"the sink needs a C compiler; {command[0]} was not found (set CC)") from None
+        if done.returncode:
+            raise NoCompilerError(f"{' '.join(command)} could not compile {SOURCE.name}:\n{done.stderr}")
+        new.replace(program)
+    return program
+
+
+class Sink:
+    """A running sink.
+
+    Attributes:
+        bootstrap: its ``host:port``.
+        counts: set once it has ended.
+    """
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        assert process.stdout is not None
+        self.bootstrap = f"127.0.0.1:{json.loads(process.stdout.readline())['port']}"
+        self.counts: Counts | None = None
+
+    def end(self) -> None:
+        """End its input, which ends it, and read its counts."""
+        output, _ = self._process.communicate(timeout=30)
+        self.counts = Counts.from_json(output)
+
+
+@contextlib.contextmanager
+def running_sink(partitions: int = 6) -> Iterator[Sink]:
+    """Run a sink; it has ended when the block has, whatever happened in it."""
+    command = [str(compile_sink()), "--partitions", str(partitions)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            sink = Sink(process)
+            yield sink
+            sink.end()
+        finally:
+            process.kill()

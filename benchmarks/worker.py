@@ -1,0 +1,224 @@
+"""One run of one client in a process of its own: ``python -m benchmarks.worker JOB`` prints one JSON line.
+
+What is measured is the section between a warm-up and the last record's end. Import, start, connecting, making the
+payloads and closing lie outside of it. CPU time is that of the whole process, so a client's threads count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import resource
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from benchmarks import payloads
+from benchmarks.payloads import KeyValue
+from benchmarks.peers import PUBLISHERS, SENDERS, Client
+from benchmarks.peers.base import Ends, Sender, Settings
+from benchmarks.plan import Pattern
+
+WARMUP_SECONDS_SHARE = 0.2
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to run; `plan.Case` says what the patterns mean.
+
+    Attributes:
+        records: how many the measured section sends, in the pattern ``publish``.
+        seconds: how long it lasts, in the other patterns.
+    """
+
+    client: str
+    pattern: Pattern
+    value_bytes: int
+    settings: Settings
+    warmup_records: int = 0
+    records: int = 0
+    tasks: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """Return the argument of the worker's command line."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        return cls(**{**values, "settings": Settings(**values["settings"])})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one run gave.
+
+    Attributes:
+        sent: all records, warm-up included; `failed` of them were not acknowledged.
+        records: acknowledged in the measured section, of `seconds` and `cpu_seconds` (user and system).
+        latencies_ms: p50, p99 and p99.9 of the wait for an acknowledgement; empty for the pattern ``publish``.
+    """
+
+    sent: int
+    failed: int
+    records: int
+    seconds: float
+    cpu_seconds: float
+    peak_rss_bytes: int
+    latencies_ms: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Section:
+    """Wall and CPU time of a ``with`` block."""
+
+    def __enter__(self) -> Section:
+        self._cpu_seconds = cpu_seconds()
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._started
+        self.cpu_seconds = cpu_seconds() - self._cpu_seconds
+
+
+def cpu_seconds() -> float:
+    """Return the user and system time of this process, all threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def peak_rss_bytes() -> int:
+    """Return the greatest resident size so far.
+
+    Linux hands the parent's peak in ``ru_maxrss`` on to a child that it starts; VmHWM is the process's own.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+async def publish(job: Job, client: Client) -> Outcome:
+    """Send a number of records as fast as the client can."""
+    publisher = client.publisher(job.settings)
+    pool = payloads.pool(job.value_bytes)
+    await publisher.start()
+    warmup = await publisher.publish(payloads.stream(pool, job.warmup_records))
+    with Section() as section:
+        ends = await publisher.publish(payloads.stream(pool, job.records))
+    peak = peak_rss_bytes()
+    await publisher.stop()
+    return Outcome(
+        sent=warmup.acked + warmup.failed + ends.acked + ends.failed,
+        failed=warmup.failed + ends.failed,
+        records=ends.acked,
+        seconds=section.seconds,
+        cpu_seconds=section.cpu_seconds,
+        peak_rss_bytes=peak,
+    )
+
+
+async def wait(job: Job, client: Client) -> Outcome:
+    """Send for some seconds, each record by a task that waits for its acknowledgement."""
+    sender = client.sender(job.settings)
+    pool = payloads.pool(job.value_bytes)
+    records = payloads.stream(pool, sys.maxsize)
+    pattern = in_tasks if job.pattern == "tasks" else in_gathers
+    latencies = array("d")
+    await sender.start()
+    warmup = await pattern(sender, records, job.tasks, job.seconds * WARMUP_SECONDS_SHARE, lambda seconds: None)
+    with Section() as section:
+        ends = await pattern(sender, records, job.tasks, job.seconds, latencies.append)
+    peak = peak_rss_bytes()
+    await sender.stop()
+    return Outcome(
+        sent=warmup.acked + warmup.failed + ends.acked + ends.failed,
+        failed=warmup.failed + ends.failed,
+        records=ends.acked,
+        seconds=section.seconds,
+        cpu_seconds=section.cpu_seconds,
+        peak_rss_bytes=peak,
+        latencies_ms=percentiles_ms(latencies),
+    )
+
+
+async def timed(sender: Sender, record: KeyValue, took: Callable[[float], None]) -> bool:
+    """Send one record and report the seconds it took; False when it failed."""
+    started = time.perf_counter()
+    try:
+        await sender.send(*record)
+    except Exception as error:
+        print(f"a record failed: {error!r}", file=sys.stderr)
+        return False
+    took(time.perf_counter() - started)
+    return True
+
+
+async def in_tasks(
+    sender: Sender, records: Iterator[KeyValue], tasks: int, seconds: float, took: Callable[[float], None]
+) -> Ends:
+    """Let ``tasks`` tasks send one record after the other until the time is over."""
+    deadline = time.perf_counter() + seconds
+    acked = failed = 0
+
+    async def one_by_one() -> None:
+        nonlocal acked, failed
+        while time.perf_counter() < deadline:
+            if await timed(sender, next(records), took):
+                acked += 1
+            else:
+                failed += 1
+
+    await asyncio.gather(*(one_by_one() for _ in range(tasks)))
+    return Ends(acked, failed)
+
+
+async def in_gathers(
+    sender: Sender, records: Iterator[KeyValue], tasks: int, seconds: float, took: Callable[[float], None]
+) -> Ends:
+    """Send ``tasks`` records at once and wait for all of them, until the time is over."""
+    deadline = time.perf_counter() + seconds
+    acked = failed = 0
+    while time.perf_counter() < deadline:
+        good = await asyncio.gather(*(timed(sender, record, took) for record in islice(records, tasks)))
+        acked += sum(good)
+        failed += len(good) - sum(good)
+    return Ends(acked, failed)
+
+
+def percentiles_ms(seconds: array[float]) -> dict[str, float]:
+    """Return p50, p99 and p99.9 in milliseconds; nothing for nothing."""
+    ordered = sorted(seconds)
+    if not ordered:
+        return {}
+    shares = {"p50": 0.5, "p99": 0.99, "p99_9": 0.999}
+    return {name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e3 for name, share in shares.items()}
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return the loop that the asyncio clients recommend: uvloop, where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def run(job: Job) -> Outcome:
+    """Run the job."""
+    clients = {client.name: client for client in (PUBLISHERS if job.pattern == "publish" else SENDERS)}
+    pattern = publish if job.pattern == "publish" else wait
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(pattern(job, clients[job.client]))
+
+
+if __name__ == "__main__":
+    print(json.dumps(dataclasses.asdict(run(Job.from_json(sys.argv[1])))))

@@ -1,0 +1,197 @@
+"""The suite counts what each client sends, and does not let a run pass that lost, doubled or failed a record."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import payloads, report
+from benchmarks.__main__ import main
+from benchmarks.peers import PUBLISHERS, SENDERS, Client
+from benchmarks.plan import CPU, RATE, RECORD_CASES, Bench, Case, Effort
+from benchmarks.runner import Run, planned, run_bench, run_once
+from benchmarks.servers import Server, SinkServer, Visit
+from benchmarks.sink import running_sink
+
+TINY = Effort(repeats=1, share=0.0, seconds=0.2)
+"""The least: 2,000 records to warm up and 2,000 to measure."""
+
+
+def available(clients: tuple[Client, ...]) -> list[object]:
+    """The clients, those that are not installed marked to be skipped."""
+    skip = pytest.mark.skip
+    return [
+        pytest.param(client, id=client.name, marks=[skip(reason=reason)] if (reason := client.missing()) else [])
+        for client in clients
+    ]
+
+
+def run(client: Client, case: Case, server: Server | None = None) -> Run:
+    return run_once(Run("bench", case.name, client.name, 0), case, client, server or SinkServer(), TINY)
+
+
+@pytest.mark.parametrize("case", RECORD_CASES, ids=[case.name for case in RECORD_CASES])
+@pytest.mark.parametrize("client", available(PUBLISHERS))
+def test_every_client_sends_what_the_case_says(client: Client, case: Case) -> None:
+    done = run(client, case)
+    assert done.problems == []
+    assert done.figures.keys() == {
+        "cpu_seconds_per_million",
+        "records_per_second",
+        "peak_rss_bytes",
+        "server_cpu_seconds_per_million",
+    }
+    assert all(value > 0 for value in done.figures.values())
+
+
+@pytest.mark.parametrize("pattern", ["tasks", "gather"])
+@pytest.mark.parametrize("client", available(tuple(one for one in SENDERS if one.name != "confluent-aio")))
+def test_every_client_is_waited_for_by_many_tasks(client: Client, pattern: str) -> None:
+    done = run(client, Case("web", 100, "none", pattern=pattern, tasks=20))  # type: ignore[arg-type]
+    assert done.problems == []
+    assert 0 < done.figures["p50_ms"] <= done.figures["p99_ms"] <= done.figures["p99_9_ms"]
+
+
+class Forgetful(Server):
+    """A sink that has one record fewer than came."""
+
+    reaped = True
+    warms_up = False
+
+    def describe(self) -> str:
+        return "forgetful"
+
+    @contextlib.contextmanager
+    def visit(self, codec: str) -> Iterator[Visit]:
+        with running_sink() as sink:
+            visit = Visit(sink.bootstrap, "bench", codec)
+            yield visit
+        assert sink.counts is not None
+        assert visit.sent is not None
+        visit.problems = sink.counts.problems(codec, visit.sent + 1)
+
+
+def client_named(name: str) -> Client:
+    (found,) = (client for client in PUBLISHERS if client.name == name)
+    return found
+
+
+def test_a_run_whose_records_are_not_all_there_does_not_count() -> None:
+    done = run(client_named("confluent"), RECORD_CASES[0], Forgetful())
+    assert (
+        done.problems
+        == ["the sink counted 4000 records, not 4001", "the records came as {'none': 4000}, not as none"][:1]
+    )
+    bench = bench_of(RECORD_CASES[:1])
+    part = report.section(bench, list(bench.clients), "here", [done])
+    assert part.grids == []
+    assert "1 runs, 0 verified" in part.verified()
+
+
+def test_a_client_that_comes_to_no_end_is_told_with_its_error() -> None:
+    done = run(client_named("confluent"), Case("no such codec", 100, "rot13"))
+    assert done.figures == {}
+    assert len(done.problems) == 1
+    assert "rot13" in done.problems[0]
+
+
+def bench_of(cases: tuple[Case, ...], *names: str) -> Bench:
+    clients = tuple(client_named(name) for name in names or ("confluent", "aiokafka"))
+    return Bench("cost", "What does it cost?", "sink", cases, clients, (CPU, RATE))
+
+
+def test_clients_take_turns_in_every_repeat() -> None:
+    bench = bench_of(RECORD_CASES[:2])
+    order = [(repeat, case.name, client.name) for repeat, case, client in planned(bench, list(bench.clients), 2)]
+    once = [(case.name, client.name) for case in bench.cases for client in bench.clients]
+    assert order == [(repeat, *one) for repeat in range(2) for one in once]
+
+
+def test_what_begins_is_told_before_it_runs() -> None:
+    bench = bench_of(RECORD_CASES[:1], "confluent")
+    told: list[str] = []
+    (done,) = run_bench(bench, list(bench.clients), SinkServer(), TINY, told.append)
+    assert done.problems == []
+    assert told == ["cost: 100 B none, confluent, 1 of 1"]
+
+
+def test_cells_hold_median_spread_and_ratio_to_the_first_client() -> None:
+    bench = bench_of(RECORD_CASES[:2])
+    figures = {"confluent": (2.0, 1.0, 4.0), "aiokafka": (9.0, 8.0, 10.0)}
+    runs = [
+        Run("cost", "100 B none", name, repeat, {"cpu_seconds_per_million": value, "records_per_second": 1e6 / value})
+        for name, values in figures.items()
+        for repeat, value in enumerate(values)
+    ]
+    runs.append(Run("cost", "100 B none", "aiokafka", 3, {"cpu_seconds_per_million": 99.0}, ["1 records failed"]))
+    part = report.section(bench, list(bench.clients), "here", runs)
+    cpu, rate = part.grids
+    assert [cell and cell.text("**") for cell in cpu.rows["confluent"]] == ["**2.00** (1.00-4.00)", None]
+    assert [cell and cell.text("**") for cell in cpu.rows["aiokafka"]] == ["**9.00** (8.00-10.0) 4.50x", None]
+    assert [cell and cell.text() for cell in rate.rows["aiokafka"]] == ["111 (100-125) 0.22x", None]
+    assert "7 runs, 6 verified" in part.verified()
+
+
+def test_the_document_has_tables_versions_and_a_picture(tmp_path: Path) -> None:
+    bench = bench_of(RECORD_CASES[:1])
+    runs = [Run("cost", "100 B none", name, 0, {"cpu_seconds_per_million": 2.0}) for name in ("confluent", "aiokafka")]
+    part = report.section(bench, [client_named("confluent")], "here", runs)
+    paths = report.write([part], ["aiokafka can't be imported"], "make bench", tmp_path)
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert "| client | 100 B none |\n| --- | --- |\n| confluent | **2.00** |" in text
+    assert "| librdkafka | " in text
+    assert "Skipped: aiokafka can't be imported" in text
+    assert "![client CPU seconds per million records](benchmarks-cost.svg)" in text
+    assert [path.name for path in paths] == ["benchmarks.md", "benchmarks-cost.svg"]
+    assert (tmp_path / "benchmarks-cost.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_the_command_runs_a_chosen_bench_and_writes_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["--quick", "--only", "client-cost", "--clients", "confluent", "--output", str(tmp_path)])
+    assert code == 0
+    assert "2 runs, 2 verified" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "benchmarks.md",
+        "benchmarks.json",
+        "benchmarks-client-cost.svg",
+    }
+    (runs,) = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert [one["case"] for one in runs] == ["100 B none", "1 KB lz4"]
+
+
+def test_the_module_explains_itself() -> None:
+    done = subprocess.run([sys.executable, "-m", "benchmarks", "--help"], capture_output=True, text=True, check=True)
+    assert "--quick" in done.stdout
+
+
+@pytest.mark.parametrize("value_bytes", [100, 1_024])
+def test_payloads_are_json_of_the_asked_size_and_the_same_each_time(value_bytes: int) -> None:
+    pool = payloads.pool(value_bytes, records=500)
+    assert pool == payloads.pool(value_bytes, records=500)
+    assert {len(value) for _, value in pool} == {value_bytes}
+    assert {len(key) for key, _ in pool} == {payloads.KEY_BYTES}
+    assert len(set(pool)) == 500
+    assert all(json.loads(value)["text"] for _, value in pool)
+
+
+def test_a_stream_goes_round_the_pool() -> None:
+    assert list(payloads.stream([(b"a", b"1"), (b"b", b"2")], 5)) == [
+        (b"a", b"1"),
+        (b"b", b"2"),
+        (b"a", b"1"),
+        (b"b", b"2"),
+        (b"a", b"1"),
+    ]
+
+
+def test_a_value_too_small_for_its_fields_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least"):
+        payloads.pool(20)
