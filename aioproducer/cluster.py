@@ -126,9 +126,14 @@ class Cluster:
         """``merged`` as a generator that pauses every few hundred partitions, so that other work gets a turn."""
         kept = None if keep is None else frozenset(keep)
         topics = {name: topic for name, topic in self.topics.items() if kept is None or name in kept}
+        done = 0
         for answer in response.topics:
             if answer.name and (kept is None or answer.name in kept):
                 topics[answer.name] = yield from _merged_topic(topics.get(answer.name), answer, reliable_epochs)
+                done += 1 + len(answer.partitions) % MERGE_STEP
+                if done >= MERGE_STEP:
+                    done = 0
+                    yield
         brokers = {each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in response.brokers}
         return Cluster(
             cluster_id=response.cluster_id or self.cluster_id,

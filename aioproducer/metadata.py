@@ -45,6 +45,9 @@ RELIABLE_EPOCHS_SINCE = 9
 WARN_EVERY_MS = 60_000
 """A topic that stays broken is told of no more often."""
 
+WARN_FROM_FAILURES = 3
+"""A topic that is just being created has an error or two first, which is no news."""
+
 STEP_BYTES = 4_096
 """How much of an answer is read in one turn of the loop: well under a millisecond."""
 
@@ -103,7 +106,13 @@ class Metadata:
         return now_ms - self._schedule.full_at_ms
 
     def touch(self, topic: str, now_ms: int) -> None:
-        """Note that a topic is in use. One that nobody touches for ``metadata_max_idle_ms`` is forgotten."""
+        """Note that a topic is in use. One that nobody touches for ``metadata_max_idle_ms`` is forgotten.
+
+        Raises:
+            InvalidTopicError: no topic can have this name.
+        """
+        if topic not in self._schedule.topics:
+            _check_name(topic)
         if self._schedule.use(topic, now_ms):
             self._wake.set()
 
@@ -141,10 +150,7 @@ class Metadata:
             AuthenticationError: no broker accepts this client.
             ProducerClosedError: the producer was closed.
         """
-        if not _LEGAL_TOPIC.match(topic):
-            raise InvalidTopicError(
-                f"{topic[:250]!r} can't be a topic: 1 to 249 letters, digits, '.', '_' and '-', but not '.' or '..'"
-            )
+        _check_name(topic)
         began_ms = self._now_ms()
         asked = False
         while True:
@@ -286,9 +292,8 @@ class Metadata:
 
     def _patience_ends_ms(self) -> int:
         """Until when an update may wait for a broker that can take a request."""
-        return self._now_ms() + min(
-            self._config.metadata_recovery_rebootstrap_trigger_ms, max(self._config.request_timeout_ms, SLOW_MS)
-        )
+        longest_ms = min(self._config.metadata_recovery_rebootstrap_trigger_ms, self._config.request_timeout_ms)
+        return self._now_ms() + max(longest_ms, SLOW_MS)
 
     async def _work_in(self, update: MetadataUpdate, connection: Connection, version: int, frame: bytes) -> None:
         keep = tuple(self._schedule.topics) if update.full else None
@@ -387,12 +392,21 @@ class Metadata:
         now_ms = self._now_ms()
         self._warned_ms = {topic: ms for topic, ms in self._warned_ms.items() if now_ms < ms + WARN_EVERY_MS}
         for topic, error_code in failing.items():
-            if error_code and topic not in self._warned_ms:
+            tells = error_code in _REFUSED or self._schedule.failures(topic) >= WARN_FROM_FAILURES
+            if error_code and tells and topic not in self._warned_ms:
                 self._warned_ms[topic] = now_ms
                 logger.warning("topic %s: %s", topic, _meaning(error_code))
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+
+def _check_name(topic: str) -> None:
+    """Refuse what no topic is called: a request with such a name could fail for all topics in it."""
+    if not _LEGAL_TOPIC.match(topic):
+        raise InvalidTopicError(
+            f"{topic[:250]!r} can't be a topic: 1 to 249 letters, digits, '.', '_' and '-', but not '.' or '..'"
+        )
 
 
 def _settle(waiter: asyncio.Future[bool], answered: bool) -> None:

@@ -106,6 +106,11 @@ class MetadataSchedule:
         state = self._topics.get(topic)
         return state is not None and now_ms < state.next_ms
 
+    def failures(self, topic: str) -> int:
+        """How many answers about a topic in a row were an error, or did not help."""
+        state = self._topics.get(topic)
+        return state.failures if state is not None else 0
+
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def due_ms(self) -> int:

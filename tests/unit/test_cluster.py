@@ -187,6 +187,11 @@ def test_topics_without_a_name_are_skipped() -> None:
     assert not Cluster().merged(response(topic(partition(0), name=None), topic(partition(0), name=""))).topics
 
 
+def test_many_small_topics_are_merged_in_steps() -> None:
+    answer = response(*(topic(partition(0), name=f"t{number}") for number in range(MERGE_STEP)))
+    assert len(list(Cluster().merge_in_steps(answer))) == 2
+
+
 def test_a_large_answer_is_merged_in_steps() -> None:
     answer = response(topic(*(partition(number) for number in range(MERGE_STEP * 3 + 1))))
     assert len(list(Cluster().merge_in_steps(answer))) == 3

@@ -1,0 +1,664 @@
+"""Metadata against scripted brokers on real sockets: waiting for topics, updates, recovery."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aioproducer import metadata as metadata_module
+from aioproducer.cluster import Broker, Cluster
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    BootstrapError,
+    ConnectionLostError,
+    InvalidTopicError,
+    KafkaError,
+    MetadataTimeoutError,
+    ProducerClosedError,
+    SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from aioproducer.metadata import Metadata
+from aioproducer.net.client import NetworkClient
+from aioproducer.net.connection import Connection
+from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+
+class FakeCluster:
+    """Brokers that answer Metadata from one picture.
+
+    ``topics`` maps a name to the leaders of its partitions, as (node id, epoch), or to an error code.
+    """
+
+    def __init__(self, *brokers: FakeBroker) -> None:
+        self.brokers = list(brokers)
+        self.listed = list(brokers)
+        self.topics: dict[str, list[tuple[int, int]] | int] = {}
+        self.ids: dict[str, bytes] = {}
+        self.error_code = 0
+        self.throttle_time_ms = 0
+        self.asked: list[tuple[int, list[str]]] = []
+        for broker in brokers:
+            broker.on(MetadataRequest, self.answer)
+
+    def answer(self, request: ReceivedRequest) -> MetadataResponse:
+        names = [topic.name for topic in request.decode().topics]
+        self.asked.append((request.broker.node_id, names))
+        return MetadataResponse(
+            throttle_time_ms=self.throttle_time_ms,
+            brokers=[each.address() for each in self.listed],
+            topics=[self.topic(name) for name in names],
+            error_code=self.error_code,
+        )
+
+    def topic(self, name: str) -> MetadataResponseTopic:
+        found = self.topics.get(name, 3)
+        if isinstance(found, int):
+            return MetadataResponseTopic(error_code=found, name=name, partitions=[])
+        partitions = [
+            MetadataResponsePartition(
+                error_code=5 if leader < 0 else 0,
+                partition_index=number,
+                leader_id=leader,
+                leader_epoch=epoch,
+                replica_nodes=[1],
+                isr_nodes=[1],
+            )
+            for number, (leader, epoch) in enumerate(found)
+        ]
+        return MetadataResponseTopic(name=name, topic_id=self.ids.get(name, b"i" * 16), partitions=partitions)
+
+    @property
+    def asked_topics(self) -> list[list[str]]:
+        """The topics of each request but that of bootstrap."""
+        return [names for _, names in self.asked[1:]]
+
+
+class Setup:
+    """Metadata that run."""
+
+    def __init__(self, cluster: FakeCluster, authenticate: Any = None, **values: object) -> None:
+        self.fake = cluster
+        self.fatal: list[BaseException] = []
+        self.changes: list[tuple[Cluster, tuple[str, ...]]] = []
+        self.changed = asyncio.Event()
+        servers = [f"{each.host}:{each.port}" for each in cluster.brokers[:1]]
+        config = ProducerConfig.parse({"bootstrap_servers": servers, **values})
+        loop = asyncio.get_running_loop()
+        self.client = NetworkClient(
+            config, loop=loop, rng=random.Random(1), on_internal_error=self.fatal.append, authenticate=authenticate
+        )
+        self.metadata = Metadata(config, self.client, loop=loop, rng=random.Random(2), on_fatal=self.fatal.append)
+        self.metadata.on_cluster_change = self._note
+        self.task: asyncio.Task[None] | None = None
+
+    def _note(self, cluster: Cluster, topics: tuple[str, ...]) -> None:
+        self.changes.append((cluster, topics))
+        self.changed.set()
+
+    @property
+    def now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def soon(self, ms: int = 10_000) -> int:
+        return self.now_ms + ms
+
+    async def start(self) -> None:
+        await self.metadata.bootstrap(self.soon())
+        self.task = asyncio.ensure_future(self.metadata.run())
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+        self.metadata.close()
+        await self.client.close()
+
+    async def wait(self, topic: str, partition: int | None = None, *, ms: int = 10_000) -> int:
+        """Wait for a topic; the number of its partitions."""
+        known = await self.metadata.wait_for_topic(topic, partition=partition, deadline_ms=self.soon(ms))
+        return len(known.partitions)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition that a new picture brings about."""
+        while not condition():
+            self.changed.clear()
+            await self.changed.wait()
+
+
+@asynccontextmanager
+async def running(cluster: FakeCluster, **values: Any) -> AsyncIterator[Setup]:
+    setup = Setup(cluster, **values)
+    try:
+        await setup.start()
+        yield setup
+    finally:
+        await setup.stop()
+    assert setup.fatal == []
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeBroker() as broker:
+        yield FakeCluster(broker)
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[FakeCluster]:
+    async with FakeBroker() as first, FakeBroker(node_id=2) as second:
+        yield FakeCluster(first, second)
+
+
+# --- waiting for a topic ----------------------------------------------------------------------------------------------
+
+
+async def test_a_new_topic_is_asked_for_alone_and_known_afterwards(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)], "b": [(1, 0), (1, 0)]}
+    async with running(cluster) as setup:
+        assert not setup.metadata.topic_ready("a")
+        assert await setup.wait("a") == 1
+        assert await setup.wait("b") == 2
+        assert await setup.wait("a") == 1
+        assert cluster.asked_topics == [["a"], ["b"]]
+        assert setup.metadata.topic_ready("a")
+        assert setup.metadata.cluster.leader("b", 1) == 1
+        assert [topics for _, topics in setup.changes] == [(), ("a",), ("b",)]
+        assert setup.changes[-1][0] is setup.metadata.cluster
+
+
+async def test_many_who_wait_for_one_topic_are_served_by_one_request(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster) as setup:
+        order: list[int] = []
+
+        async def one(number: int) -> None:
+            await setup.wait("a")
+            order.append(number)
+
+        await asyncio.gather(*(one(number) for number in range(50)))
+        assert order == list(range(50))
+        assert cluster.asked_topics == [["a"]]
+
+
+async def test_touch_fetches_a_topic_without_anybody_waiting(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster) as setup:
+        setup.metadata.touch("a", setup.now_ms)
+        await setup.until(lambda: setup.metadata.topic_ready("a"))
+
+
+async def test_a_topic_that_is_being_created_is_waited_for(cluster: FakeCluster) -> None:
+    async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        await setup.until(lambda: "a" in setup.metadata.cluster.topics)
+        assert not setup.metadata.topic_ready("a")
+        cluster.topics["a"] = [(1, 0)]
+        assert await waiting == 1
+
+
+async def test_a_topic_that_never_comes_times_out_and_says_why(cluster: FakeCluster) -> None:
+    async with running(cluster, max_block_ms=60_000) as setup:
+        with pytest.raises(MetadataTimeoutError) as caught:
+            await setup.wait("missing", ms=50)
+        assert str(caught.value).startswith("the partitions of topic missing are not known after 5")
+        assert "max_block_ms=60000" in str(caught.value)
+        assert isinstance(caught.value.__cause__, UnknownTopicOrPartitionError)
+        assert isinstance(caught.value, TimeoutError)
+
+
+async def test_a_partition_that_does_not_exist_yet_is_waited_for(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
+        assert await setup.wait("a", 0) == 1
+        waiting = asyncio.ensure_future(setup.wait("a", 1))
+        while len(cluster.asked_topics) < 3:
+            await cluster.brokers[0].next_request(MetadataRequest)
+        assert not waiting.done()
+        cluster.topics["a"] = [(1, 0), (1, 0)]
+        assert await waiting == 2
+
+
+async def test_a_partition_that_never_comes_times_out_and_names_the_count(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster) as setup:
+        with pytest.raises(MetadataTimeoutError, match="topic a has 1 partitions and no partition 5"):
+            await setup.wait("a", 5, ms=50)
+        assert await setup.wait("a", 0) == 1
+
+
+@pytest.mark.parametrize(("code", "error"), [(17, InvalidTopicError), (29, TopicAuthorizationFailedError)])
+async def test_a_refused_topic_raises_at_once_and_is_asked_for_again_later(
+    cluster: FakeCluster, code: int, error: type[KafkaError]
+) -> None:
+    cluster.topics = {"a": code}
+    async with running(cluster, retry_backoff_ms=30, retry_backoff_max_ms=30) as setup:
+        for _ in range(5):  # in one burst, which the back-off answers from memory
+            with pytest.raises(error, match="topic a") as caught:
+                await setup.wait("a")
+            assert not caught.value.maybe_written
+        assert len(cluster.asked_topics) <= 2
+        cluster.topics["a"] = [(1, 0)]
+        while True:
+            try:
+                assert await setup.wait("a") == 1
+                break
+            except error:
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ü", "\ud800", "a\n", "x" * 250])
+async def test_a_name_that_no_topic_can_have_fails_without_a_request(cluster: FakeCluster, name: str) -> None:
+    async with running(cluster) as setup:
+        with pytest.raises(InvalidTopicError, match="can't be a topic"):
+            await setup.wait(name)
+        with pytest.raises(InvalidTopicError):
+            setup.metadata.touch(name, setup.now_ms)
+        assert cluster.asked_topics == []
+
+
+async def test_a_broken_topic_delays_no_other(cluster: FakeCluster) -> None:
+    cluster.topics = {"good": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as setup:
+        broken = asyncio.ensure_future(setup.wait("broken", ms=60_000))
+        await setup.until(lambda: "broken" in setup.metadata.cluster.topics)
+        assert await setup.wait("good") == 1
+        broken.cancel()
+        await asyncio.wait([broken])
+
+
+async def test_a_cancelled_wait_disturbs_nobody(cluster: FakeCluster) -> None:
+    async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
+        waiting = [asyncio.ensure_future(setup.wait("a")) for _ in range(3)]
+        await setup.until(lambda: "a" in setup.metadata.cluster.topics)
+        waiting[1].cancel()
+        cluster.topics["a"] = [(1, 0)]
+        assert await waiting[0] == await waiting[2] == 1
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[1]
+        assert setup.metadata._waiters == {}
+
+
+async def test_a_broken_topic_is_warned_of_once(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.topics = {"secret": 29}
+    async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
+        with caplog.at_level(logging.WARNING, "aioproducer.metadata"):
+            with pytest.raises(MetadataTimeoutError):
+                await setup.wait("missing", ms=60)
+            for _ in range(3):
+                with pytest.raises(TopicAuthorizationFailedError):
+                    await setup.wait("secret")
+        told = [record.getMessage().split(":")[0] for record in caplog.records]
+        assert sorted(told) == ["topic missing", "topic secret"]
+
+
+# --- updates ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_update_covers_all_topics_in_use_and_tells_what_changed(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)], "b": [(1, 0)]}
+    async with running(cluster) as setup:
+        await setup.wait("a")
+        await setup.wait("b")
+        cluster.topics["b"] = [(1, 1), (1, 0)]
+        setup.metadata.request_update()
+        await setup.until(lambda: len(setup.metadata.cluster.partitions("b") or ()) == 2)
+        assert cluster.asked_topics[-1] == ["a", "b"]
+        assert setup.changes[-1][1] == ("b",)
+
+
+async def test_metadata_are_refreshed_when_they_are_old(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster, metadata_max_age_ms=30, retry_backoff_ms=1) as setup:
+        await setup.wait("a")
+        cluster.topics["a"] = [(1, 0), (1, 0)]
+        await setup.until(lambda: len(setup.metadata.cluster.partitions("a") or ()) == 2)
+        assert setup.metadata.age_ms(setup.now_ms) < 10_000
+
+
+async def test_a_partition_without_a_leader_is_asked_for_until_it_has_one(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0), (-1, 0)]}
+    async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
+        assert await setup.wait("a") == 2
+        assert setup.metadata.cluster.leader("a", 1) == -1
+        cluster.topics["a"] = [(1, 0), (1, 1)]
+        await setup.until(lambda: setup.metadata.cluster.leader("a", 1) == 1)
+
+
+async def test_a_topic_made_again_is_a_new_one(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 7), (1, 7)]}
+    async with running(cluster) as setup:
+        await setup.wait("a")
+        cluster.topics["a"] = [(1, 0)]
+        cluster.ids["a"] = b"j" * 16
+        setup.metadata.request_update()
+        await setup.until(lambda: setup.metadata.cluster.topics["a"].topic_id == b"j" * 16)
+        assert len(setup.metadata.cluster.topics["a"].partitions) == 1
+
+
+async def test_topics_that_nobody_uses_are_forgotten(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)], "b": [(1, 0)]}
+    async with running(cluster) as setup:
+        await setup.wait("a")
+        await setup.wait("b")
+        setup.metadata._schedule._topics["a"].expires_ms = 0
+        setup.metadata.request_update()
+        await setup.until(lambda: "a" not in setup.metadata.cluster.topics)
+        assert setup.changes[-1][1] == ("a",)
+        assert setup.metadata.topic_ready("b")
+
+
+async def test_a_lost_connection_asks_for_an_update(two: FakeCluster) -> None:
+    two.topics = {"a": [(2, 0)]}
+    async with running(two, retry_backoff_ms=5) as setup:
+        await setup.wait("a")
+        await setup.client.ready_connection(2, setup.soon())
+        two.topics["a"] = [(1, 1)]
+        await two.brokers[1].stop()
+        await setup.until(lambda: setup.metadata.cluster.leader("a", 0) == 1)
+
+
+async def test_a_throttled_broker_is_left_alone(two: FakeCluster) -> None:
+    two.topics = {"a": [(1, 0)], "b": [(1, 0)]}
+    async with running(two) as setup:
+        connection = setup.client.least_loaded(setup.now_ms)
+        assert connection is not None
+        connection.throttle(setup.soon(60_000))
+        await setup.wait("a")
+        assert two.asked[-1][0] == 2
+        two.throttle_time_ms = 50
+        await setup.wait("b")
+        second = setup.client.connection(2)
+        assert second is not None
+        assert second.throttled_until_ms > setup.now_ms
+
+
+async def test_metadata_are_first_out_when_the_only_broker_stops_throttling(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster, max_in_flight_requests_per_connection=1) as setup:
+        connection = setup.client.least_loaded(setup.now_ms)
+        assert connection is not None
+        until_ms = setup.soon(40)
+        connection.throttle(until_ms)
+        taken: list[str] = []
+
+        def grab() -> None:  # as a sender with a full queue does
+            if setup.client.node_ready(1, setup.now_ms):
+                taken.append(len(cluster.asked_topics))
+
+        setup.client.on_change = grab
+        asyncio.get_running_loop().call_at(until_ms / 1000, grab)
+        await setup.wait("a")
+        assert setup.now_ms >= until_ms
+        assert set(taken) == {1}  # never before the request for the topic was answered
+
+
+async def test_a_slow_broker_is_not_waited_for_when_another_can_answer(
+    two: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
+    two.topics = {"a": [(1, 0)]}
+    async with running(two) as setup:
+        two.brokers[0].silent(MetadataRequest)
+        assert await setup.wait("a") == 1
+        assert [node_id for node_id, _ in two.asked[1:]] == [2]
+        connection = setup.client.connection(1)
+        assert connection is not None
+        assert connection.in_flight_count == 1  # its late answer is dropped
+
+
+async def test_an_answer_that_makes_no_sense_is_asked_for_again(cluster: FakeCluster) -> None:
+    broker = cluster.brokers[0]
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=1, reconnect_backoff_ms=1) as setup:
+        broken = 0
+
+        def answer(request: ReceivedRequest) -> MetadataResponse | bytes:
+            nonlocal broken
+            if not request.decode().topics:
+                return cluster.answer(request)  # a bootstrap
+            broken += 1
+            if broken == 1:
+                return request.answer(cluster.answer(request))[:-1] + b"\x05"
+            if broken == 2:
+                absurd = cluster.answer(request)
+                absurd.topics[0].partitions[0].partition_index = 2**31 - 1
+                return absurd
+            return cluster.answer(request)
+
+        broker.on(MetadataRequest, answer)
+        assert await setup.wait("a") == 1
+        assert broken >= 3
+
+
+async def test_an_answer_without_brokers_is_asked_for_again(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=1) as setup:
+        cluster.listed = []
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        await cluster.brokers[0].next_request(MetadataRequest)
+        await cluster.brokers[0].next_request(MetadataRequest)
+        assert setup.metadata.cluster.brokers
+        cluster.listed = list(cluster.brokers)
+        assert await waiting == 1
+
+
+async def test_old_brokers_without_ids_and_reliable_epochs(cluster: FakeCluster) -> None:
+    cluster.brokers[0].ranges = {**EVERYTHING, MetadataRequest.API_KEY: (0, 8)}
+    cluster.topics = {"a": [(1, 7)]}
+    async with running(cluster) as setup:
+        await setup.wait("a")
+        cluster.topics["a"] = [(-1, 3)]
+        setup.metadata.request_update()
+        await setup.until(lambda: setup.metadata.cluster.leader("a", 0) == -1)
+        assert setup.metadata.cluster.topics["a"].topic_id == bytes(16)
+
+
+async def test_a_huge_answer_gives_the_loop_its_turns(cluster: FakeCluster) -> None:
+    cluster.topics = {"huge": [(1, 0)] * 20_000}
+    async with running(cluster) as setup:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        waiting = asyncio.ensure_future(setup.wait("huge"))
+        counting = asyncio.ensure_future(count())
+        assert await waiting == 20_000
+        counting.cancel()
+        await asyncio.wait([counting])
+        assert turns > 150
+
+
+# --- hints ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_hint_moves_a_leader_and_may_bring_a_new_broker(two: FakeCluster) -> None:
+    two.topics = {"a": [(1, 5)]}
+    two.listed = two.brokers[:1]
+    async with running(two) as setup:
+        await setup.wait("a")
+        assert not setup.metadata.apply_leader_hint("a", 0, 2, 6)  # where is it?
+        broker = Broker(2, two.brokers[1].host, two.brokers[1].port)
+        assert setup.metadata.apply_leader_hint("a", 0, 2, 6, [broker])
+        assert setup.metadata.cluster.leader("a", 0) == 2
+        assert setup.changes[-1][1] == ("a",)
+        assert (await setup.client.ready_connection(2, setup.soon())).port == broker.port
+        for leader, epoch in (1, 6), (1, 5), (-1, 9), (1, -1):
+            assert not setup.metadata.apply_leader_hint("a", 0, leader, epoch)
+        assert setup.metadata.cluster.leader("a", 0) == 2
+
+
+async def test_a_hint_that_comes_while_an_older_answer_is_worked_in_is_kept(
+    two: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_module, "STEP_BYTES", 100)
+    two.topics = {"a": [(1, 5)] * 300, "b": [(1, 5)]}
+    async with running(two) as setup:
+        await setup.wait("a")
+        in_turns = metadata_module._in_turns
+        steps = 0
+
+        async def interrupted(generator: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            if steps == 2:  # the merge
+                assert setup.metadata.apply_leader_hint("a", 0, 2, 6)
+            return await in_turns(generator)
+
+        monkeypatch.setattr(metadata_module, "_in_turns", interrupted)
+        await setup.wait("b")
+        assert steps == 2
+        assert setup.metadata.cluster.leader("a", 0) == 2
+
+
+# --- recovery ---------------------------------------------------------------------------------------------------------
+
+
+async def test_when_no_broker_can_be_reached_it_starts_again_from_the_list(cluster: FakeCluster) -> None:
+    """All brokers have moved; only the bootstrap address still leads to the cluster."""
+    entrance = cluster.brokers[0]
+    cluster.topics = {"a": [(2, 0)]}
+    async with FakeBroker(node_id=2) as old, FakeBroker(node_id=2) as new:
+        for each in old, new:
+            each.on(MetadataRequest, cluster.answer)
+        cluster.listed = [old]
+        async with running(cluster, retry_backoff_ms=1) as setup:
+            await setup.wait("a")
+            await setup.client.ready_connection(2, setup.soon())
+            cluster.listed = [new]
+            await old.stop()
+            await setup.until(lambda: setup.metadata.cluster.brokers[2].port == new.port)
+            assert setup.metadata.topic_ready("a")
+            assert (await setup.client.ready_connection(2, setup.soon())).port == new.port
+            assert len(entrance.peers) >= 2
+
+
+async def test_it_goes_on_trying_until_the_cluster_is_back(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    broker = cluster.brokers[0]
+    async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=5, reconnect_backoff_max_ms=50) as setup:
+        await broker.stop()
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        with pytest.raises(MetadataTimeoutError) as caught:
+            await setup.wait("b", ms=50)
+        assert isinstance(caught.value.__cause__, BootstrapError | ConnectionLostError)
+        await broker.start()
+        assert await waiting == 1
+
+
+async def test_without_rebootstrap_the_known_brokers_are_tried_again(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    broker = cluster.brokers[0]
+    async with running(
+        cluster, metadata_recovery_strategy="none", retry_backoff_ms=1, reconnect_backoff_max_ms=50
+    ) as setup:
+        setup.client._config = None  # type: ignore[assignment]  # bootstrap would fail by it
+        await broker.stop()
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        with pytest.raises(MetadataTimeoutError):
+            await setup.wait("b", ms=30)
+        setup.client._config = setup.metadata._config
+        await broker.start()
+        assert await waiting == 1
+
+
+async def test_a_broker_may_ask_for_a_rebootstrap(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=1) as setup:
+
+        def once(request: ReceivedRequest) -> MetadataResponse:
+            cluster.brokers[0].on(MetadataRequest, cluster.answer)
+            return MetadataResponse(brokers=[], topics=[], error_code=129)
+
+        cluster.brokers[0].on(MetadataRequest, once)
+        assert await setup.wait("a") == 1
+        assert cluster.asked_topics == [[], ["a"]]
+        assert len(cluster.brokers[0].peers) == 2
+        assert "starting again from bootstrap_servers" in caplog.text
+
+
+async def test_an_update_that_takes_too_long_starts_again_from_the_list(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster, metadata_recovery_rebootstrap_trigger_ms=30, retry_backoff_ms=1) as setup:
+        cluster.listed = []  # answers that help nobody
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        while len(cluster.brokers[0].peers) < 2:
+            await cluster.brokers[0].connected.get()
+        cluster.listed = list(cluster.brokers)
+        assert await waiting == 1
+
+
+async def test_wrong_credentials_reach_those_who_wait(cluster: FakeCluster) -> None:
+    wrong = False
+
+    async def check(_: Connection) -> None:
+        if wrong:
+            raise SaslAuthenticationFailedError("wrong password")
+
+    async with running(cluster, authenticate=check, retry_backoff_ms=1) as setup:
+        wrong = True
+        cluster.brokers[0].peers[0].drop()
+        await setup.client._changed(setup.now_ms, setup.soon(), None)
+        with pytest.raises(SaslAuthenticationFailedError):
+            await setup.wait("a")
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def test_close_turns_away_who_waits_and_who_comes(cluster: FakeCluster) -> None:
+    async with running(cluster) as setup:
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        await setup.until(lambda: "a" in setup.metadata.cluster.topics)
+        setup.metadata.close()
+        with pytest.raises(ProducerClosedError):
+            await waiting
+        with pytest.raises(ProducerClosedError):
+            await setup.wait("b")
+
+
+async def test_a_bug_is_told_and_leaves_nobody_waiting(cluster: FakeCluster) -> None:
+    setup = Setup(cluster)
+    await setup.start()
+    cluster.topics = {"a": [(1, 0)]}
+
+    def bug(_: Cluster, __: tuple[str, ...]) -> None:
+        raise ZeroDivisionError
+
+    setup.metadata.on_cluster_change = bug
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        await setup.wait("b")
+    with pytest.raises(KafkaError, match="internal error"):
+        await setup.wait("b")
+    assert [type(error) for error in setup.fatal] == [ZeroDivisionError]
+    await setup.stop()
+
+
+async def test_a_failed_bootstrap_can_be_repeated(cluster: FakeCluster) -> None:
+    setup = Setup(cluster)
+    cluster.brokers[0].silent(ApiVersionsRequest)
+    with pytest.raises(BootstrapError):
+        await setup.metadata.bootstrap(setup.soon(30))
+    cluster.brokers[0].on(ApiVersionsRequest, lambda request: request.broker.api_versions())
+    await setup.metadata.bootstrap(setup.soon())
+    assert list(setup.metadata.cluster.brokers) == [1]
+    await setup.stop()
