@@ -34,8 +34,9 @@ cdef class ProducerBatch:
     cdef readonly bint transactional
     cdef readonly ProducerBatch parent      # of a piece of a split
     cdef list pieces                        # of a split batch, those that have not ended
+    cdef bint released                      # its memory is back
     cdef bint awaited                       # holds a record of send()
-    cdef bint sealed                        # compressed, or found better uncompressed
+    cdef readonly bint sealed               # compressed, or found better uncompressed
     cdef NodeQueue sealing_node             # whose sealing_bytes count it
     cdef public int attempts
     cdef public int64_t retry_at_ms

@@ -633,8 +633,9 @@ cdef class RecordAccumulator:
     def release(self, ProducerBatch batch not None):
         self.land(batch)
         batch.state = ENDED
-        if batch.sealing_node is not None:
-            return      # a worker still reads the memory; sealed() comes back here
+        if batch.sealing_node is not None or batch.released:
+            return      # a worker still reads the memory, and sealed() comes back here
+        batch.released = True
         batch.records.release()
         self.forget(batch)
 

@@ -172,8 +172,6 @@ class Engine:
 
     def fail_all(self, error_of: Callable[[ProducerBatch], KafkaError], *, unobserved: bool) -> None:
         self._sender.fail_all(error_of, unobserved=unobserved)
-        self._client.abort_all()
-        self._progressed()
 
     async def stop(self) -> None:
         """End tasks and connections; what has not ended must have been failed before."""

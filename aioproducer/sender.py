@@ -446,14 +446,16 @@ class Sender:
         self._on_progress()
 
     def fail_all(self, error_of: Callable[[ProducerBatch], KafkaError], *, unobserved: bool) -> None:
-        """End everything that has not ended, for good."""
-        for batch in self._accumulator.take_all():
+        """End everything that has not ended, and every connection, for good."""
+        batches = self._accumulator.take_all()
+        for batch in batches:
             if batch.in_flight:
                 batch.maybe_written = True
             self._metrics.record_errors(batch.topic, batch.record_count, self._now_ms())
             batch.fail(error_of(batch), None, unobserved)
-            if not batch.in_flight:
-                self._accumulator.release(batch)
+        self._client.abort_all()  # gives back what is in flight
+        for batch in batches:
+            self._accumulator.release(batch)
         self._on_progress()
 
 
