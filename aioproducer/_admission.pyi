@@ -1,0 +1,196 @@
+"""Admission: base class of Producer, the whole fast path of submit in one compiled call."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Generic, NoReturn, TypeVar, final
+
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._delivery import Delivery
+from aioproducer.records import Headers, RecordMetadata
+
+T_co = TypeVar("T_co", covariant=True)
+
+class Admission:
+    """Turns calls into admitted records, or hands them to the slow path of its subclass."""
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Submission[RecordMetadata]:
+        """Send one record and wait until the brokers have acknowledged it; its place in the log.
+
+        Waits for metadata and memory as ``submit`` does, then for the acknowledgement. Only ``send`` cuts linger: its
+        batch is ready at the end of the loop's turn if its broker owes no answer, else when that answer arrives, so
+        many sends at once still make few batches. Cancelled before the record is in the buffer: not sent. Cancelled
+        after: delivery goes on.
+
+        Args:
+            topic: made by the broker if it does not exist and the broker does that.
+            value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
+            partition: None chooses by murmur2 of the key, or without a key one partition after the other.
+            headers: pairs of (str, bytes | None), or a mapping; order and repeated names are kept.
+            timestamp_ms: milliseconds since the epoch; None means the time of the call.
+        Raises:
+            BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError, SerializationError, InvalidTopicError: as
+                ``submit``; not in the log.
+            DeliveryTimeoutError: not acknowledged within ``delivery_timeout_ms``; ``maybe_written`` says whether it
+                can be in the log all the same.
+            KafkaError: whatever else made the record fail; ``maybe_written`` as above.
+        Source: KafkaProducer.send; KIP-91 (timeouts).
+        """
+
+    def submit(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Submission[Delivery]:
+        """Put one record in the buffer and return its Delivery.
+
+        Waits for metadata and memory, together at most ``max_block_ms``, not counting the time of the user's serializer
+        and partitioner; never for an acknowledgement. Who waits for memory is served first come, first served. Records
+        of one task are appended in call order, and copied before this returns. A loop of submits gives the event loop
+        a turn at least every millisecond or 256 KiB.
+
+        Args:
+            topic, value, key, partition, headers, timestamp_ms: as ``send``.
+        Raises:
+            BufferExhaustedError: memory stayed full; the record was not admitted.
+            MetadataTimeoutError: the topic, or this partition of it, did not become known; not admitted.
+            InvalidTopicError: there can't be such a topic; not admitted.
+            RecordTooLargeError: above ``max_request_size`` or ``buffer_memory``; not admitted.
+            SerializationError: an argument has a wrong type or value, or a serializer raised; not admitted.
+            NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
+        Source: KafkaProducer.send; KIP-91 (timeouts).
+        """
+
+    def submit_nowait(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """Put one record in the buffer now, or raise; returns its Delivery.
+
+        A plain call that waits for nothing. The record belongs to the producer, not to the task that submitted it. The
+        full-speed pattern is to call it until BufferExhaustedError, then ``await ready()``.
+
+        Args:
+            topic, value, key, partition, headers, timestamp_ms: as ``send``.
+        Raises:
+            BufferExhaustedError: there is no memory, or somebody waits for it already; not admitted.
+            MetadataUnavailableError: the topic, or this partition of it, is not known yet; not admitted.
+            RecordTooLargeError, SerializationError: as ``submit``.
+            NotStartedError, ProducerClosedError, WrongLoopError: as ``submit``.
+        """
+
+    # --- for the subclass ---------------------------------------------------------------------------------------------
+
+    def _open_admission(
+        self,
+        accumulator: RecordAccumulator,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        direct: bool,
+        max_record_bytes: int,
+        clocks: tuple[Callable[[], float], Callable[[], float]] | None = None,
+    ) -> None:
+        """Admit records from now on, called from this thread.
+
+        Args:
+            direct: nothing of the user's (interceptors, serializers, partitioner) has to run.
+            max_record_bytes: of one record, at most, its batch's header included.
+            clocks: (monotonic seconds, wall seconds) in place of the machine's own.
+        """
+
+    def _close_admission(self) -> None:
+        """Refuse records from now on, by ``_refuse``."""
+
+    @property
+    def _is_admitting(self) -> bool: ...
+    @property
+    def _queueing(self) -> bool:
+        """Whether somebody waits for memory, so that later calls queue up behind."""
+
+    @_queueing.setter
+    def _queueing(self, queueing: bool) -> None: ...
+    def _look_again(self) -> None:
+        """Look at the topics, the loop and the clocks anew at the next call; a turn of the loop has just begun."""
+
+    def _admit(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        awaited: bool,
+        queued: bool = False,
+    ) -> Delivery | None:
+        """Append a record whose key and value need no work; None if metadata or memory has to be waited for.
+
+        Args:
+            awaited: it comes from ``send``.
+            queued: the caller is the first of those who wait for memory.
+        """
+
+    def _refuse(self) -> NoReturn:
+        """Raise why nothing is admitted here and now."""
+
+    async def _submit_slow(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        awaited: bool,
+    ) -> Delivery:
+        """Admit a record that has to wait, or that code of the user's has to see first."""
+
+    def _submit_now_slow(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+    ) -> Delivery:
+        """Admit a record that code of the user's has to see first, or raise what it would have to wait for."""
+
+@final
+class Submission(Coroutine[Any, Any, T_co], Generic[T_co]):
+    """What ``submit`` and ``send`` return: a coroutine in all but type, its first step compiled.
+
+    As with any coroutine nothing happens before the first step; never awaited means not sent, with a RuntimeWarning.
+    May be awaited once, or given to ``create_task``, ``TaskGroup.create_task``, ``gather``, ``wait_for``, ``shield``.
+    """
+
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def __qualname__(self) -> str: ...
+    def __await__(self) -> Generator[Any, None, T_co]: ...
+    def __iter__(self) -> Submission[T_co]: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any, /) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any: ...
+    def close(self) -> None: ...

@@ -1,0 +1,170 @@
+"""Delivery: the end of one record; ProduceRequestResult: the end of one batch, shared by its Deliveries."""
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NoReturn, final
+
+from aioproducer.errors import KafkaError
+from aioproducer.records import RecordMetadata
+
+@final
+class Delivery:
+    """The end of one admitted record: pending, then acknowledged or failed, exactly once and for good.
+
+    Awaitable any number of times, by any number of tasks of the producer's event loop, before the end and after it.
+    Cancelling a task that awaits it cancels that wait alone: an admitted record can't be recalled. Truthy and hashable;
+    comes from ``submit`` and ``submit_nowait`` only.
+
+    A failure counts as observed once somebody has awaited the Delivery, asked for its ``result`` or ``exception``, or
+    attached a callback. One that is dropped unobserved is reported by ``on_error`` and by ``flush`` or ``close``.
+    """
+
+    def __init__(self) -> NoReturn: ...
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """Wait for the end; the record's place in the log.
+
+        Raises:
+            KafkaError: the record failed; ``maybe_written`` says whether it can be in the log all the same. Each call
+                raises an error of its own.
+            DeliveryTimeoutError: it was not acknowledged within ``delivery_timeout_ms`` of its admission.
+            WrongLoopError: awaited, while pending, in another loop than the producer's.
+        """
+
+    def done(self) -> bool:
+        """Whether the record has ended. Does not count as looking at its end."""
+
+    def result(self) -> RecordMetadata:
+        """What ``await`` gives, at once.
+
+        Raises:
+            asyncio.InvalidStateError: the record has not ended.
+            KafkaError: the record failed.
+        """
+
+    def exception(self) -> KafkaError | None:
+        """Why the record failed, or None if it was acknowledged.
+
+        Raises:
+            asyncio.InvalidStateError: the record has not ended.
+        """
+
+    def peek_exception(self) -> KafkaError | None:
+        """As ``exception``, None while pending too; does not count as looking. For the producer's own use."""
+
+    def cancel(self, msg: object = None) -> bool:
+        """False: an admitted record can't be recalled. Does nothing."""
+
+    def cancelled(self) -> bool:
+        """False: a record ends as acknowledged or failed."""
+
+    def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
+        """Have ``fn(delivery)`` called from the loop once the record has ended, or soon if it has.
+
+        The callbacks of a batch run in the order of admission, some hundred a turn of the loop. What one raises goes to
+        the loop's exception handler and stops no other.
+        """
+
+@final
+class DeliveryWaiter:
+    """One await of one Delivery; what ``Delivery.__await__`` returns."""
+
+    def __await__(self) -> DeliveryWaiter: ...
+    def __iter__(self) -> DeliveryWaiter: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: object) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> NoReturn: ...
+    def close(self) -> None: ...
+
+@final
+class ProduceRequestResult:
+    """Where and how one batch ended; also of records that ended apart, after a split."""
+
+    def __init__(self, topic: str, partition: int, serial: int, ledger: DeliveryLedger) -> None: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def serial(self) -> int:
+        """That of the batch: its place in the order of creation, over all partitions."""
+
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def done(self) -> bool:
+        """Whether it ended; a split batch never does, its pieces do."""
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why it failed; None while pending and once acknowledged."""
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of its first record; -1 where the broker did not tell."""
+
+    @property
+    def log_append_time_ms(self) -> int:
+        """The broker's time for all its records (LogAppendTime); -1 if they keep their own."""
+
+    def complete(self, base_offset: int, log_append_time_ms: int) -> None:
+        """End it as acknowledged; nothing happens if it has ended already.
+
+        Args:
+            base_offset, log_append_time_ms: -1 where the broker did not tell.
+        """
+
+    def fail(
+        self, error: KafkaError, record_errors: dict[int, KafkaError] | None = None, unobserved: bool = True
+    ) -> None:
+        """End it as failed; nothing happens if it has ended already.
+
+        Args:
+            record_errors: errors of single records by index, where the broker named some (KIP-467).
+            unobserved: False keeps a failure that the program itself brought about out of the ledger.
+        """
+
+    def split_into(self, pieces: Sequence[tuple[int, ProduceRequestResult]]) -> None:
+        """Hand every record, with its awaits and callbacks, over to smaller results.
+
+        Args:
+            pieces: (index of its first record here, result), ascending; together they hold every record.
+        """
+
+@final
+class DeliveryLedger:
+    """What the Deliveries of one producer share: its loop, and the failures that nobody observed.
+
+    A failure is kept until a flush that covers it has raised it. Flushes that run side by side all raise it, later
+    ones do not.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    on_failure: Callable[[], object] | None
+    """Called when the first failure since the last ``take_fresh`` is booked, from wherever that happens."""
+
+    @property
+    def unobserved_count(self) -> int:
+        """Records that failed unobserved, since the start."""
+
+    def take_fresh(self) -> list[tuple[KafkaError, int]]:
+        """The failures booked since the last call as (error, records), oldest first."""
+
+    def start_flush(self) -> int:
+        """Note that a flush begins; returns its token for ``end_flush``."""
+
+    def end_flush(self, token: int, last_serial: int, report: bool = True) -> list[tuple[KafkaError, int]]:
+        """End a flush; returns the unobserved failures it has to raise as (error, records), oldest first.
+
+        Args:
+            last_serial: it covers the batches up to this one. Failed records of theirs whose Deliveries are alive and
+                unobserved count as unobserved from now on.
+            report: False leaves everything to other flushes, for one that did not finish.
+        """
+
+def watch(delivery: Delivery, fn: Callable[[Delivery], object]) -> None:
+    """As ``Delivery.add_done_callback``, but does not count as looking at the record's end."""
+
+def run_callbacks(
+    loop: asyncio.AbstractEventLoop, callbacks: list[tuple[int, Callable[[Delivery], object], Delivery]]
+) -> None:
+    """Call done callbacks in order, some hundred a turn of the loop; the loop calls this."""
