@@ -51,6 +51,11 @@ class TopicAdmin:
         """The addresses of the cluster's brokers as a producer takes them: ``host:port,host:port``."""
         return ",".join(f"{host}:{port}" for host, port in self._bootstrap)
 
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The node ids of the cluster's brokers."""
+        return tuple(sorted(self._live()))
+
     # --- topics
 
     def create_topic(

@@ -8,7 +8,9 @@ from pathlib import Path
 TAIL_LINES = 30
 MAX_READ_BYTES = 1024 * 1024
 
-_FATAL = re.compile(r"\b(ERROR|FATAL)\b|^(Caused by: )?[\w.$]+(Exception|Error)\b|^Error:|^Unrecognized|^Could not")
+_FATAL = re.compile(
+    r"\b(ERROR|FATAL)\b|^(Caused by: )?[\w.$]+(Exception|Error)\b|^Error:|^Unrecognized|^Could not|OutOfMemoryError"
+)
 _PORT_TAKEN = ("Address already in use", "Failed to bind")
 
 

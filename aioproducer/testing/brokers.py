@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aioproducer.errors import ConnectionLostError
+from aioproducer.errors import KafkaError
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.testing import broker_log
 from aioproducer.testing.admin_connection import AdminConnection
@@ -20,7 +20,7 @@ from aioproducer.testing.properties import Address, Node
 from aioproducer.testing.waiting import POLL_S
 
 MAIN_CLASS = "kafka.Kafka"
-ANSWER_S = 10.0
+ANSWER_S = 2.0
 KILL_S = 30.0
 TOOL_S = 120.0
 
@@ -44,6 +44,7 @@ class Brokers:
         self.runtime = runtime
         self.directory = directory
         self.nodes: dict[int, Node] = {}
+        self.cluster_id = ""
         self._processes = Processes(directory if remove else None)
         self._jvm_options = jvm_options
         self._listener = listener
@@ -118,13 +119,19 @@ class Brokers:
         deadline = time.monotonic() + timeout_s
         while wrong := self._not_ready():
             for broker, log_begin in log_begins.items():
-                code = self._processes.exit_code(_name(broker))
-                if code is not None:
-                    raise self._start_error(broker, log_begin, f"ended with exit code {code}")
+                self._check_start(broker, log_begin)
             if time.monotonic() > deadline:
                 broker, what = wrong
                 raise self._start_error(broker, log_begins.get(broker, 0), f"{what} after {timeout_s:g} s")
             time.sleep(POLL_S)
+
+    def _check_start(self, broker: int, log_begin: int) -> None:
+        code = self._processes.exit_code(_name(broker))
+        if code is not None:
+            raise self._start_error(broker, log_begin, f"ended with exit code {code}")
+        # A broker that can't bind its port takes 10 s to end.
+        if broker_log.port_was_taken(broker_log.read_log(self.log_path(broker), log_begin)):
+            raise self._start_error(broker, log_begin, "found its port taken")
 
     def _not_ready(self) -> tuple[int, str] | None:
         """A broker that does not see all others, and what it lacks."""
@@ -135,8 +142,11 @@ class Brokers:
             try:
                 with AdminConnection(address, ANSWER_S) as connection:
                     seen = connection.ask(MetadataRequest(topics=[]))
-            except (OSError, ConnectionLostError):
+            except (OSError, KafkaError):
                 return broker, "does not answer"
+            if seen.cluster_id != self.cluster_id:
+                # Another cluster was faster at the port. Our broker fails to bind it, and then ends.
+                return broker, f"is not at {address}, a broker of another cluster is"
             missing = live.keys() - {one.node_id for one in seen.brokers}
             if missing:
                 return broker, f"does not see the brokers {sorted(missing)}"

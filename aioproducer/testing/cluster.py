@@ -24,7 +24,7 @@ from aioproducer.testing.command import Runtime, heap_options, training_option
 from aioproducer.testing.errors import ClusterError
 from aioproducer.testing.formatting import bootstrap_checkpoint, format_directories
 from aioproducer.testing.log_dump import LogDump, parse_dump
-from aioproducer.testing.properties import CONTROLLER, Address, Node, render, server_properties
+from aioproducer.testing.properties import CONTROLLER, Address, Node, random_id, render, server_properties
 from aioproducer.testing.runtime import prepare
 
 DEFAULT_VERSION = "4.3.1"
@@ -78,7 +78,7 @@ class KafkaCluster(TopicAdmin):
         if brokers < 1:
             raise ValueError(f"a cluster of {brokers} brokers")
         self.version = version
-        self.brokers: tuple[int, ...] = tuple(range(1, brokers + 1))
+        self._broker_ids = tuple(range(1, brokers + 1))
         self._start_timeout_s = start_timeout_s
         self._properties = dict(properties or {})
         self._broker_properties = {broker: dict(own) for broker, own in (broker_properties or {}).items()}
@@ -137,6 +137,11 @@ class KafkaCluster(TopicAdmin):
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.stop)
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The node ids of all brokers, also of those that do not run now."""
+        return self._broker_ids
 
     @property
     def bootstrap_servers(self) -> str:
@@ -273,7 +278,8 @@ class KafkaCluster(TopicAdmin):
         for broker in self.brokers:
             own = {**self._properties, **self._broker_properties.get(broker, {})}
             self._write_properties(up.nodes[broker], up.directory_of(broker), own)
-        format_directories(list(up.nodes.values()), self._checkpoint(), rng)
+        up.cluster_id = random_id(rng)
+        format_directories(list(up.nodes.values()), up.cluster_id, self._checkpoint(), rng)
         up.start(self.brokers, self._start_timeout_s)
 
     def _write_properties(self, node: Node, directory: Path, own: Mapping[str, object]) -> Path:

@@ -21,9 +21,8 @@ RunTool = Callable[[str, Sequence[str]], str]
 """Runs one of Kafka's tools with arguments and returns its output, or raises ClusterError."""
 
 
-def format_directories(nodes: Sequence[Node], checkpoint: bytes, rng: random.Random) -> None:
+def format_directories(nodes: Sequence[Node], cluster_id: str, checkpoint: bytes, rng: random.Random) -> None:
     """Make the log directories of a new cluster."""
-    cluster_id = random_id(rng)
     for node in nodes:
         node.log_dir.mkdir(parents=True)
         (node.log_dir / "meta.properties").write_text(meta_properties(node.node_id, cluster_id, random_id(rng)))
