@@ -162,12 +162,6 @@ class Cluster:
         every = {**self.brokers, **{broker.node_id: broker for broker in brokers}}
         return self if every == self.brokers else replace(self, brokers=MappingProxyType(every))
 
-    def without_topics(self, names: Iterable[str]) -> Cluster:
-        """This picture without some topics."""
-        dropped = frozenset(names)
-        topics = {name: topic for name, topic in self.topics.items() if name not in dropped}
-        return replace(self, topics=MappingProxyType(topics))
-
     def _with_topic(self, topic: ClusterTopic) -> Cluster:
         return replace(self, topics=MappingProxyType({**self.topics, topic.name: topic}))
 

@@ -395,7 +395,7 @@ async def test_metadata_are_first_out_when_the_only_broker_stops_throttling(clus
         assert connection is not None
         until_ms = setup.soon(40)
         connection.throttle(until_ms)
-        taken: list[str] = []
+        taken: list[int] = []
 
         def grab() -> None:  # as a sender with a full queue does
             if setup.client.node_ready(1, setup.now_ms):
@@ -420,6 +420,40 @@ async def test_a_slow_broker_is_not_waited_for_when_another_can_answer(
         connection = setup.client.connection(1)
         assert connection is not None
         assert connection.in_flight_count == 1  # its late answer is dropped
+
+
+async def test_a_lost_request_is_repeated(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=1, reconnect_backoff_ms=1) as setup:
+
+        def lose(request: ReceivedRequest) -> None:
+            cluster.brokers[0].on(MetadataRequest, cluster.answer)
+            request.peer.drop()
+
+        cluster.brokers[0].on(MetadataRequest, lose)
+        assert await setup.wait("a") == 1
+
+
+async def test_a_slow_broker_may_still_be_the_one_that_answers(
+    two: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is slow, so the second is asked too; that one goes, and the first answers after all."""
+    monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
+    two.topics = {"a": [(1, 0)]}
+    async with running(two) as setup:
+        await setup.client.ready_connection(2, setup.soon())
+        for broker in two.brokers:
+            broker.silent(MetadataRequest)
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        asked = [asyncio.ensure_future(broker.next_request(MetadataRequest)) for broker in two.brokers]
+        slow = (await asyncio.gather(*asked))[0]
+        if slow.decode().topics == []:  # that of bootstrap
+            slow = await two.brokers[0].next_request(MetadataRequest)
+        two.brokers[1].peers[0].drop()
+        while setup.client.connection(2) is not None:
+            await setup.client._changed(setup.now_ms, setup.soon(), None)
+        slow.reply(two.answer(slow))
+        assert await waiting == 1
 
 
 async def test_an_answer_that_makes_no_sense_is_asked_for_again(cluster: FakeCluster) -> None:
@@ -607,14 +641,15 @@ async def test_an_update_that_takes_too_long_starts_again_from_the_list(cluster:
         assert await waiting == 1
 
 
-async def test_wrong_credentials_reach_those_who_wait(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
+async def test_wrong_credentials_reach_those_who_wait(cluster: FakeCluster, strategy: str) -> None:
     wrong = False
 
     async def check(_: Connection) -> None:
         if wrong:
             raise SaslAuthenticationFailedError("wrong password")
 
-    async with running(cluster, authenticate=check, retry_backoff_ms=1) as setup:
+    async with running(cluster, authenticate=check, retry_backoff_ms=1, metadata_recovery_strategy=strategy) as setup:
         wrong = True
         cluster.brokers[0].peers[0].drop()
         await setup.client._changed(setup.now_ms, setup.soon(), None)

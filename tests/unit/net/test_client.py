@@ -258,6 +258,23 @@ async def test_a_bootstrap_connection_to_another_address_serves_until_a_node_is_
         assert client.disconnects == []
 
 
+async def test_a_second_bootstrap_replaces_the_connection_of_the_first(broker: FakeBroker) -> None:
+    async with Client(broker) as client:
+        await client.bootstrap(client.soon())
+        first = client.least_loaded(client.now_ms)
+        await client.bootstrap(client.soon())
+        assert first is not None
+        assert first.closed
+        assert client.least_loaded(client.now_ms) is not None
+
+
+async def test_a_broker_that_refuses_metadata_is_passed_over(broker: FakeBroker, other: FakeBroker) -> None:
+    broker.on(MetadataRequest, lambda _: MetadataResponse(brokers=[], topics=[], error_code=129))
+    async with Client(broker, other) as client:
+        assert [each.node_id for each in (await client.bootstrap(client.soon())).brokers] == [2]
+        await broker.peers[0].gone.wait()
+
+
 # --- connecting -------------------------------------------------------------------------------------------------------
 
 
@@ -428,6 +445,16 @@ async def test_authentication_failures_are_kept_until_an_attempt_succeeds(broker
         assert client.authentication_error(1) is None
 
 
+async def test_with_wrong_credentials_everywhere_no_connection_is_waited_for(broker: FakeBroker) -> None:
+    async def refuse(_: Connection) -> None:
+        raise SaslAuthenticationFailedError("wrong password")
+
+    async with Client(authenticate=refuse, reconnect_backoff_ms=5_000, reconnect_backoff_max_ms=5_000) as client:
+        client.know(broker)
+        with pytest.raises(SaslAuthenticationFailedError):
+            await client.any_ready_connection(client.soon())
+
+
 async def test_a_bug_while_connecting_reaches_the_owner(broker: FakeBroker) -> None:
     async def bug(_: Connection) -> None:
         raise ZeroDivisionError
@@ -534,14 +561,19 @@ async def test_who_waits_for_any_connection_gets_the_next_free_place(broker: Fak
         async def first_out() -> asyncio.Future[bytes]:
             return (await client.any_ready_connection(client.soon())).exchange(METADATA, 13)
 
-        seen: list[bool] = []
-        client.on_change = lambda: seen.append(client.node_ready(1, client.now_ms))
+        seen: list[tuple[bool, int | None]] = []
+
+        def look() -> None:
+            seen.append((client.node_ready(1, client.now_ms), client.retry_at_ms(1, client.now_ms)))
+
+        client.on_change = look
         waiting = asyncio.ensure_future(first_out())
         await asyncio.sleep(0)
         request.reply(broker.metadata())
         mine = await waiting
         await busy
-        assert True not in seen
+        assert seen
+        assert set(seen) == {(False, None)}
         assert connection.in_flight_count == 1
         mine.cancel()
 

@@ -544,15 +544,30 @@ async def test_a_cancelled_reader_fails_what_is_in_flight(broker: FakeBroker, ow
     await connection.wait_closed()
 
 
-async def test_bytes_that_the_transport_refuses_fail_the_request(broker: FakeBroker, owner: Owner) -> None:
+@pytest.mark.parametrize("answered", [True, False])
+async def test_bytes_that_the_transport_refuses_fail_the_request(
+    broker: FakeBroker, owner: Owner, answered: bool
+) -> None:
     connection = await owner.open(broker)
     errors: list[KafkaError] = []
     wrong: Any = ["text"]
-    connection.send_frame(wrong, 1, 0, 10_000, None, errors.append)
+    connection.send_frame(wrong, 1, 0, 10_000, (lambda _: None) if answered else None, errors.append)
+    assert len(errors) == 1
     assert isinstance(owner.internal[0], TypeError)
     assert isinstance(errors[0], ConnectionLostError)
     assert connection.closed
     await connection.wait_closed()
+
+
+async def test_a_frame_that_was_read_before_the_end_is_dropped_after_it(broker: FakeBroker, owner: Owner) -> None:
+    broker.silent(MetadataRequest)
+    connection = await owner.open(broker)
+    sent = Sent(connection)
+    connection._reader.feed_data(framed(struct.pack(">i", sent.correlation_id)))
+    connection.abort()
+    await connection.wait_closed()
+    assert sent.frames == []
+    assert len(sent.errors) == 1
 
 
 # --- deadlines --------------------------------------------------------------------------------------------------------
