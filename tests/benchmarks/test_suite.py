@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.testing import ExistingCluster
 from benchmarks import payloads, report
 from benchmarks.__main__ import main
 from benchmarks.peers import PUBLISHERS, SENDERS, Client
 from benchmarks.plan import CPU, RATE, RECORD_CASES, Bench, Case, Effort
 from benchmarks.runner import Run, planned, run_bench, run_once
-from benchmarks.servers import Server, SinkServer, Visit
+from benchmarks.servers import Server, SinkServer, Visit, broker
 from benchmarks.sink import running_sink
 
 TINY = Effort(repeats=1, share=0.0, seconds=0.2)
@@ -99,6 +101,25 @@ def test_a_client_that_comes_to_no_end_is_told_with_its_error() -> None:
     assert done.figures == {}
     assert len(done.problems) == 1
     assert "rot13" in done.problems[0]
+
+
+@pytest.mark.broker
+def test_a_broker_is_counted_by_the_end_offsets_of_a_topic_of_the_run() -> None:
+    with broker(None) as server:
+        done = run(client_named("confluent"), RECORD_CASES[0], server)
+        assert done.problems == []
+        assert done.figures["server_cpu_seconds_per_million"] >= 0
+        with server.visit("none") as visit:
+            assert topics(visit.bootstrap) == {visit.topic}
+            visit.sent = 1
+        assert visit.problems == ["the broker has 0 records, not 1"]
+        assert topics(visit.bootstrap) == set()
+
+
+def topics(bootstrap: str) -> set[str]:
+    """The benches' own topics that are there."""
+    everything = ExistingCluster(bootstrap).ask(MetadataRequest(topics=None)).topics
+    return {str(topic.name) for topic in everything if str(topic.name).startswith("aioproducer-bench")}
 
 
 def bench_of(cases: tuple[Case, ...], *names: str) -> Bench:
