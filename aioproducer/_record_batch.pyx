@@ -227,29 +227,42 @@ def split_records(data, Py_ssize_t record_count):
     cdef Py_ssize_t size = view.shape[0]
     cdef const unsigned char* p = &view[0] if size else NULL
     cdef Py_ssize_t at = 0
+    cdef Py_ssize_t end
     cdef int64_t length = 0, delta = 0, ignored = 0, count = 0
     cdef list records = []
     for _ in range(record_count):
         at += varint_at(p, at, size, &length)
-        if length < 0 or length > size - at:
+        if length < 1 or length > size - at:
             raise ProtocolError(f"record {len(records)} claims {length} bytes, {size - at} are left")
+        end = at + <Py_ssize_t>length
         at += 1
-        at += varint_at(p, at, size, &delta)
-        at += varint_at(p, at, size, &ignored)
-        key, at = blob_at(p, at, size)
-        value, at = blob_at(p, at, size)
-        at += varint_at(p, at, size, &count)
+        at += varint_at(p, at, end, &delta)
+        at += varint_at(p, at, end, &ignored)
+        key, at = blob_at(p, at, end)
+        value, at = blob_at(p, at, end)
+        at += varint_at(p, at, end, &count)
         headers = None
         if count > 0:
             headers = []
             for _ in range(count):
-                name, at = blob_at(p, at, size)
-                content, at = blob_at(p, at, size)
-                headers.append((name.decode(), content))
+                name, at = blob_at(p, at, end)
+                content, at = blob_at(p, at, end)
+                headers.append((header_name(name), content))
+        if at != end:
+            raise ProtocolError(f"record {len(records)} claims {length} bytes, its fields say otherwise")
         records.append((delta, key, value, headers))
     if at != size:
         raise ProtocolError(f"{size - at} bytes follow the last of {record_count} records")
     return records
+
+
+cdef str header_name(bytes name):
+    if name is None:
+        raise ProtocolError("a header has no name")
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError("a header's name is not UTF-8") from error
 
 
 cdef int varint_at(const unsigned char* p, Py_ssize_t at, Py_ssize_t size, int64_t* value) except -1:
