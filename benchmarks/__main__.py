@@ -23,13 +23,15 @@ from benchmarks.runner import Run, as_json, run_bench
 from benchmarks.servers import Server, SinkServer, broker
 
 BENCHES = (CLIENT_COST, BROKER_THROUGHPUT, WEB)
+FILE_WIDTH = 160
+"""Characters of a line where there is no terminal to ask; the tables are about that wide."""
 REPOSITORY = Path(__file__).parent.parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the arguments choose; 1 if a run could not be verified."""
     options = parser().parse_args(arguments)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     benches = [bench for bench in BENCHES if not options.only or bench.slug in options.only]
     if options.quick:
         benches = [bench.shortened() for bench in benches]
