@@ -72,7 +72,7 @@ class Cursor:
         self.data = data
         self.at = 0
 
-    def bytes(self, size: int) -> bytes:
+    def take(self, size: int) -> bytes:
         assert 0 <= size <= len(self.data) - self.at
         self.at += size
         return self.data[self.at - size : self.at]
@@ -80,7 +80,7 @@ class Cursor:
     def varint(self) -> int:
         raw = shift = 0
         while True:
-            byte = self.bytes(1)[0]
+            byte = self.take(1)[0]
             raw |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
@@ -88,7 +88,7 @@ class Cursor:
 
     def blob(self) -> bytes | None:
         size = self.varint()
-        return None if size < 0 else self.bytes(size)
+        return None if size < 0 else self.take(size)
 
 
 def blob(data: bytes | None) -> bytes:
@@ -142,8 +142,8 @@ def records_of(section: bytes, count: int, base_timestamp: int) -> list[PlainRec
     """The records of an uncompressed section."""
     cursor, records = Cursor(section), []
     for number in range(count):
-        body = Cursor(cursor.bytes(cursor.varint()))
-        assert body.bytes(1) == b"\0"
+        body = Cursor(cursor.take(cursor.varint()))
+        assert body.take(1) == b"\0"
         timestamp_ms = base_timestamp + body.varint()
         assert body.varint() == number
         key, value = body.blob(), body.blob()
@@ -161,7 +161,7 @@ def _text(data: bytes | None) -> str:
 
 def decoded(data: bytes) -> Batch:
     """A whole batch, its length, magic and checksum checked."""
-    batch = Batch(*HEADER.unpack_from(data), section=data[HEADER.size :])
+    batch = Batch(*(*HEADER.unpack_from(data), data[HEADER.size :]))
     assert batch.batch_length == len(data) - 12
     assert batch.magic == 2
     assert batch.crc32c == crc32c(data[CRC_FROM:])

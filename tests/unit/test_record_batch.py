@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer._buffer_pool import Buffer
 from aioproducer._record_batch import split_records
 from aioproducer.compression import codec, codec_by_attribute
 from aioproducer.errors import ProtocolError
@@ -29,7 +30,7 @@ TIME = 1_700_000_000_000
 MAX_TIME = 2**63 - 1
 
 
-def golden(entries: list[Any]) -> Any:
+def golden(entries: list[Any]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("entry", entries, ids=lambda entry: entry["name"])
 
 
@@ -285,6 +286,7 @@ def test_payload_is_not_a_copy() -> None:
     (part,) = batch.payload()
     assert isinstance(part, memoryview)
     assert part.readonly
+    assert isinstance(part.obj, Buffer)
     assert part.obj.capacity == 16384
 
 
