@@ -31,8 +31,17 @@ if sys.platform == "win32":
     compile_args, link_args = ["/O2"], []
 else:
     # Warnings in our C are errors; the three exceptions come from code that Cython itself generates.
-    compile_args = ["-O3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-missing-field-initializers",
-                    "-Wno-cast-function-type", "-Wno-unused-function", "-Wno-deprecated-declarations"]
+    compile_args = [
+        "-O3",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-unused-parameter",
+        "-Wno-missing-field-initializers",
+        "-Wno-cast-function-type",
+        "-Wno-unused-function",
+        "-Wno-deprecated-declarations",
+    ]
     link_args = []
     if SANITIZE:
         flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]

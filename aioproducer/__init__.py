@@ -1,7 +1,7 @@
 """An Apache Kafka producer for asyncio, with a compiled core.
 
-    async with Producer(bootstrap_servers="localhost:9092") as producer:
-        metadata = await producer.send("orders", b"value", key=b"key")
+async with Producer(bootstrap_servers="localhost:9092") as producer:
+    metadata = await producer.send("orders", b"value", key=b"key")
 """
 
 from aioproducer._delivery import Delivery

@@ -25,7 +25,7 @@ import cython
 from collections import OrderedDict, deque
 from heapq import heappop, heappush
 
-from aioproducer._buffer_pool cimport Buffer
+from aioproducer._buffer_pool cimport BufferPool
 from aioproducer._delivery cimport new_delivery
 from aioproducer._hashing cimport murmur2_raw
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, headers_size
@@ -209,7 +209,8 @@ cdef class TopicQueues:
             self.compression_ratio = max(self.compression_ratio - 0.005, ratio)
 
     cdef int32_t partition_of_key(self, const char* key, Py_ssize_t size) noexcept:
-        return <int32_t>((murmur2_raw(<const unsigned char*>key, size) & 0x7FFFFFFF) % <unsigned int>self.partition_count)
+        cdef uint32_t positive = murmur2_raw(<const unsigned char*>key, size) & 0x7FFFFFFF
+        return <int32_t>(positive % <uint32_t>self.partition_count)
 
 
 @cython.final
@@ -553,6 +554,7 @@ cdef class RecordAccumulator:
         cdef list batches = []
         cdef list unsealed = []
         cdef Py_ssize_t total = 0
+        cdef Py_ssize_t inline_left = inline_limit
         cdef Py_ssize_t _
         node.stalled_ms = -1
         for _ in range(len(node.ready)):
@@ -560,7 +562,7 @@ cdef class RecordAccumulator:
             batch = queue.first()
             if not queue.can_go(batch, now_ms):
                 queue.in_ready = False      # whatever makes it ready again also queues it again
-            elif self.compresses and not batch.sealed and batch.records.size_bytes > inline_limit:
+            elif self.compresses and not batch.sealed and batch.records.size_bytes > inline_left:
                 if node.sealing_bytes < 2 * self.max_request_size:
                     queue.in_ready = False
                     self.start_sealing(batch, node)
@@ -574,6 +576,8 @@ cdef class RecordAccumulator:
                 node.ready.append(queue)
             else:
                 queue.in_ready = False
+                if self.compresses and not batch.sealed:
+                    inline_left -= batch.records.size_bytes     # all that one drain leaves to the loop to compress
                 self.take(batch)
                 total += batch.records.wire_size()
                 batches.append(batch)

@@ -12,8 +12,8 @@ submit() and send() return a Submission, which goes through these stages:
 The loop's turn. A task whose submits never suspend would keep the loop to itself, so submit gives it a turn when the
 last one is a millisecond or 256 KiB ago.
 
-Which loop. The thread is checked on each call, the running loop at least once a millisecond (asking asyncio for it costs
-a system call on Python 3.11); a producer whose loop has ended or whose process was forked refuses by its state.
+Which loop. The thread is checked on each call, the running loop at least once a millisecond (asking asyncio for it
+costs a system call on Python 3.11); a producer whose loop has ended or whose process was forked refuses by its state.
 """
 
 import cython
@@ -280,7 +280,7 @@ cdef int64_t checked_timestamp(timestamp_ms, str topic) except -1:
         raise SerializationError(f"timestamp_ms of a record for topic {topic!r} is a {type(timestamp_ms).__name__}; "
                                  "an int (milliseconds since the epoch) or None is needed")
     if not 0 <= timestamp_ms <= 0x7FFFFFFFFFFFFFFF:
-        raise SerializationError(f"timestamp_ms {timestamp_ms} of a record for topic {topic!r} is outside 0 to 2^63 - 1")
+        raise SerializationError(f"timestamp_ms {timestamp_ms} of a record for topic {topic!r} is outside 0 to 2^63-1")
     return timestamp_ms
 
 

@@ -7,8 +7,8 @@ result's list (a shared one would be cancelled for all by one cancelled task), a
     Delivery --owner--> ProduceRequestResult --(split)--> pieces: smaller results, found by index
 
 Who looked. The result keeps one mark a record: LIVE, OBSERVED (awaited, asked, given a callback) or DROPPED (the
-Delivery is gone and nobody had looked). When the batch fails, dropped records are unobserved failures at once; live ones
-become so when they are dropped, or when a flush that covers the batch ends.
+Delivery is gone and nobody had looked). When the batch fails, dropped records are unobserved failures at once; live
+ones become so when they are dropped, or when a flush that covers the batch ends.
 
 Which flush raises it. Flushes that run side by side and cover a failure all raise it, later ones do not: the ledger
 stamps each failure with the time of the first flush that raised it, on a clock that ticks at each start and end

@@ -1,7 +1,7 @@
 """Produce requests and responses as bytes: the one API whose path is not made from the schema.
 
-A request is a list of buffers: the frame with the request header, then for each batch a fresh `bytes` (topic and partition
-fields with the 61-byte batch header) followed by the batch's records as they lie in memory. Nothing is joined.
+A request is a list of buffers: the frame with the request header, then for each batch a fresh `bytes` (topic and
+partition fields with the 61-byte batch header) followed by the batch's records as they lie in memory. Nothing is joined.
 
     v3-v8   old encodings; v7 is the first with zstd        v9      flexible (KIP-482)
     v10     leader hints in the answer (KIP-951)            v13     topic ids in place of names (KIP-516)

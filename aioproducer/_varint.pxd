@@ -1,6 +1,6 @@
 """Inline varints and big-endian stores for the record and request writers (pure C, no allocation, no errors).
 
-Record fields are zigzag varints, flexible request fields are unsigned ones (KIP-482); both put the low seven bits first.
+Record fields are zigzag varints, flexible request fields unsigned ones (KIP-482); both put the low seven bits first.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t

@@ -7,11 +7,12 @@ import logging
 import random
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from aioproducer._accumulator import ProducerBatch, RecordAccumulator
 from aioproducer._admission import Admission
 from aioproducer._delivery import DeliveryLedger
+from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.cluster import Cluster
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import DeliveryErrors, FlushTimeoutError, KafkaError, ProducerFailedError
@@ -21,15 +22,18 @@ from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.producer_id import ProducerIdRequest
 from aioproducer.records import PartitionInfo
+from aioproducer.sealer import Sealer
 from aioproducer.sender import Sender
 from aioproducer.transaction_manager import TransactionManager
 
 logger = logging.getLogger("aioproducer.engine")
 
+T = TypeVar("T")
+
 LOG_FAILURES_EVERY_MS = 10_000
 
 JAVA_BATCH_SIZE = 16384
-"""Keyless records change partition after this many bytes unless ``batch_size`` is set, however large batches may grow."""
+"""Keyless records change partition after so many bytes unless ``batch_size`` is set, however large a batch may grow."""
 
 
 class Engine:
@@ -39,7 +43,10 @@ class Engine:
     """
 
     def __init__(
-        self, config: ProducerConfig, loop: asyncio.AbstractEventLoop, ended: weakref.WeakMethod[Callable[[KafkaError], None]]
+        self,
+        config: ProducerConfig,
+        loop: asyncio.AbstractEventLoop,
+        ended: weakref.WeakMethod[Callable[[KafkaError], None]],
     ) -> None:
         self._config = config
         self._ended = ended
@@ -68,9 +75,7 @@ class Engine:
             mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
         )
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
-        self._client = NetworkClient(
-            config, loop=loop, rng=rng, on_internal_error=self._internal_error
-        )
+        self._client = NetworkClient(config, loop=loop, rng=rng, on_internal_error=self._internal_error)
         self._metadata = Metadata(config, self._client, loop=loop, rng=rng, on_fatal=self._internal_error)
         self._metadata.on_cluster_change = self._cluster_changed
         self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
@@ -84,6 +89,7 @@ class Engine:
             on_done=lambda: self._sender.wake(),
             on_fatal=self._fatal,
         )
+        self._sealer = Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=self._progressed)
         self._sender = Sender(
             config,
             loop=loop,
@@ -92,7 +98,15 @@ class Engine:
             client=self._client,
             metadata=self._metadata,
             metrics=self._metrics,
-            rng=rng,
+            sealer=self._sealer,
+            outcomes=BatchOutcomes(
+                config,
+                accumulator=self.accumulator,
+                transactions=self._transactions,
+                sealer=self._sealer,
+                metrics=self._metrics,
+                rng=rng,
+            ),
             on_progress=self._progressed,
             on_fatal=self._fatal,
             request_producer_id=self._producer_id.start,
@@ -140,7 +154,9 @@ class Engine:
         if self._stopping:
             return
         cause = None if task.cancelled() else task.exception()
-        told = "was cancelled (has its event loop ended?)" if cause is None else f"ended by an internal error: {cause!r}"
+        told = (
+            "was cancelled (has its event loop ended?)" if cause is None else f"ended by an internal error: {cause!r}"
+        )
         error = ProducerFailedError(f"the task {task.get_name()!r} {told}", cause=cause)
         self._fatal(error)
 
@@ -181,6 +197,7 @@ class Engine:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sealer.close()
         self._metadata.close()
         await self._client.close()
 
@@ -199,7 +216,9 @@ class Engine:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     async def wait_for_topic(self, topic: str, partition: int | None, deadline_ms: int) -> None:
+        began_ms = self.now_ms()
         await self._metadata.wait_for_topic(topic, partition=partition, deadline_ms=deadline_ms)
+        self._metrics.record_metadata_wait(self.now_ms() - began_ms, self.now_ms())
 
     def want_topic(self, topic: str) -> None:
         """Have the metadata of a topic fetched, for a later call."""
@@ -252,7 +271,21 @@ class Engine:
                 if (oldest < 0 or oldest > last_serial) and not waiter.done():
                     waiter.set_result(None)
 
+    async def wait_for_memory(self, attempt: Callable[[], T | None], deadline_ms: int) -> T | None:
+        """Queue up for memory; None if ``attempt`` had not succeeded by the deadline."""
+        began_ms = self.now_ms()
+        result = await self.memory_queue.take_turn(attempt, deadline_ms)
+        self._metrics.record_buffer_wait(self.now_ms() - began_ms, self.now_ms())
+        if result is None:
+            self._metrics.record_buffer_exhausted(self.now_ms())
+        return result
+
+    def refused_for_memory(self) -> None:
+        """Count a record that could not wait."""
+        self._metrics.record_buffer_exhausted(self.now_ms())
+
     async def flush(self, timeout: float | None) -> None:
+        began_ms = self.now_ms()
         last_serial = self.accumulator.last_serial
         token = self._ledger.start_flush()
         waiter = self.loop.create_future()
@@ -272,6 +305,7 @@ class Engine:
             ) from None
         finally:
             del self._flushes[waiter]
+            self._metrics.record_flush(self.now_ms() - began_ms, self.now_ms())
             failures = self._ledger.end_flush(token, last_serial, finished)
         if failures:
             raise DeliveryErrors.of(failures, total_records=sum(records for _, records in failures))
@@ -297,7 +331,9 @@ class Engine:
         self._unlogged += records
         now_ms = self.now_ms()
         if now_ms - self._logged_ms >= LOG_FAILURES_EVERY_MS:
-            logger.error("%d records failed and nobody looked at their Deliveries, the last with: %s", self._unlogged, error)
+            logger.error(
+                "%d records failed and nobody looked at their Deliveries, the last with: %s", self._unlogged, error
+            )
             self._logged_ms = now_ms
             self._unlogged = 0
 

@@ -63,7 +63,11 @@ class Producer(Admission):
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
-        """Make a producer from a Java ``.properties`` file; names that only a JVM can use are ignored with a log line."""
+        """Make a producer from a Java ``.properties`` file; names that only a JVM can use are ignored with a log line.
+
+        Raises:
+            ConfigError: as the constructor; also for key stores that are not PEM, with the command that converts them.
+        """
         producer = cls.__new__(cls)
         producer._configure(ProducerConfig.parse_properties(Path(path)))
         return producer
@@ -117,16 +121,20 @@ class Producer(Admission):
     async def close(self, timeout: float | None = None) -> None:
         """Stop admission, send what was admitted, and end everything.
 
-        Waits until every admitted record is acknowledged or failed; with ``timeout`` (seconds) for at most so long, then
-        fails the rest. Idempotent. Cancelled, it ends as ``close(0)`` would.
+        Waits until every admitted record is acknowledged or failed; with ``timeout`` (seconds) for at most so long,
+        then fails the rest. Idempotent. Cancelled, it ends as ``close(0)`` would.
 
         Raises:
-            DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed all the same.
+            DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
         """
+        loop = asyncio.get_running_loop()
+        if self._engine is not None and self._engine.loop is not loop:
+            raise WrongLoopError("this producer was started in another event loop, or another process; close it there")
         if self._closing is None:
             self._refusal = _closed
             self._close_admission()
-            self._closing = asyncio.get_running_loop().create_task(self._close(timeout), name="aioproducer close")
+            self._closing = loop.create_task(self._close(timeout), name="aioproducer close")
+            self._closing.add_done_callback(_retrieve)
         try:
             await asyncio.shield(self._closing)
         except asyncio.CancelledError:
@@ -168,7 +176,12 @@ class Producer(Admission):
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
         if engine is not None and self._closing is None and self._refusal is _not_started:
-            warnings.warn(f"{self!r} was never closed; use async with, or await close()", ResourceWarning, stacklevel=2, source=self)
+            warnings.warn(
+                f"{self!r} was never closed; use async with, or await close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
             engine.abandon()
 
     def __repr__(self) -> str:
@@ -217,7 +230,7 @@ class Producer(Admission):
         while delivery is None:
             if not engine.is_known(topic, partition):
                 await engine.wait_for_topic(topic, partition, deadline_ms)
-            delivery = await engine.memory_queue.take_turn(attempt, deadline_ms)
+            delivery = await engine.wait_for_memory(attempt, deadline_ms)
             if delivery is None and engine.is_known(topic, partition):
                 raise BufferExhaustedError(
                     f"no memory for a record for topic {topic!r} within max_block_ms={self._config.max_block_ms}: "
@@ -261,9 +274,11 @@ class Producer(Admission):
             delivery = self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, False)
             if delivery is not None:
                 return delivery
+        engine.refused_for_memory()
         raise BufferExhaustedError(
             f"no memory for a record for topic {topic!r}: {engine.used_bytes:,} of "
-            f"buffer_memory={self._config.buffer_memory:,} bytes are in use, {len(engine.memory_queue)} callers wait; await ready()"
+            f"buffer_memory={self._config.buffer_memory:,} bytes are in use, {len(engine.memory_queue)} callers wait; "
+            "await ready()"
         )
 
     def _watched(self, delivery: Delivery, record: Record) -> Delivery:
@@ -299,7 +314,7 @@ class Producer(Admission):
             self._check_admitting()
             return True if engine.has_room() else None
 
-        if not await engine.memory_queue.take_turn(attempt, engine.now_ms() + self._config.max_block_ms):
+        if not await engine.wait_for_memory(attempt, engine.now_ms() + self._config.max_block_ms):
             raise BufferExhaustedError(
                 f"no room within max_block_ms={self._config.max_block_ms}: {engine.used_bytes:,} of "
                 f"buffer_memory={self._config.buffer_memory:,} bytes are in use"
@@ -370,6 +385,12 @@ class Producer(Admission):
     def _forked(self) -> None:
         self._refusal = _in_fork
         self._close_admission()
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Keep asyncio from logging an error that nobody waited for because close() was cancelled."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _topic_of(record: Record) -> str:

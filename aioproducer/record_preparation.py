@@ -87,7 +87,8 @@ class RecordPreparation:
             if inspect.iscoroutine(result):
                 result.close()
             raise SerializationError(
-                f"{what}_serializer for topic {record.topic!r} is asynchronous: await submit() or send() instead of submit_nowait()"
+                f"{what}_serializer for topic {record.topic!r} is asynchronous: "
+                "await submit() or send() instead of submit_nowait()"
             )
         return _as_bytes(what, record, result)
 
@@ -142,7 +143,8 @@ class RecordPreparation:
             ) from error
         if not isinstance(chosen, int) or not 0 <= chosen < len(partitions):
             raise SerializationError(
-                f"the partitioner returned {chosen!r} for topic {record.topic!r}, which has partitions 0 to {len(partitions) - 1}"
+                f"the partitioner returned {chosen!r} for topic {record.topic!r}, "
+                f"which has partitions 0 to {len(partitions) - 1}"
             )
         return chosen
 

@@ -3,20 +3,22 @@
 Theory of operation. A batch gets (producer id, epoch, base sequence) when it is first drained and keeps them over
 retries, so a leader that has it already answers with success and writes nothing. Sequences count records, a partition
 and an epoch, and must not have gaps. A gap opens when a batch that had a sequence fails: the broker then refuses
-everything after it (OUT_OF_ORDER_SEQUENCE_NUMBER), until the partition starts at 0 again under the next epoch: the bump.
+everything after it (OUT_OF_ORDER_SEQUENCE_NUMBER), until the partition starts at 0 again under the next epoch, which is
+called the bump.
 
     in order --a batch with a sequence fails, or expires in flight--> gap: no new sequences here
     gap --a later batch is acknowledged (so the failed one was written)--> in order
     gap --every numbered batch is off the wire and surely not in the log--> bump: next epoch, sequences from 0
 
 The bump waits for certainty, which is where this differs from the Java client (KIP-360): Java renumbers every batch in
-flight, also one that the broker wrote and whose answer was lost, and so writes it twice. Here a batch in doubt keeps its
-number and is sent again until the broker tells: success if it has it, OUT_OF_ORDER if not. That answer is certain
+flight, also one that the broker wrote and whose answer was lost, and so writes it twice. Here a batch in doubt keeps
+its number and is sent again until the broker tells: success if it has it, OUT_OF_ORDER if not. That answer is certain
 because at most five batches of a partition are unresolved at a time, as many as a broker remembers. And once one batch
 is surely not in the log, neither is any that was numbered after it.
 
 The new epoch is local: a broker takes a higher epoch from an idempotent producer without being asked. After 32767 a new
-producer id is fetched instead. Other partitions go on under their old epoch and move when nothing of theirs is unresolved.
+producer id is fetched instead. Other partitions go on under their old epoch and move when nothing of theirs is
+unresolved.
 
 Source: KIP-98, KIP-360; org.apache.kafka.clients.producer.internals.TransactionManager.
 """

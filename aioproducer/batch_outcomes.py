@@ -1,0 +1,225 @@
+"""BatchOutcomes: how each batch ends, by what the broker answered, or did not answer.
+
+    answer                                      what happens
+    ------------------------------------------  ---------------------------------------------------------------------
+    none, or DUPLICATE_SEQUENCE_NUMBER          acknowledged
+    MESSAGE_TOO_LARGE, more than one record     split: its pieces go in its place
+    retriable, or the broker lost its state     queued again in the order of its partition, after a back-off
+    no answer: the connection ended             the same, and the batch is in doubt until a later answer tells
+    anything else, or no retries left           failed
+    delivery_timeout_ms is over                 failed at once, wherever it is; one in flight keeps its memory until the
+                                                answer or the end of its connection
+
+Source: org.apache.kafka.clients.producer.internals.Sender; FACTS of each code in errors.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from aioproducer.backoff import ExponentialBackoff
+from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class
+
+if TYPE_CHECKING:
+    from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+    from aioproducer._produce import PartitionProduceResponse
+    from aioproducer.config import ProducerConfig
+    from aioproducer.metrics import ProducerMetrics
+    from aioproducer.sealer import Sealer
+    from aioproducer.transaction_manager import TransactionManager
+
+logger = logging.getLogger("aioproducer.batch_outcomes")
+
+MESSAGE_TOO_LARGE = 10
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+DUPLICATE_SEQUENCE_NUMBER = 46
+INVALID_PRODUCER_EPOCH = 47
+UNKNOWN_PRODUCER_ID = 59
+INVALID_RECORD = 87
+LOST_STATE = frozenset((OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID))
+"""Codes that prove a numbered batch is not in the log, and that sending it again in order, or a bump, cures."""
+
+
+class BatchOutcomes:
+    """Ends batches, or queues them again; keeps accumulator, sequences and metrics in step."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        accumulator: RecordAccumulator,
+        transactions: TransactionManager,
+        sealer: Sealer,
+        metrics: ProducerMetrics,
+        rng: random.Random,
+    ) -> None:
+        self._retries = config.retries
+        self._delivery_timeout_ms = config.delivery_timeout_ms
+        self._accumulator = accumulator
+        self._transactions = transactions
+        self._sealer = sealer
+        self._metrics = metrics
+        self._rng = rng
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+
+    def answered(
+        self, batch: ProducerBatch, answer: PartitionProduceResponse, broker: object, now_ms: int
+    ) -> BrokerError | None:
+        """End the batch by its answer, or queue it again; the broker's error, if it was one.
+
+        Args:
+            broker: who answered, for messages.
+        """
+        if answer.error_code in (0, DUPLICATE_SEQUENCE_NUMBER):
+            offset = answer.base_offset if answer.error_code == 0 else -1
+            self.acknowledge(batch, offset, answer.log_append_time_ms)
+            return None
+        batch.maybe_written = batch.maybe_written or error_class(answer.error_code).in_doubt
+        error = _error_of(batch, answer, broker)
+        if answer.error_code == MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.expired:
+            self._split(batch, now_ms)
+        elif self._retriable(batch, error):
+            self._retry(batch, error, now_ms, in_doubt=error.in_doubt)
+        else:
+            self.fail(batch, error, now_ms, in_doubt=error.in_doubt, named=answer.record_errors)
+        return error
+
+    def unanswered(self, batch: ProducerBatch, error: KafkaError, now_ms: int) -> None:
+        """The connection ended before the answer; ``error.maybe_written`` says whether anything was handed to it."""
+        in_doubt = error.maybe_written
+        batch.maybe_written = batch.maybe_written or in_doubt
+        own = type(error)(f"{batch.topic}-{batch.partition}: {error}", maybe_written=batch.maybe_written)
+        if not batch.expired and batch.attempts <= self._retries:
+            self._retry(batch, own, now_ms, in_doubt=in_doubt)
+        else:
+            self.fail(batch, own, now_ms, in_doubt=in_doubt)
+
+    def acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        """The batch is in the log, as far as ``acks`` asks; -1 for what was not told."""
+        self._transactions.acknowledged(batch)
+        if not batch.expired:
+            batch.complete(base_offset, log_append_time_ms)
+        self._accumulator.release(batch)
+
+    def fail(
+        self,
+        batch: ProducerBatch,
+        error: KafkaError,
+        now_ms: int,
+        *,
+        in_doubt: bool = False,
+        named: Iterable[tuple[int, str | None]] | None = None,
+    ) -> None:
+        """End the batch without an acknowledgement.
+
+        Args:
+            in_doubt: the last attempt leaves open whether it is in the log.
+            named: records that the broker named as the reason, by index (KIP-467).
+        """
+        if in_doubt:
+            self._transactions.unanswered(batch)
+        self._transactions.failed(batch, epoch_refused=error.code == INVALID_PRODUCER_EPOCH)
+        if not batch.expired:
+            self._metrics.record_errors(batch.topic, batch.record_count, now_ms)
+            batch.fail(error, _by_record(batch, error, dict(named or ())))
+        self._accumulator.release(batch)
+
+    def expire(self, now_ms: int) -> bool:
+        """Fail every batch past ``delivery_timeout_ms``, whatever it is doing; whether there was any."""
+        batches = self._accumulator.expire(now_ms)
+        for batch in batches:
+            if batch.in_flight:
+                batch.maybe_written = True
+            self._end_early(batch, self._timeout(batch), now_ms, unobserved=True)
+            if batch.in_flight:
+                self._transactions.expired_in_flight(batch)
+            else:
+                self._transactions.failed(batch)
+                self._accumulator.release(batch)
+        return bool(batches)
+
+    def fail_all(
+        self, error_of: Callable[[ProducerBatch], KafkaError], now_ms: int, *, unobserved: bool
+    ) -> Callable[[], None]:
+        """Fail everything that has not ended; the returned call gives the memory back, once no connection is left."""
+        batches = self._accumulator.take_all()
+        for batch in batches:
+            if batch.in_flight:
+                batch.maybe_written = True
+            self._end_early(batch, error_of(batch), now_ms, unobserved=unobserved)
+
+        def release() -> None:
+            for batch in batches:
+                self._accumulator.release(batch)
+
+        return release
+
+    def _end_early(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, unobserved: bool) -> None:
+        self._metrics.record_errors(batch.topic, batch.record_count, now_ms)
+        batch.fail(error, None, unobserved)
+
+    def _timeout(self, batch: ProducerBatch) -> DeliveryTimeoutError:
+        cause = batch.last_error
+        last = f"the last error was: {cause}" if cause is not None else "no broker answered in time"
+        error = DeliveryTimeoutError(
+            f"{batch.topic}-{batch.partition}: {batch.record_count:,} records were not acknowledged within "
+            f"delivery_timeout_ms={self._delivery_timeout_ms} ({batch.attempts} attempts; {last})",
+            maybe_written=batch.maybe_written,
+        )
+        error.__cause__ = cause
+        return error
+
+    def _retriable(self, batch: ProducerBatch, error: BrokerError) -> bool:
+        if batch.expired or batch.attempts > self._retries:
+            return False
+        return error.retriable or (batch.has_sequence and error.code in LOST_STATE)
+
+    def _retry(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool) -> None:
+        """Queue the batch again, in the order of its partition, after a back-off."""
+        batch.last_error = error
+        self._metrics.record_retries(batch.topic, batch.record_count, now_ms)
+        retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts - 1, self._rng)
+        self._accumulator.requeue(batch, now_ms, retry_at_ms)
+        if error.code in LOST_STATE:
+            self._transactions.out_of_order(batch)
+        elif in_doubt:
+            self._transactions.unanswered(batch)
+        else:
+            self._transactions.settle(batch)
+
+    def _split(self, batch: ProducerBatch, now_ms: int) -> None:
+        """Cut a batch that the broker finds too large, and queue the pieces in its place."""
+        logger.info(
+            "%s-%d: the broker takes no batch of %d bytes, it is split", batch.topic, batch.partition, batch.wire_bytes
+        )
+        pieces = self._accumulator.split(batch, self._sealer.plain(batch), now_ms)
+        self._metrics.record_batch_split(now_ms)
+        self._transactions.split(batch, pieces)
+
+
+def _error_of(batch: ProducerBatch, answer: PartitionProduceResponse, broker: object) -> BrokerError:
+    told = f": {answer.error_message}" if answer.error_message else ""
+    return broker_error(
+        answer.error_code,
+        f"{batch.topic}-{batch.partition}: {broker} answered {error_class(answer.error_code).name} to a batch of "
+        f"{batch.record_count:,} records (attempt {batch.attempts}){told}",
+        maybe_written=batch.maybe_written,
+    )
+
+
+def _by_record(batch: ProducerBatch, error: KafkaError, named: dict[int, str | None]) -> dict[int, KafkaError] | None:
+    """One error a record where the broker named some: theirs, and for the others that they shared the batch."""
+    if not named:
+        return None
+    where = f"{batch.topic}-{batch.partition}"
+    kind = type(error) if len(named) == 1 else error_class(INVALID_RECORD)
+    shared = error_class(INVALID_RECORD)(f"{where}: part of a batch with invalid records; this one was not among them")
+    return {
+        index: kind(f"{where}: the broker refused the record: {named[index] or kind.name}")
+        if index in named
+        else shared
+        for index in range(batch.record_count)
+    }

@@ -1,0 +1,111 @@
+"""Imports point down: checked from the sources, compiled ones included.
+
+cli, demo, testing, integrations -> producer -> engine -> sender, metadata, ... -> net -> pure modules, protocol
+-> compiled core -> records, errors
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "aioproducer"
+
+# From the bottom up; a module may import from its own layer and those below.
+LAYERS = (
+    ("version", "errors", "records"),
+    (
+        "_accumulator", "_admission", "_am_send", "_buffer_pool", "_clock", "_delivery", "_hashing", "_produce",
+        "_record_batch", "_varint",
+    ),
+    (
+        "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_security", "config_table",
+        "config_values", "metadata_schedule", "metrics", "properties", "protocol", "record_preparation", "serializers",
+        "transaction_manager",
+    ),
+    ("net",),
+    ("batch_outcomes", "memory_queue", "metadata", "producer_id", "sealer", "sender"),
+    ("engine",),
+    ("producer",),
+    ("__init__",),
+    ("cli", "testing"),
+)  # fmt: skip
+RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
+
+LOOP_RANK = RANK["net"]
+"""From here up modules may await; below, nothing reads a clock, does I/O or knows asyncio."""
+
+ASKS_FOR_THE_LOOP = {"_delivery", "_admission"}
+"""A pending Delivery needs a future of the running loop, and admission refuses any loop but its own."""
+
+IN_FLIGHT = PACKAGE / "net" / "in_flight.py"
+"""Pure, though it stands with its user."""
+
+OWN_CLOCK = {"_admission"}
+"""Where time comes in: everything below gets it as now_ms."""
+
+
+def sources() -> list[Path]:
+    return sorted(path for kind in ("*.py", "*.pyx", "*.pxd") for path in PACKAGE.rglob(kind))
+
+
+def module_of(path: Path) -> str:
+    """The name that stands in LAYERS: the module's, or that of its subpackage."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(path.suffix)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names of everything the source imports, at any depth."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path.name}:{node.lineno}: relative import"
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    else:
+        for match in re.finditer(r"^\s*(?:from\s+([\w.]+)\s+c?import\s+(\w+)|c?import\s+([\w.]+))", text, re.MULTILINE):
+            yield f"{match[1]}.{match[2]}" if match[1] else match[3]
+
+
+def own_imports(path: Path) -> Iterator[str]:
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "aioproducer":
+            yield parts[1] if len(parts) > 1 and (parts[1] in RANK) else "__init__"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    """A module imports only from its own layer and the layers below it."""
+    module = module_of(path)
+    assert module in RANK, f"{module} has no place in LAYERS"
+    upwards = [name for name in own_imports(path) if RANK[name] > RANK[module]]
+    assert not upwards
+
+
+def pure_sources() -> list[Path]:
+    return [path for path in sources() if RANK[module_of(path)] < LOOP_RANK or path == IN_FLIGHT]
+
+
+@pytest.mark.parametrize("path", pure_sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_pure_modules_know_no_loop_and_no_clock(path: Path) -> None:
+    """Below ``net`` time is an argument, and nothing can wait."""
+    module = module_of(path)
+    roots = {name.split(".")[0] for name in imports(path)}
+    forbidden = {"asyncio", "socket", "selectors", "subprocess"} - (
+        {"asyncio"} if module in ASKS_FOR_THE_LOOP else set()
+    )
+    forbidden |= set() if module in OWN_CLOCK else {"time", "datetime"}
+    assert not roots & forbidden
+
+
+def test_every_layer_has_sources() -> None:
+    """LAYERS names nothing that is gone."""
+    found = {module_of(path) for path in sources()}
+    assert set(RANK) <= found
