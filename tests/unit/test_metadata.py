@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -216,8 +217,9 @@ async def test_a_topic_that_never_comes_times_out_and_says_why(cluster: FakeClus
     async with running(cluster, max_block_ms=60_000) as setup:
         with pytest.raises(MetadataTimeoutError) as caught:
             await setup.wait("missing", ms=50)
-        assert str(caught.value).startswith("the partitions of topic missing are not known after 5")
-        assert "max_block_ms=60000" in str(caught.value)
+        assert re.fullmatch(
+            r"the partitions of topic missing are not known after \d+ ms \(max_block_ms=60000\)", str(caught.value)
+        )
         assert isinstance(caught.value.__cause__, UnknownTopicOrPartitionError)
         assert isinstance(caught.value, TimeoutError)
 
@@ -247,7 +249,7 @@ async def test_a_refused_topic_raises_at_once_and_is_asked_for_again_later(
     cluster: FakeCluster, code: int, error: type[KafkaError]
 ) -> None:
     cluster.topics = {"a": code}
-    async with running(cluster, retry_backoff_ms=30, retry_backoff_max_ms=30) as setup:
+    async with running(cluster, retry_backoff_ms=200, retry_backoff_max_ms=200) as setup:
         for _ in range(5):  # in one burst, which the back-off answers from memory
             with pytest.raises(error, match="topic a") as caught:
                 await setup.wait("a")
@@ -298,8 +300,10 @@ async def test_a_broken_topic_is_warned_of_once(cluster: FakeCluster, caplog: py
     cluster.topics = {"secret": 29}
     async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
         with caplog.at_level(logging.WARNING, "aioproducer.metadata"):
-            with pytest.raises(MetadataTimeoutError):
-                await setup.wait("missing", ms=60)
+            waiting = asyncio.ensure_future(setup.wait("missing"))
+            while len(cluster.asked_topics) < 6:
+                await cluster.brokers[0].next_request(MetadataRequest)
+            waiting.cancel()
             for _ in range(3):
                 with pytest.raises(TopicAuthorizationFailedError):
                     await setup.wait("secret")
