@@ -127,9 +127,11 @@ class Producer(Admission):
         Raises:
             DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
         """
+        if self._refusal is _in_fork:
+            raise self._refusal()
         loop = asyncio.get_running_loop()
         if self._engine is not None and self._engine.loop is not loop:
-            raise WrongLoopError("this producer was started in another event loop, or another process; close it there")
+            raise WrongLoopError("this producer was started in another event loop; close it there")
         if self._closing is None:
             self._refusal = _closed
             self._close_admission()
@@ -366,9 +368,12 @@ class Producer(Admission):
 
     def _refuse(self) -> NoReturn:
         """Called by the compiled path when it does not admit."""
-        self._check_admitting()
+        if not self._is_admitting:
+            raise self._refusal()
         raise WrongLoopError(
-            "this producer belongs to another thread; hand the record over with loop.call_soon_threadsafe"
+            "this producer was started in another thread; hand the record over with "
+            "loop.call_soon_threadsafe(producer.submit_nowait, ...) or "
+            "asyncio.run_coroutine_threadsafe(producer.send(...), loop), where loop is the event loop of that thread"
         )
 
     def _running_engine(self) -> Engine:
