@@ -1,0 +1,118 @@
+"""Clusters that the broker tests share, and what every one of these tests must leave behind: nothing.
+
+`conftest.py` makes the fixtures known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer.testing import KafkaCluster
+
+PATIENCE_S = 60.0
+"""How long a test waits for what must happen before it calls it hanging."""
+HANGING_S = 2 * PATIENCE_S
+"""When a test that waits without a limit is ended by force."""
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaCluster]:
+    """One broker of the newest Kafka, which nobody stops; topics make themselves."""
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def strict_kafka() -> Iterator[KafkaCluster]:
+    """One broker on which no topic makes itself."""
+    with KafkaCluster(properties={"auto.create.topics.enable": False}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _fragile_kafka() -> Iterator[KafkaCluster]:
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def fragile_kafka(_fragile_kafka: KafkaCluster) -> Iterator[KafkaCluster]:
+    """One broker for a test that pauses, kills or restarts it; in good health at the start of each test."""
+    yield _fragile_kafka
+    _heal(_fragile_kafka)
+
+
+@pytest.fixture(scope="session")
+def _three_brokers() -> Iterator[KafkaCluster]:
+    with KafkaCluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def three_brokers(_three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    """Three brokers for a test that pauses, kills or restarts them; in good health at the start of each test."""
+    yield _three_brokers
+    _heal(_three_brokers)
+
+
+def _heal(cluster: KafkaCluster) -> None:
+    for broker in cluster.brokers:
+        if broker in cluster.running:
+            cluster.resume(broker)
+        else:
+            cluster.start_broker(broker)
+    cluster.wait_in_sync()
+
+
+def producer_of(cluster: KafkaCluster, **configs: Any) -> Producer:
+    """A producer of a cluster, not yet started."""
+    return Producer(bootstrap_servers=cluster.bootstrap_servers, **configs)
+
+
+def new_name() -> str:
+    """A topic name that no other test has."""
+    return f"topic-{next(_numbers)}"
+
+
+async def new_topic(cluster: KafkaCluster, partitions: int = 1, **configs: Any) -> str:
+    """Make a topic of an own name; configs with ``_`` for ``.``."""
+    name = new_name()
+    dotted = {key.replace("_", "."): value for key, value in configs.items()}
+    await asyncio.to_thread(cluster.create_topic, name, partitions, configs=dotted)
+    return name
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """Give the loop turns until something of this process holds."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+    assert condition(), what
+
+
+@pytest.fixture
+async def clean_loop() -> AsyncIterator[None]:
+    """Fails the test that hangs, leaves a task behind, or an exception that nobody took."""
+    loop = asyncio.get_running_loop()
+    before = asyncio.all_tasks()
+
+    def give_up() -> None:
+        for task in asyncio.all_tasks() - before:
+            task.print_stack()
+            task.cancel(f"the test hangs since {HANGING_S} s")
+
+    watchdog = loop.call_later(HANGING_S, give_up)
+    reports: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: reports.append(context))
+    yield
+    watchdog.cancel()
+    assert not asyncio.all_tasks() - before - {asyncio.current_task()}
+    assert not reports
