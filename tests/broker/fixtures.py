@@ -38,29 +38,29 @@ def strict_kafka() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
-def _fragile_kafka() -> Iterator[KafkaCluster]:
+def fragile_cluster() -> Iterator[KafkaCluster]:
     with KafkaCluster() as cluster:
         yield cluster
 
 
 @pytest.fixture
-def fragile_kafka(_fragile_kafka: KafkaCluster) -> Iterator[KafkaCluster]:
+def fragile_kafka(fragile_cluster: KafkaCluster) -> Iterator[KafkaCluster]:
     """One broker for a test that pauses, kills or restarts it; in good health at the start of each test."""
-    yield _fragile_kafka
-    _heal(_fragile_kafka)
+    yield fragile_cluster
+    _heal(fragile_cluster)
 
 
 @pytest.fixture(scope="session")
-def _three_brokers() -> Iterator[KafkaCluster]:
+def cluster_of_three() -> Iterator[KafkaCluster]:
     with KafkaCluster(3) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def three_brokers(_three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+def three_brokers(cluster_of_three: KafkaCluster) -> Iterator[KafkaCluster]:
     """Three brokers for a test that pauses, kills or restarts them; in good health at the start of each test."""
-    yield _three_brokers
-    _heal(_three_brokers)
+    yield cluster_of_three
+    _heal(cluster_of_three)
 
 
 def _heal(cluster: KafkaCluster) -> None:

@@ -416,10 +416,14 @@ async def test_wait_for_bounds_close(fragile_kafka: KafkaCluster) -> None:
 
 async def test_aexit_never_replaces_the_bodys_exception(kafka: KafkaCluster) -> None:
     topic = await new_topic(kafka, max_message_bytes=1_000)
-    with pytest.raises(KeyError, match="mine") as caught:
+
+    async def fail() -> None:
         async with producer_of(kafka) as producer:
             await producer.submit(topic, bytes(2_000))
             raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        await fail()
     assert any("1 records were not delivered" in note for note in caught.value.__notes__)
 
 
@@ -509,7 +513,7 @@ async def test_another_thread_is_told_what_to_do_instead(kafka: KafkaCluster, ca
         def elsewhere() -> None:
             asyncio.run(run(CALLS[call], producer))
 
-        with pytest.raises(WrongLoopError, match="loop|thread"):
+        with pytest.raises(WrongLoopError, match=r"loop|thread"):
             await asyncio.to_thread(elsewhere)
 
 
