@@ -1,0 +1,131 @@
+"""The commands and their options. What they do is in the packages beside this file, imported when a command runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from aioproducer.cli.outcome import INTERRUPTED, CommandError
+from aioproducer.cli.produce.rows import Format
+from aioproducer.version import VERSION
+
+app = typer.Typer(
+    help="An Apache Kafka producer for asyncio.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _finish(command: Callable[[], int]) -> NoReturn:
+    """Run a command and end the process with its exit code; what it can't do is one line, not a traceback."""
+    try:
+        exit_code = command()
+    except CommandError as error:
+        print(f"aioproducer: {error}", file=sys.stderr)
+        exit_code = error.exit_code
+    except KeyboardInterrupt:
+        print("aioproducer: interrupted", file=sys.stderr)
+        exit_code = INTERRUPTED
+    raise typer.Exit(exit_code)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"aioproducer {VERSION}")
+        raise typer.Exit
+
+
+def _show_logs(wanted: bool) -> None:
+    """Without this Python would write warnings between the lines of a command, which says in the end what failed."""
+    log = logging.getLogger("aioproducer")
+    if wanted:
+        handler: logging.Handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.setLevel(logging.INFO)
+    else:
+        handler = logging.NullHandler()
+    log.addHandler(handler)
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what the producer logs: connections, retries, refreshes.")
+    ] = False,
+) -> None:
+    _show_logs(verbose)
+
+
+@app.command()
+def demo(
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="A Kafka you have; without it one is started and ended.")
+    ] = None,
+    records: Annotated[int | None, typer.Option(min=1, max=336_776, help="How many flights; all by default.")] = None,
+    output: Annotated[Path, typer.Option(help="Directory of the picture.")] = Path("out"),
+    keep_topic: Annotated[bool, typer.Option(help="Leave the topic in the Kafka of --bootstrap.")] = False,
+) -> None:
+    """Publish 336,776 real flights into a real Kafka, read them back with another client, and compare.
+
+    Exit code 0: every record came back as it was sent; 1: not so; 2: it could not run; 130: interrupted.
+    """
+    from aioproducer.cli.demo.run import run
+
+    _finish(lambda: run(bootstrap=bootstrap, records=records, output=output, keep_topic=keep_topic))
+
+
+@app.command()
+def produce(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="What to send; - is standard input.")],
+    topic: Annotated[str, typer.Option(help="Where to.")],
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers to begin with; localhost:9092 by default.")
+    ] = None,
+    format: Annotated[
+        Format | None,
+        typer.Option(
+            help="JSON lines, CSV with a header, or lines; by default what the file's suffix says, else lines."
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="The field of each row that becomes the record's key.")
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of the producer; may be repeated.")
+    ] = None,
+    properties: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Configs from a Java .properties file; other options win.")
+    ] = None,
+    compression: Annotated[str | None, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")] = None,
+    rejects: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where rows that fail go, with the reason, as JSON lines; by default FILE.rejects. Needed with -.",
+        ),
+    ] = None,
+) -> None:
+    """Send the rows of a file, or of standard input, to a topic.
+
+    Every row that is read ends as acked, failed (given to the producer, not acknowledged) or rejected (never sent).
+    Ctrl-C ends the reading; what was read is still sent, and counted. Exit code 0: all acked; 1: some not; 2: nothing
+    could be sent at all; 130: interrupted.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.produce.run import plan, run
+        from aioproducer.cli.settings import make_producer
+
+        what = plan(file, format, key, rejects)
+        return run(make_producer(properties, config or (), bootstrap=bootstrap, compression=compression), topic, what)
+
+    _finish(command)

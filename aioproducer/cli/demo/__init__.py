@@ -1,0 +1,1 @@
+"""``aioproducer demo``: a real data set into a real Kafka, read back and compared by another client."""

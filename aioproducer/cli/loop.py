@@ -1,0 +1,42 @@
+"""The event loop a command runs in."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, under uvloop where it is installed.
+
+    Ctrl-C cancels it and comes out as KeyboardInterrupt, as with ``asyncio.run``, unless it handles signals itself.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+@contextmanager
+def signals_to(handler: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Give SIGINT and SIGTERM of the block to a plain function that the running loop calls."""
+    loop = asyncio.get_running_loop()
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    for number in wanted:
+        loop.add_signal_handler(number, handler, number)
+    try:
+        yield
+    finally:
+        for number in wanted:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,48 @@
+"""How a command ends: exit codes, and errors as one line instead of a traceback."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+
+DONE = 0
+"""Everything was done, and everything was acknowledged."""
+SOME_FAILED = 1
+"""It ran, and not everything succeeded."""
+NOT_POSSIBLE = 2
+"""Usage, configuration, input or cluster do not allow to start."""
+INTERRUPTED = 130
+"""Ended by Ctrl-C, as a shell counts it: 128 + SIGINT."""
+
+
+class CommandError(Exception):
+    """What a command can't do, said in one line.
+
+    Args:
+        message: what is wrong, and what helps.
+        exit_code: that of the process.
+    """
+
+    def __init__(self, message: str, exit_code: int = NOT_POSSIBLE) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error, lines joined; its type's name when it has no text."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return " ".join(line for line in lines if line) or type(error).__name__
+
+
+def require(modules: Mapping[str, str], extra: str) -> None:
+    """Check that optional packages are there without importing them.
+
+    Args:
+        modules: module name to the name pip knows.
+        extra: the extra of this package that installs them all.
+    Raises:
+        CommandError: names what is missing and the pip command.
+    """
+    missing = [package for module, package in modules.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise CommandError(f"{', '.join(missing)} must be installed: pip install 'aioproducer[{extra}]'")

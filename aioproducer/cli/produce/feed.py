@@ -1,0 +1,94 @@
+"""Rows on their way from the reading thread to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from typing import Self
+
+from aioproducer.cli.produce.rows import Parser, Row
+from aioproducer.cli.produce.source import LineSource, Stopped, split_lines
+
+BUNDLES_AHEAD = 2
+"""How many bundles the thread may have ready; then it waits, so a file is never held whole."""
+
+
+class RowFeed:
+    """Async iterator of bundles of rows, read and parsed in a thread of the loop's executor.
+
+    Before every read, which may wait long for a pipe, the thread hands over the rows it has. After ``stop`` the rows of
+    lines that were read whole still come, then the iteration ends.
+
+    Raises, from ``__anext__`` after the last good bundle:
+        CommandError: the input is unusable from here on.
+        OSError: it can't be read on.
+    """
+
+    def __init__(self, source: LineSource, parse: Parser) -> None:
+        self._source = source
+        self._parse = parse
+        self._rows: list[Row] = []
+        self._bundles: asyncio.Queue[list[Row] | None] = asyncio.Queue(BUNDLES_AHEAD)
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._thread = self._loop.run_in_executor(None, self._read)
+
+    def stop(self) -> None:
+        """Read no further."""
+        self._source.stop()
+
+    def close(self) -> None:
+        """Let the thread end soon, whatever it has to hand over; nobody takes it any more."""
+        self._closed = True
+        self._source.stop()
+        self._thread.add_done_callback(lambda thread: thread.cancelled() or thread.exception())
+        while not self._bundles.empty():
+            self._bundles.get_nowait()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Row]:
+        bundle = await self._bundles.get()
+        if bundle is None:
+            await self._thread
+            raise StopAsyncIteration
+        return bundle
+
+    # In the thread:
+
+    def _read(self) -> None:
+        try:
+            self._collect()
+        except CancelledError:
+            pass  # closed while this thread waited to hand over, and the loop has ended its tasks
+        except BaseException:
+            self._hand_over(end=True)
+            raise
+        else:
+            self._hand_over(end=True)
+
+    def _collect(self) -> None:
+        try:
+            for row in self._parse(split_lines(self._chunks())):
+                self._rows.append(row)
+        except Stopped:
+            pass
+
+    def _chunks(self) -> Iterator[bytes]:
+        self._hand_over()
+        for chunk in self._source.chunks():
+            yield chunk
+            self._hand_over()
+
+    def _hand_over(self, *, end: bool = False) -> None:
+        rows, self._rows = self._rows, []
+        if rows:
+            self._put(rows)
+        if end:
+            self._put(None)
+
+    def _put(self, bundle: list[Row] | None) -> None:
+        if not self._closed:
+            asyncio.run_coroutine_threadsafe(self._bundles.put(bundle), self._loop).result()

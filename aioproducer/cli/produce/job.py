@@ -1,0 +1,107 @@
+"""One run of ``aioproducer produce``: rows go in, counts come out.
+
+Every row that was read ends as exactly one of acked, failed or rejected, so ``read = acked + failed + rejected`` at the
+end, also after Ctrl-C and when the cluster goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+from aioproducer import BufferExhaustedError, Delivery, KafkaError, MetadataTimeoutError, Producer, ProducerClosedError
+from aioproducer.cli.outcome import CommandError, one_line
+from aioproducer.cli.produce.feed import RowFeed
+from aioproducer.cli.produce.rejects import Rejects
+from aioproducer.cli.produce.rows import Row
+
+
+@dataclass(slots=True)
+class Counts:
+    """Rows by what became of them."""
+
+    read: int = 0
+    acked: int = 0
+    failed: int = 0
+    """Given to the producer, not acknowledged."""
+    rejected: int = 0
+    """Never given to the producer, or refused by it."""
+    last_line: int = 0
+    """The first line of the last row that was read."""
+
+
+class Job:
+    """Sends the rows of a feed to a topic and closes the producer."""
+
+    def __init__(self, producer: Producer, topic: str, feed: RowFeed, rejects: Rejects) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._feed = feed
+        self._rejects = rejects
+        self.counts = Counts()
+        self.trouble: str | None = None
+        """Why the run ended before its input did, None if it did not."""
+
+    async def run(self) -> None:
+        """Send every row the feed gives, and wait until each has ended. Cancelled, it fails those that have not.
+
+        Raises:
+            CommandError: the input was unusable from the start.
+        """
+        try:
+            await self._send_all()
+            await self._producer.close()
+        finally:
+            await self._producer.close(timeout=0)
+            # The callbacks of all deliveries are scheduled by now; this lets them run.
+            await asyncio.sleep(0)
+
+    async def _send_all(self) -> None:
+        try:
+            async for rows in self._feed:
+                for row in rows:
+                    self.counts.read += 1
+                    self.counts.last_line = row.line_number
+                    await self._send(row)
+        except (CommandError, OSError) as error:
+            if not self.counts.read:
+                raise CommandError(one_line(error)) from error
+            self.trouble = one_line(error)
+
+    async def _send(self, row: Row) -> None:
+        """Put one row in the producer's buffer, or among the rejects."""
+        if row.error is not None:
+            self._reject(row, row.error)
+        elif self.trouble is not None:
+            self._reject(row, f"not sent: {self.trouble}")
+        else:
+            try:
+                delivery = await self._producer.submit(self._topic, row.value, key=row.key)
+            except KafkaError as error:
+                self._reject(row, one_line(error))
+                self._judge(error)
+            except asyncio.CancelledError:
+                self._reject(row, "not sent: interrupted")
+                raise
+            else:
+                delivery.add_done_callback(partial(self._ended, row))
+
+    def _judge(self, error: KafkaError) -> None:
+        """Give up when the next row would fare no better: each of millions would wait for max_block_ms."""
+        lasting = isinstance(error, (BufferExhaustedError, MetadataTimeoutError, ProducerClosedError))
+        if lasting or error.fatal:
+            self.trouble = one_line(error)
+            self._feed.stop()
+
+    def _reject(self, row: Row, reason: str) -> None:
+        self.counts.rejected += 1
+        self._rejects.write(row, reason)
+
+    def _ended(self, row: Row, delivery: Delivery) -> None:
+        error = delivery.exception()
+        if error is None:
+            self.counts.acked += 1
+        else:
+            self.counts.failed += 1
+            self._rejects.write(row, one_line(error), maybe_written=getattr(error, "maybe_written", False))

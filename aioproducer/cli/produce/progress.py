@@ -1,0 +1,45 @@
+"""The progress of ``aioproducer produce``, on a terminal only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from aioproducer.cli.produce.job import Counts
+from aioproducer.cli.produce.source import LineSource
+
+
+class _SourceBar(ProgressColumn):
+    """Moves the bar by the bytes read; redrawn by rich's own thread, so that the loop has nothing to do with it."""
+
+    def __init__(self, source: LineSource, counts: Counts) -> None:
+        super().__init__()
+        self._source = source
+        self._counts = counts
+
+    def render(self, task: Task) -> Text:
+        """The counts as they stand."""
+        task.completed = self._source.bytes_read
+        counts = self._counts
+        text = f"{counts.read:,} read, {counts.acked:,} acked"
+        wrong = counts.failed + counts.rejected
+        return Text(f"{text}, {wrong:,} failed" if wrong else text)
+
+
+@contextmanager
+def show_progress(console: Console, source: LineSource, counts: Counts) -> Iterator[None]:
+    """Show bytes and counts while the block runs, if the console is a terminal."""
+    columns = [
+        _SourceBar(source, counts),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    ]
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task("", total=source.size_bytes)
+        yield

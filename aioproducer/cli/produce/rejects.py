@@ -1,0 +1,59 @@
+"""The rejects file: every row that is not surely in Kafka, with the reason, as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from aioproducer.cli.outcome import CommandError
+from aioproducer.cli.produce.rows import Row
+
+
+class Rejects:
+    """Writes the rows of one run that failed.
+
+    An object has ``line_number``, ``error``, and ``line``, the original text (``line_base64`` where it is not UTF-8);
+    ``maybe_written`` is true where the record may be in Kafka all the same, so sending it again could double it.
+
+    The file is this run's: one that was there is replaced, and it is removed at the end if nothing failed.
+
+    Raises:
+        CommandError: the file can't be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        try:
+            self._file = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"the rejects file {path} can't be written: {error.strerror}") from error
+
+    def write(self, row: Row, error: str, *, maybe_written: bool = False) -> None:
+        """Add a row."""
+        self.count += 1
+        entry: dict[str, Any] = {"line_number": row.line_number, "error": error, **_original(row.original)}
+        if maybe_written:
+            entry["maybe_written"] = True
+        self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+        # /dev/stderr and the like stay.
+        if not self.count and self.path.is_file():
+            os.remove(self.path)
+
+
+def _original(line: bytes) -> dict[str, str]:
+    try:
+        return {"line": line.decode()}
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return {"line_base64": b64encode(line).decode()}

@@ -1,0 +1,57 @@
+"""A producer's configs from the options of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from aioproducer import ConfigError, Producer
+from aioproducer.cli.outcome import CommandError, one_line
+from aioproducer.config import read_properties
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+
+
+def make_producer(
+    properties: Path | None = None,
+    configs: Sequence[str] = (),
+    *,
+    bootstrap: str | None = None,
+    compression: str | None = None,
+) -> Producer:
+    """A producer, not started.
+
+    What stands later counts: the file, then ``configs``, then the options of their own.
+
+    Args:
+        properties: a Java ``.properties`` file.
+        configs: ``name=value``, names with dots or with ``_``.
+    Raises:
+        CommandError: an option or a config is not usable.
+    """
+    try:
+        values = {} if properties is None else _dotted(read_properties(properties))
+        values.update(_dotted(dict(map(_split, configs))))
+        if compression is not None:
+            values["compression.type"] = compression
+        if bootstrap is not None:
+            values["bootstrap.servers"] = bootstrap
+        values.setdefault("bootstrap.servers", DEFAULT_BOOTSTRAP)
+        return Producer.from_config(values)
+    except OSError as error:
+        raise CommandError(f"{properties} can't be read: {error.strerror}") from error
+    except ConfigError as error:
+        raise CommandError(one_line(error)) from error
+
+
+def _dotted(values: dict[str, str]) -> dict[str, str]:
+    """One form of every name, so that a later value replaces an earlier one."""
+    return {name.replace("_", "."): value for name, value in values.items()}
+
+
+def _split(config: str) -> tuple[str, str]:
+    name, sign, value = config.partition("=")
+    if not sign or not name.strip():
+        # A value alone may be a password: it is not shown.
+        raise CommandError("--config takes name=value, such as --config linger.ms=50")
+    return name.strip(), value

@@ -1,0 +1,51 @@
+"""The rejects file."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from aioproducer.cli.outcome import CommandError
+from aioproducer.cli.produce.rejects import Rejects
+from aioproducer.cli.produce.rows import Row
+
+
+def test_each_row_with_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "rejects"
+    with Rejects(path) as rejects:
+        rejects.write(Row(3, "{é".encode()), "not JSON")
+        rejects.write(Row(70, b"two\nlines"), "too late", maybe_written=True)
+        rejects.write(Row(80, b"\xff"), "not UTF-8")
+        assert rejects.count == 3
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"line_number": 3, "error": "not JSON", "line": "{é"},
+        {"line_number": 70, "error": "too late", "line": "two\nlines", "maybe_written": True},
+        {"line_number": 80, "error": "not UTF-8", "line_base64": base64.b64encode(b"\xff").decode()},
+    ]
+
+
+def test_the_file_is_that_of_this_run(tmp_path: Path) -> None:
+    path = tmp_path / "rejects"
+    path.write_text("of an earlier run\n")
+    with Rejects(path) as rejects:
+        rejects.write(Row(1, b"x"), "bad")
+    assert len(path.read_text().splitlines()) == 1
+    with Rejects(path):
+        pass
+    assert not path.exists()
+
+
+def test_special_files_stay() -> None:
+    with Rejects(Path(os.devnull)):
+        pass
+    assert Path(os.devnull).exists()
+
+
+def test_an_impossible_path_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "rejects"
+    with pytest.raises(CommandError, match=r"rejects can't be written: No such file or directory"):
+        Rejects(path)

