@@ -32,6 +32,10 @@ T = TypeVar("T")
 
 LOG_FAILURES_EVERY_MS = 10_000
 
+ROOM_BYTES = 1024 * 1024
+"""What ready() waits for: much more than a block, so that the callers do not stop for each one, and little enough to be
+filled within some milliseconds, which is how long they keep the loop then."""
+
 JAVA_BATCH_SIZE = 16384
 """Keyless records change partition after so many bytes unless ``batch_size`` is set, however large a batch may grow."""
 
@@ -254,7 +258,7 @@ class Engine:
 
     def has_room(self) -> bool:
         pool = self.accumulator.pool
-        return pool.available_bytes >= pool.total_bytes // 4
+        return pool.available_bytes >= min(pool.total_bytes // 4, ROOM_BYTES)
 
     def _queueing_changed(self, queueing: bool) -> None:
         if self._admission is not None and (admission := self._admission()) is not None:
