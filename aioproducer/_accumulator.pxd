@@ -126,6 +126,7 @@ cdef class RecordAccumulator:
     cdef TopicQueues find_topic(self, str name)
     cdef Delivery append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                 int64_t now_ms, bint awaited)
+    cdef bint may_leave(self, TopicQueues topic, PartitionQueue queue, RecordView* record)
     cdef Delivery append_to(self, PartitionQueue queue, RecordView* record, list headers, int64_t now_ms, bint awaited)
     cdef ProducerBatch new_batch(self, PartitionQueue queue, RecordBatch records, int64_t now_ms)
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size)
@@ -133,7 +134,9 @@ cdef class RecordAccumulator:
     cdef int32_t next_round_robin(self, TopicQueues topic)
     cdef NodeQueue node(self, int32_t node_id)
     cdef void close_batch(self, ProducerBatch batch, int64_t now_ms)
+    cdef void move(self, PartitionQueue queue, int32_t leader)
     cdef void mark_ready(self, PartitionQueue queue)
+    cdef void unmark_ready(self, PartitionQueue queue)
     cdef void wake(self)
     cdef bint available(self, PartitionQueue queue, int64_t now_ms)
     cdef bint any_ready(self)
@@ -146,3 +149,4 @@ cdef class RecordAccumulator:
     cdef void forget(self, ProducerBatch batch)
     cdef ProducerBatch new_piece(self, ProducerBatch parent, Py_ssize_t number, int32_t first_index)
     cdef int take_unfinished(self, ProducerBatch batch, list taken) except -1
+    cdef int64_t pending_records(self, ProducerBatch batch)

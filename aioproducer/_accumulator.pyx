@@ -276,27 +276,29 @@ cdef class RecordAccumulator:
                 queue.first().retry_at_ms = 0       # a new leader: there is nothing to wait for (KIP-951)
                 self.mark_ready(queue)
             queue.leader_epoch = epoch
-            if queue.leader != leader:
-                if queue.in_ready:
-                    self.node(queue.leader).ready.remove(queue)
-                    queue.in_ready = False
-                queue.leader = leader
-                self.mark_ready(queue)
+            self.move(queue, leader)
         # Fewer partitions than before means that the topic was made again: what waits for the old ones stays queued
         # there, leaderless, until it expires; new records see the new count.
         for partition in range(len(leaders), len(topic.queues)):
-            (<PartitionQueue>topic.queues[partition]).leader = -1
+            self.move(<PartitionQueue>topic.queues[partition], -1)
         topic.partition_count = len(leaders)
         if topic.sticky >= topic.partition_count:
             topic.sticky = -1
+
+    cdef void move(self, PartitionQueue queue, int32_t leader):
+        """Let the partition stand in the ready queue of its new leader."""
+        if queue.leader != leader:
+            self.unmark_ready(queue)
+            queue.leader = leader
+            self.mark_ready(queue)
 
     def forget_topic(self, str name):
         cdef TopicQueues topic = self.find_topic(name)
         if topic is None:
             return False
-        for queue in topic.queues:
-            if (<PartitionQueue>queue).length:
-                return False
+        for batch in self.live_batches.values():
+            if (<ProducerBatch>batch).queue.topic is topic:
+                return False    # also one in flight: it may have to be queued again
         del self.topics[name]
         return True
 
@@ -331,13 +333,13 @@ cdef class RecordAccumulator:
             topic.sticky = self.choose_partition(topic, now_ms)
             topic.sticky_bytes = 0
         queue = <PartitionQueue>topic.queues[topic.sticky]
-        if queue.open is not None and topic.sticky_bytes + largest_size(record) >= self.sticky_size:
-            if not self.fits(queue.open, queue.open.records.record_size(record)):
-                # The batch is done with this partition: the next keyless records go elsewhere.
+        if topic.sticky_bytes + largest_size(record) >= self.sticky_size and self.may_leave(topic, queue, record):
+            # The partition has had its share, and no batch is left half filled: the next records go elsewhere.
+            if queue.open is not None:
                 self.close_batch(queue.open, now_ms)
-                topic.sticky = self.choose_partition(topic, now_ms)
-                topic.sticky_bytes = 0
-                queue = <PartitionQueue>topic.queues[topic.sticky]
+            topic.sticky = self.choose_partition(topic, now_ms)
+            topic.sticky_bytes = 0
+            queue = <PartitionQueue>topic.queues[topic.sticky]
         before = queue.length
         delivery = self.append_to(queue, record, headers, now_ms, awaited)
         if delivery is not None:
@@ -345,6 +347,11 @@ cdef class RecordAccumulator:
             if topic.sticky_bytes >= 2 * self.sticky_size:
                 topic.sticky = -1
         return delivery
+
+    cdef bint may_leave(self, TopicQueues topic, PartitionQueue queue, RecordView* record):
+        if queue.open is None:
+            return topic.sticky_bytes >= self.sticky_size
+        return not self.fits(queue.open, queue.open.records.record_size(record))
 
     cdef Delivery append_to(self, PartitionQueue queue, RecordView* record, list headers, int64_t now_ms, bint awaited):
         cdef ProducerBatch batch = queue.open
@@ -485,10 +492,15 @@ cdef class RecordAccumulator:
         self.node(queue.leader).ready.append(queue)
         self.wake()
 
+    cdef void unmark_ready(self, PartitionQueue queue):
+        if queue.in_ready:
+            self.node(queue.leader).ready.remove(queue)
+            queue.in_ready = False
+
     def ready(self, int64_t now_ms, busy_nodes=()):
         cdef ProducerBatch batch
         cdef int64_t deadline = -1
-        self.woken = False
+        self.woken = True       # whoever asks need not be told of what becomes ready here
         if self.awaited_batches:
             self.close_awaited(now_ms, busy_nodes)
         while self.backing_off and self.backing_off[0][0] <= now_ms:
@@ -650,9 +662,10 @@ cdef class RecordAccumulator:
             self.live_batches.pop(batch.serial, None)
             self.aging_batches.pop(batch.serial, None)
         else:
-            parent.pieces.remove(batch)
-            if not parent.pieces:
-                self.forget(parent)
+            if batch in parent.pieces:
+                parent.pieces.remove(batch)
+                if not parent.pieces:
+                    self.forget(parent)
 
     def split(self, ProducerBatch batch not None, plain, int64_t now_ms):
         cdef list pieces = []
@@ -663,6 +676,8 @@ cdef class RecordAccumulator:
         cdef Py_ssize_t limit = min(self.batch_size, HEADER_BYTES + batch.records.size_bytes // 2)
         cdef int32_t index = 0
         cdef bytes key, value
+        if batch.state != IN_FLIGHT or batch.expired:
+            raise ValueError(f"only a batch in flight whose Deliveries are pending can be split, not {batch!r}")
         self.land(batch)
         for delta, key, value, headers in split_records(plain, batch.result.record_count):
             record.key = NULL if key is None else PyBytes_AS_STRING(key)
@@ -748,8 +763,12 @@ cdef class RecordAccumulator:
                 if batch.queue.open is batch:
                     batch.queue.open = None
                     self.open_batches.pop(batch.serial, None)
+                if batch.state != SEALING:
+                    self.end_sealing(batch)     # sealed, and not drained: no worker reads it any more
                 batch.queue.remove(batch)
                 batch.state = ENDED
+                if not batch.queue.can_go(batch.queue.first(), 0):
+                    self.unmark_ready(batch.queue)
                 self.mark_ready(batch.queue)
         return 0
 
@@ -766,6 +785,11 @@ cdef class RecordAccumulator:
         for serial, batch in self.live_batches.items():
             if serial > last_serial:
                 break
-            if not (<ProducerBatch>batch).result.done:
-                count += (<ProducerBatch>batch).result.record_count
+            count += self.pending_records(<ProducerBatch>batch)
         return count
+
+    cdef int64_t pending_records(self, ProducerBatch batch):
+        """Records of a batch, or of what is left of its pieces, that have not ended."""
+        if batch.pieces is None:
+            return 0 if batch.result.done else batch.result.record_count
+        return sum([self.pending_records(<ProducerBatch>piece) for piece in batch.pieces])

@@ -1,7 +1,9 @@
 """Memory of the records: a byte budget and the blocks that batches chain."""
 
 from collections.abc import Callable
+from typing import final
 
+@final
 class Buffer:
     """One block of record memory; supports the buffer protocol (read-only) over the bytes used so far."""
 
@@ -18,7 +20,9 @@ class Buffer:
         """Live views; the block returns to the pool only at zero."""
 
     def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
+@final
 class BufferPool:
     """The producer's memory: never more than ``total_bytes`` lent at a time.
 

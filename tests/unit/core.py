@@ -9,6 +9,8 @@ from typing import Any
 
 from aioproducer._accumulator import ProducerBatch, RecordAccumulator, TopicQueues
 from aioproducer._delivery import Delivery, DeliveryLedger
+from aioproducer.errors import KafkaError
+from tests.reference import record_batch as reference
 
 TOPIC_ID = bytes(range(16))
 UNLIMITED = 1 << 60
@@ -88,3 +90,46 @@ def batch_bytes(batch: ProducerBatch) -> bytes:
     """The whole batch as it goes out."""
     payload = batch.payload()
     return batch.header(payload) + b"".join(payload)
+
+
+def fail(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
+    """End a batch as failed, in a way that nobody has to look at."""
+    batch.fail(KafkaError("no"), None, False)
+    accumulator.release(batch)
+
+
+def numbers(batches: list[ProducerBatch]) -> list[int]:
+    """The batches by order of creation."""
+    return [batch.serial for batch in batches]
+
+
+def read(batch: ProducerBatch) -> list[reference.PlainRecord]:
+    """The records of an uncompressed batch as the slow reader finds them."""
+    told = reference.decoded(batch_bytes(batch))
+    return reference.records_of(told.section, told.records_count, told.base_timestamp)
+
+
+def split(accumulator: RecordAccumulator, batch: ProducerBatch, *, now_ms: int = 0) -> list[ProducerBatch]:
+    """Split an uncompressed batch in flight."""
+    return accumulator.split(batch, bytes(batch.contents()), now_ms)
+
+
+def filled(
+    accumulator: RecordAccumulator, count: int, *, size: int = 100, now_ms: int = 0
+) -> tuple[ProducerBatch, list[Delivery]]:
+    """One batch in flight with so many records, of which number i says so in value, key, header and timestamp."""
+    topic = accumulator.topic("orders") or add_topic(accumulator)
+    deliveries = [
+        put(
+            accumulator,
+            topic,
+            f"{i}".encode().ljust(size),
+            key=None if i % 2 else b"%d" % i,
+            headers=[("i", b"%d" % i)] if i % 3 else None,
+            timestamp_ms=1_000_000 + i,
+            now_ms=now_ms,
+        )
+        for i in range(count)
+    ]
+    (batch,) = drain_all(accumulator, now_ms=now_ms)
+    return batch, deliveries

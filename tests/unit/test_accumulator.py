@@ -1,0 +1,963 @@
+"""The accumulator's states walked: what makes a batch ready, what takes it out, what puts it back, how it ends."""
+
+from __future__ import annotations
+
+import gc
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer._delivery import Delivery
+from aioproducer.compression import codec
+from aioproducer.errors import DeliveryTimeoutError
+from tests.reference import record_batch as reference
+from tests.unit.core import (
+    TOPIC_ID,
+    UNLIMITED,
+    add_topic,
+    batch_bytes,
+    drain,
+    drain_all,
+    end,
+    fail,
+    filled,
+    make_accumulator,
+    numbers,
+    put,
+    read,
+    split,
+)
+
+NOW = 1000
+
+
+# --- ready: linger, full, memory, flush -------------------------------------------------------------------------------
+
+
+def test_lingers() -> None:
+    """A batch is ready linger_ms after its first record, and not before."""
+    accumulator = make_accumulator(linger_ms=5)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, now_ms=NOW)
+    put(accumulator, topic, now_ms=NOW + 3)
+    assert accumulator.ready(NOW + 3) == ([], NOW + 5)
+    assert accumulator.ready(NOW + 4) == ([], NOW + 5)
+    assert accumulator.ready(NOW + 5)[0] == [1]
+    (batch,) = drain(accumulator, now_ms=NOW + 5)
+    assert (batch.record_count, batch.created_ms, batch.closed_ms) == (2, NOW, NOW + 5)
+
+
+def test_no_linger() -> None:
+    """With linger_ms=0 a batch is ready at once."""
+    accumulator = make_accumulator(linger_ms=0)
+    put(accumulator, add_topic(accumulator), now_ms=NOW)
+    assert accumulator.ready(NOW)[0] == [1]
+
+
+def test_deadlines_by_age() -> None:
+    """The next deadline is that of the oldest open batch, whatever partition it is of."""
+    accumulator = make_accumulator(linger_ms=10)
+    topic = add_topic(accumulator, leaders=[1, 2, 1])
+    for partition, now_ms in (2, NOW), (1, NOW + 1), (0, NOW + 4):
+        put(accumulator, topic, partition=partition, now_ms=now_ms)
+    assert accumulator.ready(NOW + 4) == ([], NOW + 10)
+    assert accumulator.ready(NOW + 10) == ([1], NOW + 11)
+    assert accumulator.ready(NOW + 11)[0] == [1, 2]
+
+
+def test_delivery_deadline() -> None:
+    """With nothing open, the deadline is that of the oldest batch's delivery."""
+    accumulator = make_accumulator(delivery_timeout_ms=500)
+    topic = add_topic(accumulator)
+    assert accumulator.ready(NOW) == ([], -1)
+    put(accumulator, topic, now_ms=NOW)
+    accumulator.ready(NOW + 5)
+    (batch,) = drain(accumulator, now_ms=NOW + 5)
+    put(accumulator, topic, now_ms=NOW + 7)
+    accumulator.close_all(NOW + 7)
+    assert accumulator.ready(NOW + 8) == ([1], NOW + 500)
+    end(accumulator, batch)
+    assert accumulator.ready(NOW + 8) == ([1], NOW + 507)
+
+
+def test_full_batch_is_ready() -> None:
+    """A batch that has no room for the next record closes and is ready; the record opens another."""
+    accumulator = make_accumulator(batch_size=200)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, bytes(100), now_ms=NOW)
+    assert accumulator.ready(NOW)[0] == []
+    put(accumulator, topic, bytes(100), now_ms=NOW)
+    assert accumulator.ready(NOW)[0] == [1]
+    (batch,) = drain(accumulator, now_ms=NOW)
+    assert batch.record_count == 1
+    assert accumulator.ready(NOW) == ([], NOW + 5)
+
+
+@pytest.mark.parametrize(("size", "batches"), [(128, 1), (129, 2)])
+def test_batch_size_counts_the_header(size: int, batches: int) -> None:
+    """batch_size bounds the batch as it goes out: 61 bytes of header, and each record with its own length."""
+    accumulator = make_accumulator(batch_size=61 + (7 + 50) + (9 + 128))
+    topic = add_topic(accumulator)
+    put(accumulator, topic, bytes(50))
+    put(accumulator, topic, bytes(size))
+    assert len(drain_all(accumulator)) == batches
+
+
+def test_record_above_the_batch_size() -> None:
+    """It gets a batch of its own."""
+    accumulator = make_accumulator(batch_size=100)
+    topic = add_topic(accumulator)
+    for size in 10, 500, 10:
+        put(accumulator, topic, bytes(size))
+    assert [batch.record_count for batch in drain_all(accumulator)] == [1, 1, 1]
+
+
+def test_compression_ratio_fills_batches() -> None:
+    """Batches to be compressed take as many plain bytes as the topic's ratio promises to fit, with 5% to spare."""
+    accumulator = make_accumulator(batch_size=1061, sticky_size=1061, compresses=True, max_request_size=5000)
+    topic = add_topic(accumulator)
+    for _ in range(100):
+        topic.observe_ratio(0.5)  # falls by 0.005 a batch at most: from 1.0 to 0.5
+    for _ in range(30):
+        put(accumulator, topic, bytes(100))
+    first, *_ = drain_all(accumulator)
+    assert first.size_bytes == 109 * 17  # one more, and 0.5 x 1.05 of it would be above 1,000
+    topic.observe_ratio(0.9)  # rises at once
+    for _ in range(30):
+        put(accumulator, topic, bytes(100))
+    first, *_ = drain_all(accumulator)
+    assert first.size_bytes <= 1000 / 0.9 / 1.05
+
+
+def test_plain_bytes_of_a_compressed_batch_are_bounded() -> None:
+    """However well a topic compresses, a batch holds no more than max_request_size before it is."""
+    accumulator = make_accumulator(batch_size=200, compresses=True, max_request_size=1000)
+    topic = add_topic(accumulator)
+    for _ in range(200):
+        topic.observe_ratio(0.0)
+    for _ in range(30):
+        put(accumulator, topic, bytes(100))
+    for batch in drain_all(accumulator):
+        assert batch.wire_bytes <= 1000
+
+
+def test_memory_short_cuts_linger() -> None:
+    """When somebody waits for memory, open batches go as soon as nothing is in flight that would bring some back."""
+    accumulator = make_accumulator(linger_ms=1000)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, partition=0, now_ms=NOW)
+    accumulator.close_all(NOW)
+    (first,) = drain(accumulator, now_ms=NOW)
+    put(accumulator, topic, partition=1, now_ms=NOW)
+    accumulator.memory_short = True
+    assert accumulator.ready(NOW)[0] == []
+    end(accumulator, first)
+    assert accumulator.ready(NOW)[0] == [1]
+
+
+def test_memory_short_waits_for_what_is_ready() -> None:
+    """Neither does an open batch go before those that are ready anyway."""
+    accumulator = make_accumulator(linger_ms=1000, batch_size=200)
+    topic = add_topic(accumulator, leaders=[1, 2])
+    put(accumulator, topic, bytes(100), partition=0, now_ms=NOW)
+    put(accumulator, topic, bytes(100), partition=0, now_ms=NOW)
+    put(accumulator, topic, partition=1, now_ms=NOW)
+    accumulator.memory_short = True
+    assert accumulator.ready(NOW)[0] == [1]
+
+
+def test_close_all() -> None:
+    """A flush makes every open batch ready, in one pass, at each broker."""
+    accumulator = make_accumulator(linger_ms=1000)
+    topic = add_topic(accumulator, leaders=[1, 2, -1])
+    for partition in range(3):
+        put(accumulator, topic, partition=partition)
+    accumulator.close_all(NOW)
+    assert accumulator.ready(NOW)[0] == [1, 2, -1]
+
+
+# --- ready: what send() asks for --------------------------------------------------------------------------------------
+
+
+def test_awaited_cuts_linger() -> None:
+    """A batch with a record of send() goes in the next pass if its broker owes no answer."""
+    accumulator = make_accumulator(linger_ms=1000)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, now_ms=NOW)
+    put(accumulator, topic, now_ms=NOW, awaited=True)
+    put(accumulator, topic, now_ms=NOW)
+    assert accumulator.ready(NOW)[0] == [1]
+    (batch,) = drain(accumulator, now_ms=NOW)
+    assert batch.record_count == 3
+
+
+def test_awaited_waits_for_a_busy_broker() -> None:
+    """While its broker owes an answer the batch gathers on; it goes when the answer is there, or linger ends."""
+    accumulator = make_accumulator(linger_ms=1000)
+    topic = add_topic(accumulator, leaders=[1, 2])
+    put(accumulator, topic, now_ms=NOW, awaited=True, partition=0)
+    put(accumulator, topic, now_ms=NOW, awaited=True, partition=1)
+    assert accumulator.ready(NOW, {1: 1})[0] == [2]
+    assert accumulator.ready(NOW + 999, {1: 1})[0] == [2]
+    put(accumulator, topic, now_ms=NOW + 999, awaited=True, partition=0)
+    assert accumulator.ready(NOW + 999, {})[0] == [2, 1]
+    assert [batch.record_count for batch in drain(accumulator, 1, now_ms=NOW + 999)] == [2]
+
+
+def test_awaited_batch_lingers_no_longer_than_others() -> None:
+    """A busy broker does not hold it beyond linger."""
+    accumulator = make_accumulator(linger_ms=5)
+    put(accumulator, add_topic(accumulator), now_ms=NOW, awaited=True)
+    assert accumulator.ready(NOW + 4, {1: 1})[0] == []
+    assert accumulator.ready(NOW + 5, {1: 1})[0] == [1]
+
+
+def test_awaited_batch_that_is_full() -> None:
+    """A full batch needs no cut, and is not cut twice."""
+    accumulator = make_accumulator(batch_size=200, linger_ms=1000)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, bytes(100), awaited=True)
+    put(accumulator, topic, bytes(100))
+    assert accumulator.ready(0, {1: 1})[0] == [1]
+    assert [batch.record_count for batch in drain(accumulator)] == [1]
+    assert accumulator.ready(0)[0] == []
+
+
+# --- waking the sender ------------------------------------------------------------------------------------------------
+
+
+class Wakes:
+    def __init__(self, accumulator: RecordAccumulator) -> None:
+        self.count = 0
+        accumulator.on_wake = self.wake
+
+    def wake(self) -> None:
+        self.count += 1
+
+
+def test_wakes_once_until_ready() -> None:
+    """The sender is woken by the first open batch, then not again before it has looked."""
+    accumulator = make_accumulator(batch_size=200)
+    wakes = Wakes(accumulator)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, bytes(100))
+    put(accumulator, topic, bytes(100))
+    put(accumulator, topic, bytes(100), partition=1, awaited=True)
+    assert wakes.count == 1
+    accumulator.ready(0)
+    assert wakes.count == 1, "it is looking"
+    assert len(drain(accumulator)) == 2
+    put(accumulator, topic, b"", partition=1)
+    assert wakes.count == 1, "it knows the deadline"
+    put(accumulator, topic, bytes(100))
+    assert wakes.count == 2, "a full batch"
+
+
+def test_wakes_for_send() -> None:
+    """A record of send() wakes it even if its batch has been open for a while."""
+    accumulator = make_accumulator(linger_ms=1000)
+    wakes = Wakes(accumulator)
+    topic = add_topic(accumulator)
+    put(accumulator, topic)
+    accumulator.ready(0)
+    put(accumulator, topic, awaited=True)
+    put(accumulator, topic, awaited=True)
+    assert wakes.count == 2
+
+
+@pytest.mark.parametrize("how", ["requeue", "back off", "new leader", "sealed", "unmute"])
+def test_wakes_for_what_comes_back(how: str) -> None:
+    """Whatever makes a batch ready, or sets an earlier deadline, wakes it."""
+    accumulator = make_accumulator(compresses=how == "sealed", mutes=how == "unmute")
+    topic = add_topic(accumulator, leaders=[-1 if how == "new leader" else 1])
+    put(accumulator, topic)
+    accumulator.close_all(NOW)
+    batches, unsealed = accumulator.drain(1, UNLIMITED, NOW, lambda _: True, 0)
+    if how == "unmute":
+        put(accumulator, topic)
+        accumulator.close_all(NOW)
+    accumulator.ready(NOW)
+    wakes = Wakes(accumulator)
+    if how == "requeue":
+        accumulator.requeue(batches[0], NOW, NOW)
+    elif how == "back off":
+        accumulator.requeue(batches[0], NOW, NOW + 10)
+    elif how == "new leader":
+        accumulator.update_topic("orders", TOPIC_ID, [(1, 0)])
+    elif how == "sealed":
+        accumulator.sealed(unsealed[0], None, 0)
+    else:
+        end(accumulator, batches[0])
+    assert wakes.count == 1
+
+
+# --- drain ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_batch_a_partition() -> None:
+    """A request holds at most one batch a partition; the next one goes with the next request."""
+    accumulator = make_accumulator(batch_size=200)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    for _ in range(3):
+        put(accumulator, topic, bytes(100), partition=0)
+        put(accumulator, topic, bytes(100), partition=1)
+    accumulator.close_all(NOW)
+    rounds = [drain(accumulator) for _ in range(4)]
+    assert [[batch.partition for batch in batches] for batches in rounds] == [[0, 1], [0, 1], [0, 1], []]
+    assert [numbers(batches) for batches in rounds] == [[1, 2], [3, 4], [5, 6], []]
+    assert accumulator.in_flight_batches == 6
+
+
+def test_request_is_bounded() -> None:
+    """A request stops before the batch that would make it too large; those left out come first the next time."""
+    accumulator = make_accumulator(batch_size=300)
+    topic = add_topic(accumulator, leaders=[1] * 4)
+    for partition in range(4):
+        put(accumulator, topic, bytes(100), partition=partition)
+    accumulator.close_all(NOW)
+    one = 61 + 109
+    assert [batch.partition for batch in drain(accumulator, max_bytes=2 * one)] == [0, 1]
+    assert [batch.partition for batch in drain(accumulator, max_bytes=2 * one - 1)] == [2]
+    assert [batch.partition for batch in drain(accumulator, max_bytes=1)] == [3], "the first goes at any size"
+    assert accumulator.ready(NOW)[0] == []
+
+
+def test_partitions_take_turns() -> None:
+    """A partition that always has more is not served twice before another is served once."""
+    accumulator = make_accumulator(batch_size=200)
+    topic = add_topic(accumulator, leaders=[1] * 3)
+    for _ in range(4):
+        for partition in range(3):
+            put(accumulator, topic, bytes(100), partition=partition)
+    accumulator.close_all(NOW)
+    served = [drain(accumulator, max_bytes=1)[0].partition for _ in range(12)]
+    assert [sorted(served[at : at + 3]) for at in range(0, 12, 3)] == [[0, 1, 2]] * 4
+
+
+def test_refused_batches_stay() -> None:
+    """What may not be sent yet stays ready, in order, and holds up no other partition."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator, leaders=[1, 1, 1])
+    for partition in range(3):
+        put(accumulator, topic, partition=partition)
+    accumulator.close_all(NOW)
+    batches, _ = accumulator.drain(1, UNLIMITED, NOW, lambda batch: batch.partition != 1, 0)
+    assert [batch.partition for batch in batches] == [0, 2]
+    assert accumulator.ready(NOW)[0] == [1]
+    assert [batch.partition for batch in drain(accumulator)] == [1]
+
+
+def test_drain_of_an_unknown_broker() -> None:
+    """Nothing is there."""
+    assert drain(make_accumulator(), 99) == []
+
+
+def test_mute() -> None:
+    """With one request in flight a connection and no sequences, a partition sends one batch at a time."""
+    accumulator = make_accumulator(batch_size=200, mutes=True)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    for _ in range(2):
+        put(accumulator, topic, bytes(100), partition=0)
+    put(accumulator, topic, bytes(100), partition=1)
+    accumulator.close_all(NOW)
+    first, other = drain(accumulator)
+    assert first.queue.muted
+    assert drain(accumulator) == []
+    accumulator.requeue(first, NOW, NOW)
+    assert not first.queue.muted
+    assert drain(accumulator) == [first], "the one that failed goes before the one behind it"
+    end(accumulator, first)
+    (second,) = drain(accumulator)
+    assert second.serial == 2
+    fail(accumulator, second)
+    end(accumulator, other)
+    assert not second.queue.muted
+
+
+# --- sealing ----------------------------------------------------------------------------------------------------------
+
+
+def sealing(accumulator: RecordAccumulator, *, inline_limit: int = 0) -> list[ProducerBatch]:
+    accumulator.close_all(NOW)
+    batches, unsealed = accumulator.drain(1, UNLIMITED, NOW, lambda _: True, inline_limit)
+    assert not batches
+    return unsealed
+
+
+def test_large_batch_is_given_out_to_be_compressed() -> None:
+    """A batch above the inline limit is given to a worker, and goes once it comes back."""
+    accumulator = make_accumulator(compresses=True)
+    put(accumulator, add_topic(accumulator), bytes(1000))
+    (batch,) = sealing(accumulator)
+    assert not batch.sealed
+    assert accumulator.ready(NOW)[0] == []
+    plain = bytes(batch.contents())
+    accumulator.sealed(batch, codec("zstd").compress(plain), codec("zstd").attribute)
+    assert batch.sealed
+    assert accumulator.ready(NOW)[0] == [1]
+    assert drain(accumulator, now_ms=NOW) == [batch]
+    told = reference.decoded(batch_bytes(batch))
+    assert told.attributes == 4
+    assert codec("zstd").decompress(told.section, 2000) == plain
+
+
+def test_small_batches_share_the_inline_limit() -> None:
+    """What one request leaves to the loop to compress is bounded, not what each batch does."""
+    accumulator = make_accumulator(compresses=True)
+    topic = add_topic(accumulator, leaders=[1] * 3)
+    for partition in range(3):
+        put(accumulator, topic, bytes(1000), partition=partition)
+    accumulator.close_all(NOW)
+    batches, unsealed = accumulator.drain(1, UNLIMITED, NOW, lambda _: True, 2500)
+    assert ([batch.partition for batch in batches], [batch.partition for batch in unsealed]) == ([0, 1], [2])
+
+
+def test_nothing_overtakes_a_batch_in_the_worker() -> None:
+    """The next batch of its partition waits, also if it needs no worker; other partitions do not."""
+    accumulator = make_accumulator(batch_size=2000, compresses=True)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, bytes(1900))
+    put(accumulator, topic, bytes(200))
+    (large,) = sealing(accumulator, inline_limit=500)
+    put(accumulator, topic, bytes(10), partition=1)
+    accumulator.close_all(NOW)
+    batches, _ = accumulator.drain(1, UNLIMITED, NOW, lambda _: True, 500)
+    assert [batch.partition for batch in batches] == [1]
+    accumulator.sealed(large, None, 0)
+    assert drain(accumulator, now_ms=NOW) == [large]
+    assert numbers(drain(accumulator, now_ms=NOW)) == [2]
+
+
+def test_compression_that_does_not_pay() -> None:
+    """A batch that would grow goes out plain, and later batches of the topic are filled with that in mind."""
+    accumulator = make_accumulator(compresses=True)
+    put(accumulator, add_topic(accumulator), b"x" * 20)
+    (batch,) = sealing(accumulator)
+    accumulator.sealed(batch, b"y" * 1000, 1)
+    assert (batch.sealed, batch.compressed, batch.attributes) == (True, None, 0)
+    assert reference.decoded(batch_bytes(batch)).attributes == 0
+
+
+def test_no_more_is_compressed_ahead_than_two_requests() -> None:
+    """A broker that takes nothing does not have everything compressed for it."""
+    accumulator = make_accumulator(batch_size=1000, compresses=True, max_request_size=1000)
+    topic = add_topic(accumulator, leaders=[1] * 10)
+    for partition in range(10):
+        put(accumulator, topic, bytes(900), partition=partition)
+    ahead = sealing(accumulator)
+    assert len(ahead) == 3
+    for batch in ahead:
+        accumulator.sealed(batch, b"small", 1)
+    assert sealing_goes_on(accumulator) == (3, 0)
+    assert sealing_goes_on(accumulator) == (0, 3)
+
+
+def sealing_goes_on(accumulator: RecordAccumulator) -> tuple[int, int]:
+    batches, unsealed = accumulator.drain(1, UNLIMITED, NOW, lambda _: True, 0)
+    return len(batches), len(unsealed)
+
+
+def test_leader_moves_while_sealing() -> None:
+    """A batch that comes back from the worker goes to the leader of then."""
+    accumulator = make_accumulator(compresses=True)
+    put(accumulator, add_topic(accumulator), bytes(1000))
+    (batch,) = sealing(accumulator)
+    accumulator.update_topic("orders", TOPIC_ID, [(2, 1)])
+    accumulator.sealed(batch, b"small", 1)
+    assert accumulator.ready(NOW)[0] == [2]
+    assert drain(accumulator, 2, now_ms=NOW) == [batch]
+
+
+def test_release_while_sealing() -> None:
+    """A batch that expires in the worker fails at once; its memory returns when the worker is done with it."""
+    accumulator = make_accumulator(compresses=True, delivery_timeout_ms=100)
+    delivery = put(accumulator, add_topic(accumulator), bytes(1000), now_ms=0)
+    accumulator.close_all(0)
+    _, (batch,) = accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
+    contents = batch.contents()
+    assert accumulator.expire(100) == [batch]
+    fail(accumulator, batch)
+    assert delivery.done()
+    assert accumulator.has_live_batches()
+    assert accumulator.pool.used_bytes == 16384
+    assert len(contents) > 1000
+    del contents
+    accumulator.sealed(batch, b"small", 1)
+    assert not accumulator.has_live_batches()
+    assert accumulator.pool.used_bytes == 0
+    assert accumulator.ready(100) == ([], -1)
+
+
+def test_expire_after_sealing() -> None:
+    """So does one that was sealed and then found no way to its broker; there is no worker any more to wait for."""
+    accumulator = make_accumulator(compresses=True, delivery_timeout_ms=100, max_request_size=1000)
+    topic = add_topic(accumulator, leaders=[1, 1, 1])
+    for round_ms in 0, 1000, 2000:  # what is being compressed for the broker counts right afterwards, too
+        for partition in range(3):
+            put(accumulator, topic, bytes(900), partition=partition, now_ms=round_ms)
+        accumulator.close_all(round_ms)
+        _, batches = accumulator.drain(1, UNLIMITED, round_ms, lambda _: True, 0)
+        assert len(batches) == 3
+        for batch in batches:
+            accumulator.sealed(batch, None, 0)
+        assert accumulator.expire(round_ms + 100) == batches
+        for batch in batches:
+            fail(accumulator, batch)
+        assert not accumulator.has_live_batches()
+        assert accumulator.pool.used_bytes == 0
+
+
+# --- back to the queue ------------------------------------------------------------------------------------------------
+
+
+def many(accumulator: RecordAccumulator, count: int) -> list[ProducerBatch]:
+    """So many batches of one partition, in flight."""
+    topic = accumulator.topic("orders") or add_topic(accumulator)
+    for _ in range(count):
+        put(accumulator, topic)
+        accumulator.close_all(0)
+    return [drain(accumulator)[0] for _ in range(count)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.permutations(range(6)), st.integers(0, 5))
+def test_order_of_creation_survives_retries(order: list[int], waiting: int) -> None:
+    """In whatever order batches come back, and however many wait, they leave in the order of creation."""
+    accumulator = make_accumulator()
+    batches = many(accumulator, 6)
+    topic = accumulator.topic("orders")
+    assert topic is not None
+    for _ in range(waiting):
+        put(accumulator, topic)
+        accumulator.close_all(0)
+    for at in order:
+        accumulator.requeue(batches[at], 0, 0)
+    assert numbers(drain_all(accumulator)) == list(range(1, 7 + waiting))
+
+
+def test_back_off() -> None:
+    """A batch that was queued again goes from its time on; what is behind it waits, too."""
+    accumulator = make_accumulator(linger_ms=0)
+    (batch,) = many(accumulator, 1)
+    put(accumulator, batch.queue.topic, now_ms=NOW)
+    accumulator.requeue(batch, NOW, NOW + 100)
+    assert not batch.in_flight
+    assert accumulator.in_flight_batches == 0
+    assert accumulator.ready(NOW) == ([], NOW + 100)
+    assert accumulator.ready(NOW + 99) == ([], NOW + 100)
+    assert drain(accumulator, now_ms=NOW + 99) == []
+    assert accumulator.ready(NOW + 100)[0] == [1]
+    assert numbers(drain_all(accumulator, now_ms=NOW + 100)) == [1, 2]
+
+
+def test_back_offs_end_in_their_order() -> None:
+    """The earliest end of a back-off is the deadline."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator, leaders=[1, 1, 1])
+    for partition in range(3):
+        put(accumulator, topic, partition=partition)
+    batches = drain_all(accumulator)
+    for batch, wait_ms in zip(batches, [30, 10, 20], strict=True):
+        accumulator.requeue(batch, NOW, NOW + wait_ms)
+    deadlines: list[int] = []
+    for _ in range(3):
+        deadlines.append(accumulator.ready(deadlines[-1] if deadlines else NOW)[1])
+    assert deadlines == [NOW + 10, NOW + 20, NOW + 30]
+    accumulator.ready(NOW + 30)
+    assert [batch.partition for batch in drain(accumulator, now_ms=NOW + 30)] == [1, 2, 0]
+
+
+def test_backs_off_again() -> None:
+    """A second back-off of the same batch, also up to the same time, replaces the first."""
+    accumulator = make_accumulator()
+    (batch,) = many(accumulator, 1)
+    for _ in range(3):
+        accumulator.requeue(batch, NOW, NOW + 50)
+        accumulator.update_topic("orders", TOPIC_ID, [(1, batch.queue.leader_epoch + 1)])
+        assert drain(accumulator, now_ms=NOW) == [batch]
+    accumulator.requeue(batch, NOW, NOW + 80)
+    assert accumulator.ready(NOW + 50)[0] == []
+    assert accumulator.ready(NOW + 80)[0] == [1]
+
+
+def test_stale_back_off_of_an_ended_batch() -> None:
+    """The end of a back-off does nothing to a batch that ended meanwhile."""
+    accumulator = make_accumulator(delivery_timeout_ms=20)
+    (batch,) = many(accumulator, 1)
+    accumulator.requeue(batch, 10, 100)
+    assert accumulator.expire(20) == [batch]
+    fail(accumulator, batch)
+    assert accumulator.ready(100) == ([], -1)
+
+
+# --- leaders ----------------------------------------------------------------------------------------------------------
+
+
+def test_leader_moves() -> None:
+    """What is ready goes to the new leader, at the end of its queue."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator, leaders=[1, 2])
+    put(accumulator, topic, partition=0)
+    put(accumulator, topic, partition=1)
+    accumulator.close_all(0)
+    accumulator.update_topic("orders", TOPIC_ID, [(2, 1), (2, 0)])
+    assert accumulator.ready(0)[0] == [2]
+    assert [batch.partition for batch in drain(accumulator, 2)] == [1, 0]
+    assert drain(accumulator, 1) == []
+
+
+def test_open_batch_moves_too() -> None:
+    """An open batch goes to the leader of the time when it closes."""
+    accumulator = make_accumulator()
+    put(accumulator, add_topic(accumulator))
+    accumulator.update_topic("orders", TOPIC_ID, [(7, 1)])
+    accumulator.close_all(0)
+    assert accumulator.ready(0)[0] == [7]
+
+
+def test_no_leader() -> None:
+    """Without a leader a batch is ready at node -1, which asks for metadata; a leader takes it over."""
+    accumulator = make_accumulator()
+    put(accumulator, add_topic(accumulator))
+    accumulator.close_all(0)
+    accumulator.update_topic("orders", TOPIC_ID, [(-1, 1)])
+    assert accumulator.ready(0)[0] == [-1]
+    accumulator.update_topic("orders", TOPIC_ID, [(3, 2)])
+    assert accumulator.ready(0)[0] == [3]
+
+
+@pytest.mark.parametrize(("leader", "epoch", "goes"), [(2, 1, True), (1, 1, True), (2, 0, False), (1, 0, False)])
+def test_newer_leader_ends_a_back_off(leader: int, epoch: int, goes: bool) -> None:
+    """A batch that backs off goes at once if the leader epoch rose, else when its time is over (KIP-951)."""
+    accumulator = make_accumulator()
+    (batch,) = many(accumulator, 1)
+    accumulator.requeue(batch, NOW, NOW + 100)
+    accumulator.update_topic("orders", TOPIC_ID, [(leader, epoch)])
+    assert accumulator.ready(NOW)[0] == ([leader] if goes else [])
+    assert drain(accumulator, leader, now_ms=NOW) == ([batch] if goes else [])
+    if not goes:
+        assert accumulator.ready(NOW + 100)[0] == [leader]
+
+
+def test_leader_moves_while_in_flight() -> None:
+    """A batch that comes back goes to the new leader."""
+    accumulator = make_accumulator()
+    (batch,) = many(accumulator, 1)
+    accumulator.update_topic("orders", TOPIC_ID, [(2, 1)])
+    accumulator.requeue(batch, NOW, NOW)
+    assert accumulator.ready(NOW)[0] == [2]
+
+
+def test_more_partitions() -> None:
+    """New partitions are used once they are known; what was there stays where it is."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    put(accumulator, topic)
+    assert topic.partitions == 1
+    accumulator.update_topic("orders", TOPIC_ID, [(1, 0), (2, 0)])
+    assert topic.partitions == 2
+    put(accumulator, topic, partition=1)
+    assert [batch.partition for batch in drain_all(accumulator, 1) + drain_all(accumulator, 2)] == [0, 1]
+
+
+def test_fewer_partitions() -> None:
+    """A topic that was made again with fewer partitions leaves the batches of the others without a leader."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, partition=1)
+    accumulator.close_all(0)
+    put(accumulator, topic, key=b"key", partition=-1)
+    accumulator.update_topic("orders", bytes(16), [(1, 0)])
+    assert topic.partitions == 1
+    accumulator.close_all(0)
+    assert drain(accumulator, 1) == []
+    assert accumulator.ready(0)[0] == [-1]
+    put(accumulator, topic, key=b"key", partition=-1)
+    (batch,) = drain_all(accumulator, 1)
+    assert batch.partition == 0
+    assert {batch.partition for batch in accumulator.expire(100)} == {0, 1}
+
+
+def test_fewer_partitions_and_more_again() -> None:
+    """They get their leaders back when the topic grows again."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, partition=1)
+    accumulator.close_all(0)
+    accumulator.update_topic("orders", TOPIC_ID, [(1, 0)])
+    accumulator.update_topic("orders", TOPIC_ID, [(1, 0), (2, 0)])
+    assert accumulator.ready(0)[0] == [2]
+    (batch,) = drain(accumulator, 2)
+    assert batch.partition == 1
+
+
+def test_topic_id_is_the_latest() -> None:
+    """A batch goes out under the id that the topic has then."""
+    accumulator = make_accumulator()
+    (batch,) = many(accumulator, 1)
+    assert batch.topic_id == TOPIC_ID
+    accumulator.update_topic("orders", b"another id 16 by", [(1, 0)])
+    assert batch.topic_id == b"another id 16 by"
+
+
+def test_forget_topic() -> None:
+    """A topic is forgotten only without batches that have not ended: open, waiting or in flight."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator, leaders=[1, 1])
+    assert not accumulator.forget_topic("unknown")
+    put(accumulator, topic, partition=1)
+    assert not accumulator.forget_topic("orders"), "open"
+    accumulator.close_all(0)
+    assert not accumulator.forget_topic("orders"), "waiting"
+    (batch,) = drain(accumulator)
+    assert not accumulator.forget_topic("orders"), "in flight: it may have to be queued again"
+    end(accumulator, batch)
+    assert accumulator.forget_topic("orders")
+    assert accumulator.topic("orders") is None
+    assert add_topic(accumulator) is not topic
+
+
+# --- expiry -----------------------------------------------------------------------------------------------------------
+
+
+def test_expires_open_batch() -> None:
+    """An open batch expires, and the next record opens another."""
+    accumulator = make_accumulator(linger_ms=1000, delivery_timeout_ms=100)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, now_ms=NOW)
+    assert accumulator.expire(NOW + 99) == []
+    (batch,) = accumulator.expire(NOW + 100)
+    assert batch.ended
+    assert batch.expired
+    assert accumulator.expire(NOW + 100) == []
+    fail(accumulator, batch)
+    put(accumulator, topic, now_ms=NOW + 100)
+    (other,) = drain_all(accumulator, now_ms=NOW + 100)
+    assert other.serial == 2
+
+
+def test_expires_waiting_batch() -> None:
+    """A batch that waits expires; the one behind it is ready in its stead."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    topic = add_topic(accumulator)
+    for now_ms in NOW, NOW + 50:
+        put(accumulator, topic, now_ms=now_ms)
+        accumulator.close_all(now_ms)
+    (batch,) = accumulator.expire(NOW + 100)
+    fail(accumulator, batch)
+    assert accumulator.ready(NOW + 100)[0] == [1]
+    assert numbers(drain(accumulator, now_ms=NOW + 100)) == [2]
+
+
+def test_expires_backing_off_batch() -> None:
+    """A batch that backs off does not outlive its time."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, now_ms=NOW)
+    (batch,) = drain_all(accumulator, now_ms=NOW)
+    accumulator.requeue(batch, NOW + 10, NOW + 500)
+    put(accumulator, topic, now_ms=NOW + 90)
+    accumulator.close_all(NOW + 90)
+    assert accumulator.expire(NOW + 100) == [batch]
+    fail(accumulator, batch)
+    assert accumulator.ready(NOW + 100)[0] == [1], "what was behind it goes"
+
+
+def test_expires_in_flight() -> None:
+    """A batch in flight is reported once, and keeps its memory until its request has ended."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, now_ms=NOW)
+    (batch,) = drain_all(accumulator, now_ms=NOW)
+    assert accumulator.expire(NOW + 100) == [batch]
+    assert (batch.in_flight, batch.ended, batch.expired) == (True, False, True)
+    batch.fail(DeliveryTimeoutError("late"), None, False)
+    assert accumulator.expire(NOW + 1000) == []
+    assert accumulator.pool.used_bytes == 16384
+    assert accumulator.oldest_live_serial() == batch.serial
+    assert accumulator.live_record_count(UNLIMITED) == 0
+    assert accumulator.take_all() == []
+    accumulator.release(batch)
+    assert accumulator.pool.used_bytes == 0
+    assert accumulator.in_flight_batches == 0
+
+
+def test_expires_oldest_first() -> None:
+    """All that is too old is given out, oldest first, over all partitions."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    topic = add_topic(accumulator, leaders=[1, 2, 3])
+    for partition in 2, 0, 1:
+        put(accumulator, topic, partition=partition, now_ms=NOW + partition)
+    # Time goes on in the order of the calls; the first record of partition 2 came at NOW + 2.
+    assert [batch.partition for batch in accumulator.expire(NOW + 102)] == [2, 0, 1]
+
+
+def test_take_all() -> None:
+    """Everything that has not ended is given out, whatever it is doing."""
+    accumulator = make_accumulator(compresses=True, batch_size=1000)
+    topic = add_topic(accumulator, leaders=[1] * 4)
+    put(accumulator, topic, partition=0)
+    assert len(drain_all(accumulator)) == 1
+    put(accumulator, topic, bytes(900), partition=1)
+    (in_worker,) = sealing(accumulator)
+    put(accumulator, topic, partition=2)
+    (backing_off,) = drain_all(accumulator)
+    accumulator.requeue(backing_off, NOW, NOW + 100)
+    put(accumulator, topic, partition=3)
+    taken = accumulator.take_all()
+    assert [batch.partition for batch in taken] == [0, 1, 2, 3]
+    assert [batch.in_flight for batch in taken] == [True, False, False, False]
+    for batch in taken:
+        fail(accumulator, batch)
+    assert accumulator.oldest_live_serial() == in_worker.serial, "the worker still reads it"
+    accumulator.sealed(in_worker, b"", 1)
+    assert not accumulator.has_live_batches()
+    assert accumulator.pool.used_bytes == 0
+    assert accumulator.ready(UNLIMITED) == ([], -1)
+
+
+def test_live_records() -> None:
+    """What a flush still waits for, up to its last batch."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    for count in 1, 2, 3:
+        for _ in range(count):
+            put(accumulator, topic)
+        accumulator.close_all(0)
+    assert [accumulator.live_record_count(serial) for serial in range(5)] == [0, 1, 3, 6, 6]
+    first, second, third = drain_all(accumulator)
+    end(accumulator, second)
+    assert accumulator.live_record_count(3) == 4
+    assert accumulator.oldest_live_serial() == 1
+    end(accumulator, first)
+    assert accumulator.oldest_live_serial() == 3
+    fail(accumulator, third)
+    assert accumulator.oldest_live_serial() == -1
+    assert accumulator.live_record_count(3) == 0
+
+
+def test_release_twice() -> None:
+    """A batch that is given back twice, by its request's end and by the producer's, is given back once."""
+    accumulator = make_accumulator()
+    first, second = many(accumulator, 2)
+    end(accumulator, first)
+    accumulator.release(first)
+    assert accumulator.in_flight_batches == 1
+    assert accumulator.pool.used_bytes == 16384
+    end(accumulator, second)
+    assert accumulator.pool.used_bytes == 0
+
+
+# --- all together -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_random_walk(seed: int) -> None:
+    """Through a thousand random steps each record ends exactly once, in order per partition, and memory comes back."""
+    rng = random.Random(seed)
+    accumulator = make_accumulator(
+        seed=seed,
+        batch_size=300,
+        sticky_size=300,
+        buffer_memory=6000,
+        delivery_timeout_ms=400,
+        max_request_size=2000,
+        mutes=True,
+    )
+    topic = add_topic(accumulator, leaders=[1, 2, 1])
+    now_ms, epoch, admitted = 0, 0, 0
+    in_flight: dict[int, list[ProducerBatch]] = {1: [], 2: [], 3: []}
+    acked: list[tuple[int, int]] = []
+    deliveries: list[Delivery] = []
+    for _ in range(150):
+        step = rng.random()
+        now_ms += rng.randrange(10)
+        if step < 0.5:
+            value = b"%d" % admitted + b"." * rng.choice([0, 50, 250])
+            delivery = accumulator.append(topic, rng.choice([-1, 0, 1, 2]), None, value, None, 5, now_ms)
+            if delivery is not None:
+                deliveries.append(delivery)
+                admitted += 1
+        elif step < 0.7:
+            for node in accumulator.ready(now_ms)[0]:
+                if node > 0 and not in_flight[node]:
+                    in_flight[node] += drain(accumulator, node, now_ms=now_ms, max_bytes=2000)
+        elif step < 0.95:
+            node = rng.choice([1, 2, 3])
+            batches, in_flight[node] = in_flight[node], []
+            for batch in batches:
+                _answer(accumulator, batch, rng, now_ms, acked)
+        elif step < 0.97:
+            epoch += 1
+            accumulator.update_topic("orders", TOPIC_ID, [(rng.choice([1, 2, 3, -1]), epoch) for _ in range(3)])
+        for batch in accumulator.expire(now_ms):
+            batch.fail(DeliveryTimeoutError("late"), None, False)
+            if not batch.in_flight:
+                accumulator.release(batch)
+    accumulator.close_all(now_ms)
+    accumulator.update_topic("orders", TOPIC_ID, [(1, epoch + 1)] * 3)
+    for batches in in_flight.values():
+        for batch in batches:
+            _ack(accumulator, batch, acked)
+    now_ms += 300
+    accumulator.ready(now_ms)
+    while batches := drain(accumulator, now_ms=now_ms):
+        for batch in batches:
+            _ack(accumulator, batch, acked)
+    assert accumulator.pool.used_bytes == 0
+    assert not accumulator.has_live_batches()
+    assert accumulator.in_flight_batches == 0
+    assert all(delivery.done() for delivery in deliveries)
+    assert len(acked) == sum(delivery.exception() is None for delivery in deliveries)
+    for partition in range(3):
+        order = [number for of, number in acked if of == partition]
+        assert order == sorted(set(order))
+
+
+def _ack(accumulator: RecordAccumulator, batch: ProducerBatch, acked: list[tuple[int, int]]) -> None:
+    if not batch.expired:
+        acked += [(batch.partition, int((record.value or b"").split(b".")[0])) for record in read(batch)]
+        batch.complete(0, -1)
+    accumulator.release(batch)
+
+
+def _answer(
+    accumulator: RecordAccumulator, batch: ProducerBatch, rng: random.Random, now_ms: int, acked: list[tuple[int, int]]
+) -> None:
+    """Whatever is queued again still precedes what follows: one batch a partition is in flight."""
+    kind = rng.random()
+    if batch.expired or kind < 0.5:
+        _ack(accumulator, batch, acked)
+    elif kind < 0.8 or batch.record_count == 1:
+        accumulator.requeue(batch, now_ms, now_ms + rng.randrange(30))
+    elif kind < 0.9:
+        split(accumulator, batch, now_ms=NOW)
+    else:
+        fail(accumulator, batch)
+
+
+def test_ended_batches_are_garbage() -> None:
+    """Nothing keeps a batch, its result, or its pieces alive once they have ended."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+
+    def work() -> None:
+        for _ in range(20):
+            batch, deliveries = filled(accumulator, 8, now_ms=NOW)
+            split(accumulator, batch, now_ms=NOW)
+            for piece in drain_all(accumulator, now_ms=NOW):
+                accumulator.requeue(piece, NOW, NOW + 10)
+            accumulator.ready(NOW + 10)
+            for piece in drain_all(accumulator, now_ms=NOW + 10):
+                end(accumulator, piece)
+            assert deliveries[0].done()
+
+    work()
+    gc.collect()
+    before = len(gc.get_objects())
+    work()
+    gc.collect()
+    assert len(gc.get_objects()) <= before + 10

@@ -1,0 +1,318 @@
+"""Batches that a broker finds too large: cut into pieces, with all that hangs on their records."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioproducer._delivery import Delivery
+from aioproducer.compression import codec
+from aioproducer.errors import KafkaError
+from aioproducer.records import RecordMetadata
+from tests.unit.core import (
+    add_topic,
+    drain,
+    drain_all,
+    end,
+    fail,
+    filled,
+    make_accumulator,
+    put,
+    read,
+    split,
+)
+
+NOW = 1000
+
+
+def test_split_keeps_records() -> None:
+    """The pieces hold the same records in the same order, are smaller, and come in the batch's place."""
+    accumulator = make_accumulator()
+    batch, _ = filled(accumulator, 20, now_ms=NOW)
+    before = read(batch)
+    topic = accumulator.topic("orders")
+    assert topic is not None
+    put(accumulator, topic, b"behind", now_ms=NOW)
+    pieces = split(accumulator, batch, now_ms=NOW)
+    assert len(pieces) >= 2
+    assert [record for piece in pieces for record in read(piece)] == before
+    assert all(piece.size_bytes <= -(-sum(p.size_bytes for p in pieces) // 2) for piece in pieces)
+    assert all(piece.created_ms == NOW and piece.parent is batch for piece in pieces)
+    assert batch.ended
+    assert drain_all(accumulator, now_ms=NOW)[: len(pieces)] == pieces
+    assert [piece.serial for piece in pieces] == [batch.serial] * len(pieces)
+    assert [piece.order for piece in pieces] == [(batch.serial, i) for i in range(len(pieces))]
+
+
+def test_split_respects_the_batch_size() -> None:
+    """A batch above batch_size, filled by its compression ratio, is cut into pieces of that size."""
+    accumulator = make_accumulator(batch_size=500, compresses=True)
+    topic = add_topic(accumulator)
+    for _ in range(200):
+        topic.observe_ratio(0.0)
+    batch, _ = filled(accumulator, 40, now_ms=NOW)
+    assert batch.wire_bytes > 4000
+    pieces = split(accumulator, batch, now_ms=NOW)
+    assert len(pieces) > 8
+    assert all(piece.wire_bytes <= 500 for piece in pieces)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 400), min_size=2, max_size=30))
+def test_split_always_helps(sizes: list[int]) -> None:
+    """Whatever the records, there are two pieces or more, each smaller than the batch."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    for i, size in enumerate(sizes):
+        put(accumulator, topic, bytes(size), timestamp_ms=10**15 * (i % 2))
+    (batch,) = drain_all(accumulator)
+    before, size = read(batch), batch.wire_bytes
+    pieces = split(accumulator, batch, now_ms=NOW)
+    assert len(pieces) >= 2
+    assert all(piece.wire_bytes < size for piece in pieces)
+    assert [record for piece in pieces for record in read(piece)] == before
+
+
+def test_split_of_a_compressed_batch() -> None:
+    """The pieces of a compressed batch are to be compressed again, and later batches are filled less."""
+    accumulator = make_accumulator(compresses=True)
+    batch, _ = filled(accumulator, 20, now_ms=NOW)
+    before = read(batch)
+    plain = bytes(batch.contents())
+    batch.seal(codec("gzip").compress(plain), codec("gzip").attribute)
+    pieces = accumulator.split(batch, plain, NOW)
+    assert not any(piece.sealed for piece in pieces)
+    assert [record for piece in pieces for record in read(piece)] == before
+
+
+def test_split_continues_sequences() -> None:
+    """The pieces have the producer state of the batch, and sequences from its own on, over the wraparound too."""
+    accumulator = make_accumulator()
+    batch, _ = filled(accumulator, 10, now_ms=NOW)
+    batch.set_producer_state(7, 3, 2**31 - 4, True)
+    batch.maybe_written = batch.in_doubt = True
+    batch.attempts = 2
+    batch.last_error = KafkaError("last")
+    pieces = split(accumulator, batch, now_ms=NOW)
+    sequence = 2**31 - 4
+    for piece in pieces:
+        assert (piece.producer_id, piece.producer_epoch, piece.base_sequence) == (7, 3, sequence)
+        assert (piece.transactional, piece.attempts, piece.last_error) == (True, 2, batch.last_error)
+        assert piece.maybe_written
+        assert piece.in_doubt
+        sequence = (sequence + piece.record_count) % 2**31
+
+
+def test_split_without_sequences() -> None:
+    """Pieces of an unnumbered batch are unnumbered."""
+    accumulator = make_accumulator()
+    batch, _ = filled(accumulator, 10, now_ms=NOW)
+    assert all(not piece.has_sequence for piece in split(accumulator, batch, now_ms=NOW))
+
+
+def test_split_takes_no_pool_memory() -> None:
+    """A split works with an empty pool, and the blocks of the batch return at once."""
+    accumulator = make_accumulator(buffer_memory=16384)
+    batch, _ = filled(accumulator, 20, now_ms=NOW)
+    assert accumulator.pool.available_bytes == 0
+    pieces = split(accumulator, batch, now_ms=NOW)
+    assert accumulator.pool.used_bytes == 0
+    for piece in drain_all(accumulator):
+        end(accumulator, piece)
+    assert accumulator.pool.used_bytes == 0
+    assert not accumulator.has_live_batches()
+    assert all(piece.ended for piece in pieces)
+
+
+def test_split_batch_lives_until_its_last_piece() -> None:
+    """A flush that covers a split batch waits for all its pieces."""
+    accumulator = make_accumulator()
+    batch, _ = filled(accumulator, 10, now_ms=NOW)
+    split(accumulator, batch, now_ms=NOW)
+    first, *others = drain_all(accumulator)
+    assert accumulator.live_record_count(batch.serial) == 10
+    end(accumulator, first)
+    assert accumulator.live_record_count(batch.serial) == 10 - first.record_count
+    assert accumulator.oldest_live_serial() == batch.serial
+    for piece in others:
+        end(accumulator, piece)
+    assert accumulator.oldest_live_serial() == -1
+    assert accumulator.live_record_count(batch.serial) == 0
+
+
+def test_pieces_released_twice() -> None:
+    """Giving a piece back twice strikes it off once."""
+    accumulator = make_accumulator()
+    batch, _ = filled(accumulator, 10, now_ms=NOW)
+    split(accumulator, batch, now_ms=NOW)
+    first, *others = drain_all(accumulator)
+    end(accumulator, first)
+    accumulator.release(first)
+    assert accumulator.has_live_batches()
+    for piece in others:
+        end(accumulator, piece)
+        accumulator.release(piece)
+    assert not accumulator.has_live_batches()
+
+
+def test_nested_split() -> None:
+    """A piece may be split again; the order of all pieces stays that of the records."""
+    accumulator = make_accumulator()
+    batch, deliveries = filled(accumulator, 16, now_ms=NOW)
+    topic = accumulator.topic("orders")
+    assert topic is not None
+    put(accumulator, topic, b"behind", now_ms=NOW)
+    pieces = split(accumulator, batch, now_ms=NOW)
+    batches = drain_all(accumulator, now_ms=NOW)
+    assert batches[:-1] == pieces
+    inner = split(accumulator, pieces[0], now_ms=NOW)
+    for other in reversed(pieces[1:]):
+        accumulator.requeue(other, NOW, NOW)
+    accumulator.requeue(batches[-1], NOW, NOW)
+    again = drain_all(accumulator, now_ms=NOW)
+    assert again == [*inner, *pieces[1:], batches[-1]]
+    offset = 100
+    for each in again[:-1]:
+        end(accumulator, each, offset)
+        offset += each.record_count
+    assert [delivery.result().offset for delivery in deliveries] == list(range(100, 116))
+    end(accumulator, again[-1])
+    assert not accumulator.has_live_batches()
+
+
+def test_pieces_end_apart() -> None:
+    """Each Delivery follows its record into its piece, whatever becomes of the others."""
+    accumulator = make_accumulator()
+    batch, deliveries = filled(accumulator, 10, now_ms=NOW)
+    split(accumulator, batch, now_ms=NOW)
+    first, second, *others = drain_all(accumulator)
+    assert not any(delivery.done() for delivery in deliveries)
+    end(accumulator, first, 50)
+    second.fail(KafkaError("second"), None, False)
+    accumulator.release(second)
+    for i, delivery in enumerate(deliveries):
+        if i < first.record_count:
+            assert delivery.result() == RecordMetadata("orders", 0, 50 + i, 1_000_000 + i, -1 if i % 2 else 1, 100)
+        elif i < first.record_count + second.record_count:
+            assert str(delivery.exception()) == "second"
+        else:
+            assert not delivery.done()
+    for piece in others:
+        end(accumulator, piece)
+    assert all(delivery.done() for delivery in deliveries)
+
+
+def test_pieces_expire_together() -> None:
+    """The age of the batch counts: its pieces expire with it, except those that have ended, each once."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    batch, _ = filled(accumulator, 16, now_ms=NOW)
+    pieces = split(accumulator, batch, now_ms=NOW)
+    first, second = drain(accumulator, now_ms=NOW) + drain(accumulator, now_ms=NOW)
+    end(accumulator, first)
+    expired = accumulator.expire(NOW + 100)
+    assert expired == pieces[1:]
+    assert [piece.in_flight for piece in expired] == [piece is second for piece in expired]
+    for piece in expired:
+        fail(accumulator, piece)
+    assert not accumulator.has_live_batches()
+    assert accumulator.expire(NOW + 1000) == []
+    assert accumulator.ready(NOW + 1000) == ([], -1)
+
+
+def test_backed_off_piece() -> None:
+    """A piece backs off and comes back before its siblings."""
+    accumulator = make_accumulator()
+    batch, _ = filled(accumulator, 16, now_ms=NOW)
+    pieces = split(accumulator, batch, now_ms=NOW)
+    (first,) = drain(accumulator, now_ms=NOW)
+    accumulator.requeue(first, NOW, NOW + 50)
+    assert drain(accumulator, now_ms=NOW + 49) == []
+    assert accumulator.ready(NOW + 49)[0] == []
+    assert accumulator.ready(NOW + 50)[0] == [1]
+    assert drain_all(accumulator, now_ms=NOW + 50) == pieces
+
+
+def test_callbacks_follow_a_split() -> None:
+    """Callbacks are called for each record when its piece ends, in order, though attached before."""
+    loop = asyncio.new_event_loop()
+    try:
+        accumulator = make_accumulator(loop=loop)
+        batch, deliveries = filled(accumulator, 10, now_ms=NOW)
+        called: list[int] = []
+        for i in reversed(range(10)):
+            deliveries[i].add_done_callback(lambda _, i=i: called.append(i))  # type: ignore[misc]
+        split(accumulator, batch, now_ms=NOW)
+        first, *others = drain_all(accumulator)
+        end(accumulator, first)
+        loop.run_until_complete(asyncio.sleep(0))
+        assert called == list(range(first.record_count))
+        for piece in others:
+            end(accumulator, piece)
+        loop.run_until_complete(asyncio.sleep(0))
+        assert called == list(range(10))
+    finally:
+        loop.close()
+
+
+async def test_awaits_follow_a_split() -> None:
+    """Tasks that awaited before the split wake when the piece of their record ends, and not before."""
+    accumulator = make_accumulator(loop=asyncio.get_running_loop())
+    batch, deliveries = filled(accumulator, 10, now_ms=NOW)
+
+    async def wait(delivery: Delivery) -> int:
+        return (await delivery).offset
+
+    tasks = [asyncio.create_task(wait(delivery)) for delivery in deliveries]
+    await asyncio.sleep(0)
+    split(accumulator, batch, now_ms=NOW)
+    first, *others = drain_all(accumulator)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+    end(accumulator, first, 0)
+    assert await asyncio.gather(*tasks[: first.record_count]) == list(range(first.record_count))
+    assert not tasks[first.record_count].done()
+    offset = first.record_count
+    for piece in others:
+        end(accumulator, piece, offset)
+        offset += piece.record_count
+    assert await asyncio.gather(*tasks) == list(range(10))
+
+
+def test_observation_follows_a_split() -> None:
+    """Who looked at a Delivery, or dropped it, before the split or after, is known when the piece fails."""
+    accumulator = make_accumulator()
+    batch, deliveries = filled(accumulator, 12, now_ms=NOW)
+    with pytest.raises(asyncio.InvalidStateError):
+        deliveries[0].result()
+    del deliveries[6:9]  # dropped before
+    split(accumulator, batch, now_ms=NOW)
+    del deliveries[3:6]  # dropped after
+    for piece in drain_all(accumulator):
+        piece.fail(KafkaError("no"))
+        accumulator.release(piece)
+    assert accumulator.ledger.unobserved_count == 6
+    for delivery in deliveries:
+        assert delivery.exception() is not None
+    deliveries.clear()
+    assert accumulator.ledger.unobserved_count == 6
+
+
+def test_only_what_is_in_flight_can_be_split() -> None:
+    """Splitting a batch that waits, or whose Deliveries have failed, is refused, and nothing changes."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    batch, _ = filled(accumulator, 4, now_ms=NOW)
+    plain = bytes(batch.contents())
+    accumulator.requeue(batch, NOW, NOW)
+    with pytest.raises(ValueError, match="in flight"):
+        accumulator.split(batch, plain, NOW)
+    assert drain(accumulator, now_ms=NOW) == [batch]
+    accumulator.expire(NOW + 100)
+    batch.fail(KafkaError("no"), None, False)
+    with pytest.raises(ValueError, match="in flight"):
+        accumulator.split(batch, plain, NOW)
+    accumulator.release(batch)
+    assert not accumulator.has_live_batches()

@@ -1,0 +1,297 @@
+"""The memory of the records, by way of the accumulator, which is the only one to take and return it."""
+
+from __future__ import annotations
+
+import gc
+import io
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from aioproducer._accumulator import ProducerBatch
+from aioproducer._buffer_pool import Buffer, BufferPool
+from aioproducer.errors import DeliveryTimeoutError
+from tests.unit.core import UNLIMITED, add_topic, drain, drain_all, end, make_accumulator, put
+
+TOTAL = 4000
+BLOCK = 256
+
+
+def views_of(batch: ProducerBatch) -> list[memoryview]:
+    return [part for part in batch.payload() if isinstance(part, memoryview)]
+
+
+def buffer_of(view: memoryview) -> Buffer:
+    assert isinstance(view.obj, Buffer)
+    return view.obj
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Pool memory in use is that of the live batches and of the views that outlive them, and never above the total."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accumulator = make_accumulator(
+            batch_size=BLOCK, sticky_size=BLOCK, buffer_memory=TOTAL, max_request_size=TOTAL, compresses=True
+        )
+        self.pool = self.accumulator.pool
+        self.topic = add_topic(self.accumulator, leaders=[1, 1, 1])
+        for _ in range(200):
+            self.topic.observe_ratio(0.0)  # batches may chain blocks
+        self.now_ms = 0
+        self.in_flight: list[ProducerBatch] = []
+        self.sealing: list[ProducerBatch] = []
+        self.late: list[tuple[memoryview, bytes]] = []
+        self.late_returns = 0
+        self.expected_late_returns = 0
+        self.pool.on_late_return = self.count_late_return
+        self.shorted = False
+
+    def count_late_return(self) -> None:
+        self.late_returns += 1
+
+    @rule(partition=st.integers(0, 2), size=st.one_of(st.integers(0, 300), st.integers(0, TOTAL)))
+    def append(self, partition: int, size: int) -> None:
+        available = self.pool.available_bytes
+        delivery = self.accumulator.append(self.topic, partition, None, bytes(size), None, 0, self.now_ms)
+        if delivery is None:
+            assert size + 20 > available, "refused although there was room"
+            assert self.pool.available_bytes == available
+        else:
+            assert self.pool.available_bytes <= available
+
+    @rule()
+    def drain(self) -> None:
+        self.accumulator.close_all(self.now_ms)
+        for batch in drain(self.accumulator):
+            self.in_flight.append(batch)
+
+    @rule()
+    def give_to_workers(self) -> None:
+        self.accumulator.close_all(self.now_ms)
+        _, unsealed = self.accumulator.drain(1, UNLIMITED, self.now_ms, lambda _: False, 0)
+        self.sealing += unsealed
+
+    @precondition(lambda self: self.sealing)
+    @rule(data=st.data(), pays=st.booleans())
+    def sealed(self, data: st.DataObject, pays: bool) -> None:
+        batch = data.draw(st.sampled_from(self.sealing))
+        self.sealing.remove(batch)
+        self.accumulator.sealed(batch, b"" if pays else bytes(batch.contents()), 1)
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data(), keep_views=st.booleans())
+    def acknowledge(self, data: st.DataObject, keep_views: bool) -> None:
+        batch = self.take_one(data)
+        if keep_views:
+            self.late += [(view, bytes(view)) for view in views_of(batch)]
+        batch.complete(0, -1)
+        self.accumulator.release(batch)
+        assert batch.memory_bytes == 0
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        self.accumulator.requeue(self.take_one(data), self.now_ms, self.now_ms)
+
+    @property
+    def splittable(self) -> list[ProducerBatch]:
+        return [batch for batch in self.in_flight if not batch.sealed and not batch.expired and batch.record_count > 1]
+
+    @precondition(lambda self: self.splittable)
+    @rule(data=st.data(), keep_views=st.booleans())
+    def split(self, data: st.DataObject, keep_views: bool) -> None:
+        batch = data.draw(st.sampled_from(self.splittable))
+        self.in_flight.remove(batch)
+        if keep_views and batch.parent is None:
+            self.late += [(view, bytes(view)) for view in views_of(batch)]
+        self.accumulator.split(batch, bytes(batch.contents()), self.now_ms)
+        assert batch.memory_bytes == 0
+
+    @precondition(lambda self: self.late)
+    @rule(data=st.data())
+    def drop_view(self, data: st.DataObject) -> None:
+        at = data.draw(st.integers(0, len(self.late) - 1))
+        view, content = self.late.pop(at)
+        assert view == content, "memory that a transport may still read was written"
+        last = buffer_of(view).views == 1
+        available, capacity = self.pool.available_bytes, buffer_of(view).capacity
+        del view
+        self.expected_late_returns += last
+        assert self.pool.available_bytes == available + capacity * last
+
+    @rule()
+    def expire(self) -> None:
+        self.now_ms += self.accumulator.delivery_timeout_ms
+        for batch in self.accumulator.expire(self.now_ms):
+            batch.fail(DeliveryTimeoutError("late"), None, False)
+            if not batch.in_flight:
+                self.accumulator.release(batch)
+
+    def take_one(self, data: st.DataObject) -> ProducerBatch:
+        batch = data.draw(st.sampled_from(self.in_flight))
+        self.in_flight.remove(batch)
+        return batch
+
+    @property
+    def late_bytes(self) -> int:
+        return sum(buffer.capacity for buffer in {buffer_of(view) for view, _ in self.late})
+
+    @invariant()
+    def within_bounds(self) -> None:
+        assert 0 <= self.pool.used_bytes <= TOTAL
+        assert self.pool.used_bytes + self.pool.available_bytes == TOTAL
+        assert self.late_returns == self.expected_late_returns
+
+    @rule()
+    def all_is_accounted_for(self) -> None:
+        """With every batch in sight, their memory is all there is."""
+        for batch in self.sealing:
+            self.accumulator.sealed(batch, None, 0)
+        self.sealing.clear()
+        self.in_flight += drain_all(self.accumulator, now_ms=self.now_ms)
+        own = sum(batch.memory_bytes for batch in self.in_flight if batch.parent is None)
+        assert self.pool.used_bytes == own + self.late_bytes
+
+    def teardown(self) -> None:
+        self.all_is_accounted_for()
+        for batch in self.in_flight:
+            end(self.accumulator, batch)
+        assert not self.accumulator.has_live_batches()
+        assert self.accumulator.oldest_live_serial() == -1
+        assert self.pool.used_bytes == self.late_bytes
+        while self.late:
+            self.late.pop()
+        assert self.pool.used_bytes == 0
+        assert self.accumulator.in_flight_batches == 0
+
+
+TestPoolMachine = PoolMachine.TestCase
+TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_block_is_reused() -> None:
+    """A block that came back is lent again, so a steady load allocates nothing."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    put(accumulator, topic)
+    (batch,) = drain_all(accumulator)
+    first = buffer_of(views_of(batch)[0])
+    end(accumulator, batch)
+    put(accumulator, topic)
+    (batch,) = drain_all(accumulator)
+    assert buffer_of(views_of(batch)[0]) is first
+
+
+def test_block_under_a_view_is_not_reused() -> None:
+    """While a transport may still read it, a released block is lent to nobody; then the owner is told."""
+    accumulator = make_accumulator(buffer_memory=16384)
+    told: list[int] = []
+    accumulator.pool.on_late_return = lambda: told.append(accumulator.pool.available_bytes)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, b"first")
+    (batch,) = drain_all(accumulator)
+    (view,) = views_of(batch)
+    second_view = memoryview(view)
+    end(accumulator, batch)
+    assert accumulator.append(topic, 0, None, b"x", None, 0, 0) is None
+    del view
+    assert not told
+    assert b"first" in bytes(second_view)
+    second_view.release()
+    assert told == [16384]
+    assert accumulator.append(topic, 0, None, b"x", None, 0, 0) is not None
+
+
+def test_views_that_end_before_the_release_are_not_late() -> None:
+    """The owner of the memory knows of its own release."""
+    accumulator = make_accumulator()
+    told: list[int] = []
+    accumulator.pool.on_late_return = lambda: told.append(1)
+    put(accumulator, add_topic(accumulator))
+    (batch,) = drain_all(accumulator)
+    for view in views_of(batch):
+        view.release()
+    end(accumulator, batch)
+    assert not told
+    assert accumulator.pool.used_bytes == 0
+
+
+def test_the_last_piece_of_the_budget() -> None:
+    """What is left of the budget can be used though it is less than a block, and comes back as what it was."""
+    accumulator = make_accumulator(buffer_memory=16384 + 100)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, partition=0)
+    put(accumulator, topic, bytes(50), partition=1)
+    assert accumulator.pool.available_bytes == 0
+    for batch in drain_all(accumulator):
+        end(accumulator, batch)
+    assert accumulator.pool.available_bytes == 16384 + 100
+
+
+def test_large_record_takes_its_own_size() -> None:
+    """A record above the block size is charged what it takes, and its block is not kept."""
+    accumulator = make_accumulator(buffer_memory=200_000)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, bytes(150_000))
+    assert 150_000 < accumulator.pool.used_bytes < 150_030
+    assert accumulator.append(topic, 0, None, bytes(60_000), None, 0, 0) is None
+    (batch,) = drain_all(accumulator)
+    end(accumulator, batch)
+    assert accumulator.pool.used_bytes == 0
+
+
+def test_no_memory_changes_nothing() -> None:
+    """A record without room leaves the open batch as it is, apart from closing it: a batch that can't grow is full."""
+    accumulator = make_accumulator(buffer_memory=500, batch_size=300, compresses=True)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, b"a" * 200)
+    used = accumulator.pool.used_bytes
+    assert accumulator.append(topic, 0, None, b"b" * 400, None, 0, 0) is None
+    assert accumulator.pool.used_bytes == used
+    (batch,) = drain(accumulator)
+    assert batch.record_count == 1
+    assert accumulator.appended_records == 1
+
+
+def test_block_size_follows_small_batches() -> None:
+    """Blocks are 16 KiB, or the batch size if that is less."""
+    assert make_accumulator(batch_size=1 << 20).pool.block_bytes == 16384
+    assert make_accumulator(batch_size=500).pool.block_bytes == 500
+    assert make_accumulator(batch_size=0).pool.block_bytes == 1
+
+
+def test_views_are_read_only() -> None:
+    """What goes onto the wire can't be written through a view."""
+    accumulator = make_accumulator()
+    put(accumulator, add_topic(accumulator))
+    (batch,) = drain_all(accumulator)
+    (view,) = views_of(batch)
+    assert view.readonly
+    assert (view.format, view.itemsize, view.ndim, view.contiguous) == ("B", 1, 1, True)
+    with pytest.raises(TypeError):
+        view[0] = 1
+    with pytest.raises(TypeError, match="read-write"):
+        io.BytesIO(b"x").readinto(buffer_of(view))
+
+
+def test_blocks_live_as_long_as_a_view() -> None:
+    """A view keeps its block alive when accumulator, pool and batch are gone."""
+    accumulator = make_accumulator()
+    put(accumulator, add_topic(accumulator), b"payload")
+    (batch,) = drain_all(accumulator)
+    (view,) = views_of(batch)
+    end(accumulator, batch)
+    del batch, accumulator
+    gc.collect()
+    assert b"payload" in bytes(view)
+
+
+def test_a_pool_of_nothing() -> None:
+    """With no memory at all nothing is admitted."""
+    accumulator = make_accumulator(buffer_memory=0)
+    assert accumulator.append(add_topic(accumulator), 0, None, None, None, 0, 0) is None
+    pool = BufferPool(0, 1)
+    assert (pool.total_bytes, pool.available_bytes, pool.used_bytes) == (0, 0, 0)
