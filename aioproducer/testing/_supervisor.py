@@ -4,7 +4,7 @@ Runs as a script of its own, in a session of its own, so that Ctrl-C does not re
 
     python _supervisor.py PARENT_PID [DIRECTORY_TO_REMOVE_AT_THE_END]
 
-Reads commands as JSON lines from standard input and answers each in order:
+Reads commands as JSON lines from standard input and answers each in order, with the command's "id":
     {"start": name, "argv": [...], "env": {...}, "cwd": path, "log": path}   -> {"pid": number}
     {"signal": name, "number": n}                                            -> {"sent": bool}
 A refused command gives {"error": text}. In between come {"exited": name, "code": code}, codes as of subprocess.
@@ -80,15 +80,16 @@ class Supervisor:
             self.ended = True
         *lines, self.input = (self.input + data).split(b"\n")
         for line in lines:
-            try:
-                _say(self._obey(json.loads(line)))
-            except (OSError, ValueError, KeyError) as error:
-                _say({"error": f"{type(error).__name__}: {error}"})
+            command = json.loads(line)
+            _say({"id": command.pop("id"), **self._obey(command)})
 
     def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
-        if "start" in command:
-            return {"pid": self._start(**command)}
-        return {"sent": self._signal(command["signal"], command["number"])}
+        try:
+            if "start" in command:
+                return {"pid": self._start(**command)}
+            return {"sent": self._signal(command["signal"], command["number"])}
+        except (OSError, KeyError, ValueError) as error:
+            return {"error": f"{type(error).__name__}: {error}"}
 
     def _start(self, *, start: str, argv: list[str], env: dict[str, str], cwd: str, log: str) -> int:
         with Path(log).open("ab") as output:

@@ -251,7 +251,7 @@ class TopicAdmin:
                             _raise_for(code, message, what)
                     return
                 except (OSError, BrokerError) as error:
-                    if isinstance(error, BrokerError) and not error.retriable:
+                    if isinstance(error, BrokerError) and (error.code == done or not error.retriable):
                         raise
                     failure, repeated = error, True
             if time.monotonic() > deadline:

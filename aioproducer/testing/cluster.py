@@ -226,7 +226,10 @@ class KafkaCluster(TopicAdmin):
             ClusterError: it failed; the message has its output.
         """
         with self._lock:
-            return self._brokers.run_tool(name, arguments)
+            code, printed = self._brokers.run_tool(name, arguments)
+        if code != 0:
+            raise _tool_error(name, code, printed)
+        return printed
 
     def dump_log_segments(self, topic: str, partition: int = 0, *, broker: int | None = None) -> LogDump:
         """What Kafka's DumpLogSegments finds in a partition's log, with every record of it checked.
@@ -241,7 +244,12 @@ class KafkaCluster(TopicAdmin):
         if not segments:
             raise ClusterError(f"broker {at} has no log of {topic}-{partition}")
         files = ",".join(map(str, segments))
-        return parse_dump(self.run_tool("DumpLogSegments", ["--deep-iteration", "--files", files]))
+        with self._lock:
+            code, printed = self._brokers.run_tool("DumpLogSegments", ["--deep-iteration", "--files", files])
+        if code != 0 and not printed.startswith("Dumping "):
+            raise _tool_error("DumpLogSegments", code, printed)
+        # At a broken record the tool gives up, and its exception stands among the problems.
+        return parse_dump(printed)
 
     # --- starting
 
@@ -316,6 +324,11 @@ def _retry_while_ports_are_taken(start: Callable[[], None]) -> None:
         except PortTakenError as error:
             _log.info("a port was taken meanwhile, starting again: %s", error)
     return start()
+
+
+def _tool_error(name: str, code: int | None, printed: str) -> ClusterError:
+    ended = "did not end" if code is None else f"exit code {code}"
+    return ClusterError(f"Kafka's {name}: {ended}: {printed[-2000:].strip()}")
 
 
 def _train(runtime: Runtime, archive: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from aioproducer.testing.errors import ClusterError
 
 SLICE_S = 0.05
-"""How long one wait holds the pipe, so that calls of other threads get in between."""
+"""How long one look at the pipe takes: another thread may have read what this one waits for."""
 
 
 class Processes:
@@ -43,6 +43,7 @@ class Processes:
         self._owner_pid = os.getpid()
         self._lock = threading.RLock()
         self._input = b""
+        self._last_id = 0
         self._exit_codes: dict[str, int] = {}
         self._finalizer = weakref.finalize(self, _end_supervisor, self._supervisor, self._owner_pid)
         _all.add(self)
@@ -73,10 +74,12 @@ class Processes:
         deadline = time.monotonic() + timeout_s
         while True:
             with self._lock:
-                left_s = max(0.0, deadline - time.monotonic())
-                self._read(min(SLICE_S, left_s))
-                if name in self._exit_codes or left_s == 0:
+                self._read(0)
+                left_s = deadline - time.monotonic()
+                if name in self._exit_codes or left_s <= 0:
                     return self._exit_codes.get(name)
+            # Without the lock, so that other threads can send signals meanwhile.
+            self._wait_for_news(min(SLICE_S, left_s))
 
     def close(self) -> None:
         """Kill what still runs and remove the directory. A second call does nothing."""
@@ -91,29 +94,37 @@ class Processes:
                     pipe.close()
 
     def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        if os.getpid() != self._owner_pid:
-            raise ClusterError("a cluster belongs to the process that started it, this is a fork of that")
         with self._lock:
-            if not self._finalizer.alive:
-                raise ClusterError("the cluster is stopped")
-            assert self._supervisor.stdin
-            try:
-                _write_all(self._supervisor.stdin.fileno(), json.dumps(command).encode() + b"\n")
-            except BrokenPipeError:
-                raise self._lost() from None
+            self._refuse_others()
+            # A Ctrl-C can come before the answer is read. Then the next command finds it and passes over it.
+            self._last_id += 1
+            self._send({"id": self._last_id, **command})
             while True:
                 for message in self._read(SLICE_S):
-                    if "error" in message:
-                        raise ClusterError(message["error"])
-                    return message
+                    if message["id"] == self._last_id:
+                        if "error" in message:
+                            raise ClusterError(message["error"])
+                        return message
+
+    def _send(self, command: dict[str, Any]) -> None:
+        assert self._supervisor.stdin
+        try:
+            _write_all(self._supervisor.stdin.fileno(), json.dumps(command).encode() + b"\n")
+        except BrokenPipeError:
+            raise self._lost() from None
+
+    def _wait_for_news(self, timeout_s: float) -> None:
+        assert self._supervisor.stdout
+        # Another thread may close it in this moment.
+        with contextlib.suppress(OSError, ValueError):
+            _is_readable(self._supervisor.stdout.fileno(), timeout_s)
 
     def _read(self, timeout_s: float) -> list[dict[str, Any]]:
         """Take what the supervisor says: exits are filed, answers returned."""
-        if not self._finalizer.alive:
-            return []
+        self._refuse_others()
         assert self._supervisor.stdout
         descriptor = self._supervisor.stdout.fileno()
-        if not select.select([descriptor], [], [], timeout_s)[0]:
+        if not _is_readable(descriptor, timeout_s):
             return []
         data = os.read(descriptor, 65_536)
         if not data:
@@ -123,8 +134,21 @@ class Processes:
         self._exit_codes.update((one["exited"], one["code"]) for one in messages if "exited" in one)
         return [one for one in messages if "exited" not in one]
 
+    def _refuse_others(self) -> None:
+        if os.getpid() != self._owner_pid:
+            raise ClusterError("a cluster belongs to the process that started it, and this is a fork of that")
+        if not self._finalizer.alive:
+            raise ClusterError("the cluster is stopped")
+
     def _lost(self) -> ClusterError:
         return ClusterError("the process that looks after the brokers has ended, and the brokers with it")
+
+
+def _is_readable(descriptor: int, timeout_s: float) -> bool:
+    # Not select(), which knows no descriptors above 1023, and tests may have opened thousands of sockets.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -1,0 +1,61 @@
+"""Where the cache is, and that its users wait for each other."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from aioproducer.testing.cache import cache_directory, locked, write_whole
+
+
+@pytest.mark.parametrize(
+    ("environ", "directory"),
+    [
+        ({"HOME": "/home/me"}, "/home/me/.cache/aioproducer"),
+        ({"HOME": "/home/me", "XDG_CACHE_HOME": "/fast"}, "/fast/aioproducer"),
+        ({"HOME": "/home/me", "XDG_CACHE_HOME": "relative"}, "/home/me/.cache/aioproducer"),
+        ({"HOME": "/home/me", "XDG_CACHE_HOME": "/fast", "AIOPRODUCER_CACHE": "/mine"}, "/mine"),
+        ({"HOME": "/home/me", "AIOPRODUCER_CACHE": ""}, "/home/me/.cache/aioproducer"),
+    ],
+)
+def test_where_it_is(environ: dict[str, str], directory: str) -> None:
+    assert cache_directory(environ) == Path(directory)
+
+
+def test_one_at_a_time_and_the_other_says_that_it_waits(tmp_path: Path) -> None:
+    events: list[str] = []
+    waiting = threading.Event()
+
+    def progress(line: str) -> None:
+        events.append(line)
+        waiting.set()
+
+    def second() -> None:
+        with locked(tmp_path, progress):
+            events.append("second")
+
+    other = threading.Thread(target=second)
+    with locked(tmp_path, events.append):
+        other.start()
+        assert waiting.wait(30)
+        events.append("first")
+    other.join(30)
+    assert events == [f"waiting for another process that fills {tmp_path}", "first", "second"]
+
+
+def test_the_lock_ends_with_an_exception(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), locked(tmp_path, print):
+        raise KeyError
+    lines: list[str] = []
+    with locked(tmp_path, lines.append):
+        assert lines == []
+
+
+def test_a_file_is_written_whole_and_leaves_no_part(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    write_whole(path, b"one")
+    write_whole(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert list(path.parent.iterdir()) == [path]

@@ -1,0 +1,51 @@
+"""Free ports."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+from aioproducer.testing import ports
+
+
+class OfferedPorts(random.Random):
+    """Proposes the given ports, then others."""
+
+    def __init__(self, *offered: int) -> None:
+        super().__init__(7)
+        self.offered = list(offered)
+
+    def randint(self, a: int, b: int) -> int:
+        return self.offered.pop(0) if self.offered else super().randint(a, b)
+
+
+def test_ports_differ_and_lie_below_those_of_outgoing_connections() -> None:
+    found = ports.free_ports(6, random.Random(1))
+    assert len(set(found)) == 6
+    assert all(ports.FIRST <= port <= ports.LAST for port in found)
+
+
+def test_a_port_in_use_is_not_given_out() -> None:
+    with socket.socket() as listener:
+        listener.bind((ports.HOST, 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        assert not ports.is_free(taken)
+        assert taken not in ports.free_ports(2, OfferedPorts(taken))
+
+
+def test_no_port_is_given_twice_in_one_answer() -> None:
+    (free,) = ports.free_ports(1, random.Random(2))
+    found = ports.free_ports(2, OfferedPorts(free, free))
+    assert found[0] == free
+    assert found[1] != free
+
+
+def test_when_the_range_is_full_the_system_chooses() -> None:
+    with socket.socket() as listener:
+        listener.bind((ports.HOST, 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        found = ports.free_ports(3, OfferedPorts(*[taken] * 1_000))
+    assert len(set(found)) == 3
+    assert taken not in found
