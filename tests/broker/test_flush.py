@@ -139,7 +139,7 @@ async def test_flush_raises_failures_that_nobody_looked_at(
     topic = await picky_topic(kafka, 2)
     on_error = Failures()
     async with producer_of(kafka, on_error=on_error, **LONG_LINGER) as producer:
-        for i in range(10):
+        for _ in range(10):
             await producer.submit(topic, b"secret", partition=0)
         kept = [await producer.submit(topic, b"secret", partition=1) for _ in range(5)]
         with caplog.at_level(logging.ERROR, logger="aioproducer"), pytest.raises(DeliveryErrors) as caught:
