@@ -1,7 +1,8 @@
 """Produce requests and responses as bytes: the one API whose path is not made from the schema.
 
 A request is a list of buffers: the frame with the request header, then for each batch a fresh `bytes` (topic and
-partition fields with the 61-byte batch header) followed by the batch's records as they lie in memory. Nothing is joined.
+partition fields with the 61-byte batch header) followed by the batch's records as they lie in memory. Nothing is
+joined.
 
     v3-v8   old encodings; v7 is the first with zstd        v9      flexible (KIP-482)
     v10     leader hints in the answer (KIP-951)            v13     topic ids in place of names (KIP-516)
@@ -142,11 +143,17 @@ cdef class Reader:
     cdef int64_t count(self) except? -1:
         """The length of an array; each element takes a byte or more, so a longer one is refused at once."""
         cdef int64_t count = self.uvarint() - 1 if self.flexible else self.int32()
-        if count > self.size - self.at:
+        if count < 0 or count > self.size - self.at:
             raise ProtocolError(f"a Produce answer claims {count} elements at {self.at}")
-        return count if count > 0 else 0
+        return count
 
     cdef object string(self):
+        text = self.nullable_string()
+        if text is None:
+            raise ProtocolError(f"a Produce answer has null for a text before {self.at}")
+        return text
+
+    cdef object nullable_string(self):
         cdef int64_t length = self.uvarint() - 1 if self.flexible else self.int16()
         if length < 0:
             return None
@@ -207,9 +214,9 @@ cdef PartitionProduceResponse read_partition(Reader reader, int version, topic):
         partition.record_errors = []
         for _ in range(reader.count()):
             index = reader.int32()
-            partition.record_errors.append((index, reader.string()))
+            partition.record_errors.append((index, reader.nullable_string()))
             reader.skip_tags()
-        partition.error_message = reader.string()
+        partition.error_message = reader.nullable_string()
     if reader.flexible:
         for _ in range(reader.uvarint()):
             tag = reader.uvarint()
@@ -238,7 +245,7 @@ cdef int read_endpoints(Reader reader, ProduceResponse response) except -1:
                 node_id = reader.int32()
                 host = reader.string()
                 port = reader.int32()
-                rack = reader.string()
+                rack = reader.nullable_string()
                 reader.skip_tags()
                 response.node_endpoints.append((node_id, host, port, rack))
         else:

@@ -1,0 +1,440 @@
+"""Produce requests and answers of the compiled core against Kafka's bytes and against the schema."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import re
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from aioproducer import _produce
+from aioproducer._produce import decode_produce_response, encode_produce_request
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol import produce as schema
+from aioproducer.protocol.header import decode_response, encode_request
+from tests.unit.core import TOPIC_ID, add_topic, batch_bytes, drain_all, make_accumulator, put
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+VERSIONS = range(schema.ProduceRequest.MIN_VERSION, schema.ProduceRequest.MAX_VERSION + 1)
+HEADER_BYTES = 61
+
+
+def golden(kind: str) -> list[Any]:
+    entries = json.loads((GOLDEN / f"{kind}s.json").read_text())[f"{kind}s"]
+    return [
+        pytest.param(entry, id=f"{entry['name']}-v{entry['version']}") for entry in entries if entry["api"] == "Produce"
+    ]
+
+
+def uuid(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "==")
+
+
+@dataclasses.dataclass
+class FakeBatch:
+    """A batch as the encoder sees it, with any bytes in it."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    data: bytes
+    cut: int = HEADER_BYTES
+
+    @property
+    def wire_bytes(self) -> int:
+        return len(self.data)
+
+    def payload(self) -> list[bytes | memoryview]:
+        return [self.data[HEADER_BYTES : self.cut], memoryview(self.data)[self.cut :]]
+
+    def header(self, payload: list[bytes | memoryview]) -> bytes:
+        assert b"".join(payload) == self.data[HEADER_BYTES:]
+        return self.data[:HEADER_BYTES]
+
+
+def as_schema(
+    transactional_id: str | None, acks: int, timeout_ms: int, batches: Sequence[FakeBatch]
+) -> schema.ProduceRequest:
+    """The same request for the schema's encoder: partitions in order, under their topics in order of first mention."""
+    topics: dict[str, list[FakeBatch]] = {}
+    for batch in batches:
+        topics.setdefault(batch.topic, []).append(batch)
+    return schema.ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            schema.TopicProduceData(
+                name=name,
+                topic_id=group[0].topic_id,
+                partition_data=[
+                    schema.PartitionProduceData(index=batch.partition, records=batch.data) for batch in group
+                ],
+            )
+            for name, group in topics.items()
+        ],
+    )
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entry", golden("request"))
+def test_request_is_kafkas(entry: dict[str, Any]) -> None:
+    """Every golden request comes out byte for byte, frame size and header included."""
+    fields = entry["fields"]
+    contents = [(GOLDEN / name).read_bytes() for name in re.findall(r"\w+\.bin", entry["note"])]
+    batches = [
+        FakeBatch(topic.get("name", topic.get("topicId")), uuid(topic.get("topicId", "")), partition["index"], b"")
+        for topic in fields["topicData"]
+        for partition in topic["partitionData"]
+    ]
+    for batch, data in zip(batches, contents, strict=True):
+        batch.data = data
+    transactional_id = fields["transactionalId"]
+    buffers = encode_produce_request(
+        entry["version"],
+        entry["correlation_id"],
+        entry["client_id"].encode(),
+        None if transactional_id is None else transactional_id.encode(),
+        fields["acks"],
+        fields["timeoutMs"],
+        batches,
+    )
+    assert b"".join(buffers) == bytes.fromhex(entry["frame_hex"])
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=100)
+int32s = st.integers(-(2**31), 2**31 - 1)
+
+
+@st.composite
+def batch_lists(draw: st.DrawFn) -> list[FakeBatch]:
+    """Batches of any partitions of some topics, those of a topic not always side by side."""
+    topics = draw(st.lists(st.tuples(names, st.binary(min_size=16, max_size=16)), min_size=1, max_size=4))
+    ids = dict(topics)
+    places = draw(st.lists(st.tuples(st.sampled_from(sorted(ids)), st.integers(0, 2**31 - 1)), min_size=1, max_size=8))
+    batches = []
+    for name, partition in places:
+        data = draw(st.one_of(st.binary(min_size=HEADER_BYTES, max_size=300), st.integers(61, 40_000).map(bytes)))
+        batches.append(FakeBatch(name, ids[name], partition, data, draw(st.integers(HEADER_BYTES, len(data)))))
+    return batches
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(VERSIONS),
+    int32s,
+    st.one_of(st.none(), names),
+    st.one_of(st.none(), names),
+    st.sampled_from([-1, 0, 1]),
+    int32s,
+    batch_lists(),
+)
+def test_request_is_the_schemas(
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    batches: list[FakeBatch],
+) -> None:
+    """Any request equals what the schema's encoder makes of the same fields."""
+    buffers = encode_produce_request(
+        version,
+        correlation_id,
+        None if client_id is None else client_id.encode(),
+        None if transactional_id is None else transactional_id.encode(),
+        acks,
+        timeout_ms,
+        batches,
+    )
+    message = as_schema(transactional_id, acks, timeout_ms, batches)
+    assert b"".join(buffers) == encode_request(message, version, correlation_id, client_id)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_request_of_real_batches(version: int) -> None:
+    """Batches of the accumulator go out as they are, and nothing of their records is copied."""
+    accumulator = make_accumulator()
+    for name in "orders", "audit":
+        topic = add_topic(accumulator, name, leaders=[1, 1])
+        for partition in 0, 1:
+            put(accumulator, topic, b"%d" % partition * 20_000, partition=partition)
+    batches = drain_all(accumulator)
+    blocks = [part.obj for batch in batches for part in batch.payload() if isinstance(part, memoryview)]
+    buffers = encode_produce_request(version, 5, b"client", None, -1, 30_000, batches)
+    assert [part.obj for part in buffers if isinstance(part, memoryview)] == blocks
+    assert sum(len(part) for part in buffers if isinstance(part, bytes)) < 600
+    fakes = [FakeBatch(batch.topic, TOPIC_ID, batch.partition, batch_bytes(batch)) for batch in batches]
+    assert b"".join(buffers) == encode_request(as_schema(None, -1, 30_000, fakes), version, 5, "client")
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16382, 16383, 16384])
+def test_compact_lengths_at_varint_edges(size: int) -> None:
+    """The length of a batch counts right where its varint grows."""
+    for version in 8, 9, 13:
+        batches = [FakeBatch("t" * 127, TOPIC_ID, 0, bytes(HEADER_BYTES + max(0, size - HEADER_BYTES)))]
+        buffers = encode_produce_request(version, 1, b"c", None, 1, 2, batches)
+        assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), version, 1, "c")
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def told(response: _produce.ProduceResponse) -> dict[str, Any]:
+    """An answer as plain values."""
+    names = (
+        "topic",
+        "partition",
+        "error_code",
+        "base_offset",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_errors",
+        "error_message",
+        "leader_id",
+        "leader_epoch",
+    )
+    return {
+        "partitions": [{name: getattr(each, name) for name in names} for each in response.partitions],
+        "throttle_time_ms": response.throttle_time_ms,
+        "node_endpoints": response.node_endpoints,
+    }
+
+
+def expected(response: schema.ProduceResponse, version: int) -> dict[str, Any]:
+    """The same of a message of the schema."""
+    return {
+        "partitions": [
+            {
+                "topic": topic.topic_id if version >= 13 else topic.name,
+                "partition": each.index,
+                "error_code": each.error_code,
+                "base_offset": each.base_offset,
+                "log_append_time_ms": each.log_append_time_ms,
+                "log_start_offset": each.log_start_offset,
+                "record_errors": [(error.batch_index, error.batch_index_error_message) for error in each.record_errors]
+                if version >= 8
+                else None,
+                "error_message": each.error_message,
+                "leader_id": each.current_leader.leader_id,
+                "leader_epoch": each.current_leader.leader_epoch,
+            }
+            for topic in response.responses
+            for each in topic.partition_responses
+        ],
+        "throttle_time_ms": response.throttle_time_ms,
+        "node_endpoints": [(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints],
+    }
+
+
+@pytest.mark.parametrize("entry", golden("response"))
+def test_answer_of_kafka(entry: dict[str, Any]) -> None:
+    """Every golden answer is read as its fields say."""
+    fields, version = entry["fields"], entry["version"]
+    response = decode_produce_response(version, bytes.fromhex(entry["frame_hex"])[4:])
+    assert told(response) == {
+        "partitions": [
+            {
+                "topic": uuid(topic["topicId"]) if version >= 13 else topic["name"],
+                "partition": each["index"],
+                "error_code": each["errorCode"],
+                "base_offset": each["baseOffset"],
+                "log_append_time_ms": each["logAppendTimeMs"],
+                "log_start_offset": each.get("logStartOffset", -1),
+                "record_errors": [
+                    (error["batchIndex"], error["batchIndexErrorMessage"]) for error in each["recordErrors"]
+                ]
+                if version >= 8
+                else None,
+                "error_message": each.get("errorMessage"),
+                "leader_id": each.get("currentLeader", {}).get("leaderId", -1),
+                "leader_epoch": each.get("currentLeader", {}).get("leaderEpoch", -1),
+            }
+            for topic in fields["responses"]
+            for each in topic["partitionResponses"]
+        ],
+        "throttle_time_ms": fields["throttleTimeMs"],
+        "node_endpoints": [
+            (node["nodeId"], node["host"], node["port"], node["rack"]) for node in fields.get("nodeEndpoints", [])
+        ],
+    }
+
+
+int16s = st.integers(-(2**15), 2**15 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+messages = st.one_of(st.none(), names)
+partition_answers = st.builds(
+    schema.PartitionProduceResponse,
+    index=int32s,
+    error_code=int16s,
+    base_offset=int64s,
+    log_append_time_ms=int64s,
+    log_start_offset=int64s,
+    record_errors=st.lists(
+        st.builds(schema.BatchIndexAndErrorMessage, batch_index=int32s, batch_index_error_message=messages), max_size=3
+    ),
+    error_message=messages,
+    current_leader=st.builds(schema.LeaderIdAndEpoch, leader_id=int32s, leader_epoch=int32s),
+)
+answers = st.builds(
+    schema.ProduceResponse,
+    responses=st.lists(
+        st.builds(
+            schema.TopicProduceResponse,
+            name=names,
+            topic_id=st.binary(min_size=16, max_size=16),
+            partition_responses=st.lists(partition_answers, max_size=3),
+        ),
+        max_size=3,
+    ),
+    throttle_time_ms=int32s,
+    node_endpoints=st.lists(
+        st.builds(schema.NodeEndpoint, node_id=int32s, host=names, port=int32s, rack=messages), max_size=3
+    ),
+)
+
+
+def frame_of(response: schema.ProduceResponse, version: int, header_tags: bytes = b"\0") -> bytes:
+    return struct.pack(">i", 77) + (header_tags if version >= 9 else b"") + response.encode(version)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(VERSIONS), answers)
+def test_answer_is_the_schemas(version: int, response: schema.ProduceResponse) -> None:
+    """Any answer is read as the schema's decoder does; what the version has not got keeps its default."""
+    frame = frame_of(response, version)
+    read = schema.ProduceResponse.decode(response.encode(version), version)
+    assert told(decode_produce_response(version, frame)) == expected(read, version)
+
+
+def sample(version: int) -> bytes:
+    """An answer with something in every field."""
+    leader = schema.LeaderIdAndEpoch(leader_id=7, leader_epoch=12) if version >= 10 else schema.LeaderIdAndEpoch()
+    errors = [schema.BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="bad")] if version >= 8 else []
+    return frame_of(
+        schema.ProduceResponse(
+            responses=[
+                schema.TopicProduceResponse(
+                    name="orders" if version < 13 else "",
+                    topic_id=TOPIC_ID if version >= 13 else bytes(16),
+                    partition_responses=[
+                        schema.PartitionProduceResponse(
+                            index=index,
+                            error_code=6,
+                            base_offset=5,
+                            log_append_time_ms=9,
+                            log_start_offset=3,
+                            record_errors=errors,
+                            error_message="text" if version >= 8 else None,
+                            current_leader=leader,
+                        )
+                        for index in range(2)
+                    ],
+                )
+            ],
+            throttle_time_ms=250,
+            node_endpoints=[schema.NodeEndpoint(node_id=7, host="b7", port=9092, rack="r")] if version >= 10 else [],
+        ),
+        version,
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_answer_cut_short(version: int) -> None:
+    """An answer that ends too early is refused, wherever it does; so is one that goes on."""
+    frame = sample(version)
+    assert len(decode_produce_response(version, frame).partitions) == 2
+    for size in range(len(frame)):
+        with pytest.raises(ProtocolError):
+            decode_produce_response(version, frame[:size])
+    with pytest.raises(ProtocolError, match="follow"):
+        decode_produce_response(version, frame + b"\0")
+
+
+def both(version: int, frame: bytes) -> None:
+    """The core refuses what the schema refuses, and reads the rest alike; there is no third way."""
+    try:
+        response = told(decode_produce_response(version, frame))
+    except ProtocolError:
+        response = None
+    try:
+        answer = decode_response(schema.ProduceRequest, version, frame)
+    except ProtocolError:
+        assert response is None
+    else:
+        assert response == expected(answer, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_any_byte_wrong(version: int) -> None:
+    """A wrong byte anywhere is refused, or changes a value, as it does for the schema's decoder."""
+    frame = sample(version)
+    for at in range(len(frame)):
+        for byte in (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF):
+            both(version, frame[:at] + bytes([byte]) + frame[at + 1 :])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(VERSIONS), st.binary(max_size=80))
+@example(9, b"\0\0\0\1\0\xff\xff\xff\xff\x0f")
+@example(9, b"\0\0\0\1\xff\xff\xff\xff\x0f")
+@example(3, b"\0\0\0\1\x7f\xff\xff\xff")
+@example(3, b"\0\0\0\1\xff\xff\xff\xff\0\0\0\0")
+@example(3, b"\0\0\0\1\0\0\0\1\xff\xff\0\0\0\0\0\0\0\0")
+@example(12, b"\0\0\0\1\0\1\0\0\0\0\1\0\x0c\2\0\0\0\1\0\0\0\0\1\0\0")
+def test_random_answers(version: int, frame: bytes) -> None:
+    """Random bytes bring about ProtocolError and nothing else."""
+    both(version, frame)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(VERSIONS), st.data())
+def test_damaged_answers(version: int, data: st.DataObject) -> None:
+    """So do answers with pieces cut out, doubled or replaced."""
+    frame = sample(version)
+    start = data.draw(st.integers(0, len(frame)))
+    stop = data.draw(st.integers(start, min(len(frame), start + 8)))
+    both(version, frame[:start] + data.draw(st.binary(max_size=8)) + frame[stop:])
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+def test_unknown_tags_are_skipped(version: int) -> None:
+    """Tags of a newer broker in the header, a partition, a topic and the body are passed over (KIP-482)."""
+    tag = b"\x01\x63\x03abc"
+    topic = TOPIC_ID if version >= 13 else b"\x02t"
+    partition = struct.pack(">ihqqq", 4, 0, 5, -1, 0) + b"\x01\x00"
+    body = b"\x02" + topic + b"\x02" + partition + tag + tag + struct.pack(">i", 0) + tag
+    response = decode_produce_response(version, struct.pack(">i", 1) + tag + body)
+    assert [(each.partition, each.base_offset) for each in response.partitions] == [(4, 5)]
+
+
+def test_wrong_size_of_a_known_tag() -> None:
+    """A leader hint or an endpoint list that is not as long as it says is refused."""
+    partition = struct.pack(">ihqqq", 4, 6, 5, -1, 0) + b"\x01\x00"
+    hint = struct.pack(">ii", 7, 12) + b"\0"
+    for size, extra in (9, b""), (10, b"\0"), (8, b""):
+        body = b"\x02\x02t\x02" + partition + b"\x01\x00" + bytes([size]) + hint + extra + b"\0" + bytes(4) + b"\0"
+        frame = struct.pack(">i", 1) + b"\0" + body
+        if size == 9:
+            assert decode_produce_response(12, frame).partitions[0].leader_id == 7
+        else:
+            with pytest.raises(ProtocolError):
+                decode_produce_response(12, frame)
+
+
+@pytest.mark.parametrize("wrong", [None, "text", bytearray(8)])
+def test_answer_is_bytes(wrong: Any) -> None:
+    """Anything but bytes is a mistake of ours, and said so."""
+    with pytest.raises(TypeError):
+        decode_produce_response(9, wrong)
