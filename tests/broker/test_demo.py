@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer.cli.demo import run as run_module
 from aioproducer.cli.demo.flights import COUNT, read_flights
+from aioproducer.cli.outcome import CommandError
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.testing import KafkaCluster
 from tests.broker.fixtures import PATIENCE_S
@@ -76,7 +78,7 @@ def test_all_flights_come_back(kafka: KafkaCluster, tmp_path: Path) -> None:
     before = demo_topics(kafka)
     result = demo("--bootstrap", kafka.bootstrap_servers, "--output", str(tmp_path / "out"))
     assert (result.returncode, result.stderr) == (0, "")
-    assert f"{COUNT}/{COUNT}" in result.stdout
+    assert result.stdout.count(f"{COUNT}/{COUNT}") == 2  # acknowledged, and read back
     for row in ("throughput", "batches", "compression (lz4)", "latency p50", "latency p99.9", "latency max"):
         assert row in result.stdout
     assert result.stdout.count("all right") == 6
@@ -141,6 +143,20 @@ def test_interrupted_while_it_publishes_it_leaves_no_topic(kafka: KafkaCluster, 
     assert errors == "aioproducer: interrupted\n"
     assert demo_topics(kafka) == before
     assert not (tmp_path / "demo.png").exists()
+
+
+def test_records_that_are_not_delivered_are_a_failure(
+    kafka: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every flight is too large for the topic."""
+    monkeypatch.setitem(run_module.TOPIC_CONFIGS, "max.message.bytes", 100)
+    before = demo_topics(kafka)
+    with pytest.raises(
+        CommandError, match=r"^100 records were not delivered, the first because: .*TOO_LARGE"
+    ) as failed:
+        run_module.run(bootstrap=kafka.bootstrap_servers, records=100, output=tmp_path, keep_topic=False)
+    assert failed.value.exit_code == 1
+    assert demo_topics(kafka) == before
 
 
 def test_no_kafka_at_the_address_is_one_line(tmp_path: Path) -> None:

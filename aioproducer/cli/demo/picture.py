@@ -53,5 +53,4 @@ def draw(published: Published, path: Path, title: str) -> None:
     latency.set_xlabel("seconds since the first record")
     latency.legend()
     latency.grid(alpha=0.3, which="both")
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

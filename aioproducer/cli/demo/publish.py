@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from array import array
@@ -92,6 +93,8 @@ class Publisher:
             self._on_progress(self._acked)
             await self._producer.ready()
         await self._producer.flush()
+        # The callbacks of all deliveries are scheduled by now; this lets them run.
+        await asyncio.sleep(0)
 
     def _submit_from(self, index: int) -> int:
         """Submit until the buffer is full or it is time for a turn; returns the index of the first that is left."""

@@ -46,11 +46,12 @@ def run(*, bootstrap: str | None, records: int | None, output: Path, keep_topic:
     console = Console(highlight=False)
     steps = Steps(console)
     try:
+        output.mkdir(parents=True, exist_ok=True)
         with steps.progress:
             loading = _in_background(lambda: _prepare(records or COUNT))
             with _kafka(bootstrap, steps) as cluster:
                 published, verdict, picture = _run(cluster, loading, steps, output, keep_topic or bootstrap is None)
-    except (KafkaError, ClusterError) as error:
+    except (KafkaError, ClusterError, OSError) as error:
         raise CommandError(one_line(error)) from error
     console.print(table(published, verdict, bootstrap or "a Kafka started for this"))
     console.print(f"picture: {picture}", soft_wrap=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,27 +28,42 @@ class Rejects:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.count = 0
+        self.problem: str | None = None
+        """Why rows are missing in the file, None if none is."""
         try:
             self._file = path.open("w", encoding="utf-8")
         except OSError as error:
             raise CommandError(f"the rejects file {path} can't be written: {error.strerror}") from error
 
     def write(self, row: Row, error: str, *, maybe_written: bool = False) -> None:
-        """Add a row."""
+        """Add a row. A disk that is full does not end the run: the good rows still go to Kafka."""
         self.count += 1
         entry: dict[str, Any] = {"line_number": row.line_number, "error": error, **_original(row.original)}
         if maybe_written:
             entry["maybe_written"] = True
-        self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        with self._noting_problems():
+            self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        """Complete the file, or remove it if nothing failed. A second call does nothing."""
+        with self._noting_problems():
+            self._file.close()
+        # /dev/stderr and the like stay.
+        if not self.count and self.path.is_file():
+            self.path.unlink()
+
+    @contextmanager
+    def _noting_problems(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.problem = error.strerror
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
-        # /dev/stderr and the like stay.
-        if not self.count and self.path.is_file():
-            os.remove(self.path)
+        self.close()
 
 
 def _original(line: bytes) -> dict[str, str]:

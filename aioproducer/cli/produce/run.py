@@ -130,7 +130,8 @@ class _Run:
                 except asyncio.CancelledError:
                     if self._signal is None:
                         raise
-            self._summarize(job, rejects, time.perf_counter() - start_s)
+            elapsed_s = time.perf_counter() - start_s
+        self._summarize(job, rejects, elapsed_s)
         return self._exit_code(job)
 
     @contextmanager
@@ -147,8 +148,10 @@ class _Run:
             f"read {counts.read}, acked {counts.acked}, failed {counts.failed}, rejected {counts.rejected} "
             f"in {elapsed_s:.2f} s ({counts.acked / elapsed_s:.0f} records/s)"
         )
-        if rejects.count:
-            print(f"{rejects.count} rows with their errors: {rejects.path}", file=sys.stderr)
+        if rejects.problem is not None:
+            print(f"aioproducer: rejects are missing in {rejects.path}: {rejects.problem}", file=sys.stderr)
+        elif rejects.count:
+            print(f"rejects with their reasons: {rejects.path}", file=sys.stderr)
         if job.trouble is not None:
             print(f"aioproducer: ended after line {counts.last_line}: {job.trouble}", file=sys.stderr)
         if self._signal is not None:

@@ -91,6 +91,11 @@ def test_one_line_of_an_error() -> None:
     assert one_line(TimeoutError()) == "TimeoutError"
 
 
+def test_a_place_for_the_picture_that_can_not_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "File exists" in refused("demo", "--output", str(tmp_path / "file"))
+
+
 def test_the_demo_knows_how_many_flights_there_are() -> None:
     assert aioproducer("demo", "--records", "336777").exit_code == 2
     assert aioproducer("demo", "--records", "0").exit_code == 2

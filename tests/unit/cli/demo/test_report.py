@@ -86,6 +86,6 @@ def test_slices_hold_every_record_once() -> None:
 
 @pytest.mark.parametrize("count", [1, 1000])
 def test_the_picture_is_a_png(count: int, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "demo.png"
+    path = tmp_path / "demo.png"
     draw(published(count), path, "a title")
     assert path.read_bytes().startswith(b"\x89PNG")

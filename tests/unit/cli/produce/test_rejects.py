@@ -21,6 +21,7 @@ def test_each_row_with_its_reason(tmp_path: Path) -> None:
         rejects.write(Row(70, b"two\nlines"), "too late", maybe_written=True)
         rejects.write(Row(80, b"\xff"), "not UTF-8")
         assert rejects.count == 3
+    assert rejects.problem is None
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
         {"line_number": 3, "error": "not JSON", "line": "{é"},
         {"line_number": 70, "error": "too late", "line": "two\nlines", "maybe_written": True},
@@ -43,6 +44,15 @@ def test_special_files_stay() -> None:
     with Rejects(Path(os.devnull)):
         pass
     assert Path(os.devnull).exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_noted_and_ends_nothing() -> None:
+    with Rejects(Path("/dev/full")) as rejects:
+        for number in range(10_000):
+            rejects.write(Row(number, b"x"), "bad")
+        assert rejects.count == 10_000
+    assert rejects.problem == "No space left on device"
 
 
 def test_an_impossible_path_is_one_line(tmp_path: Path) -> None:
