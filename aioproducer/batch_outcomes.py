@@ -201,11 +201,12 @@ class BatchOutcomes:
 
 
 def _error_of(batch: ProducerBatch, answer: PartitionProduceResponse, broker: object) -> BrokerError:
-    told = f": {answer.error_message}" if answer.error_message else ""
+    kind = error_class(answer.error_code)
+    told = f" ({answer.error_message})" if answer.error_message else ""
     return broker_error(
         answer.error_code,
-        f"{batch.topic}-{batch.partition}: {broker} answered {error_class(answer.error_code).name} to a batch of "
-        f"{batch.record_count:,} records (attempt {batch.attempts}){told}",
+        f"{batch.topic}-{batch.partition}: {broker} answered {kind.name} to a batch of {batch.record_count:,} records "
+        f"and {batch.wire_bytes:,} bytes, attempt {batch.attempts}: {kind.meaning}{told}",
         maybe_written=batch.maybe_written,
     )
 
