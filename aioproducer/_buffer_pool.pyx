@@ -1,9 +1,9 @@
 """Memory of the records: a byte budget and the blocks that batches chain.
 
 Theory of operation. `take(size)` lends a block of `block_bytes`, or a larger one-off block, and charges its capacity to
-the budget; it returns None rather than go above `total_bytes`, and the caller waits its turn elsewhere
-(memory_queue.py). `release` returns the block once no view of it lives: a transport may still hold the bytes of a request whose answer
-has come, and memory that is on its way to the wire must not change.
+the budget; it returns None rather than go above `total_bytes`, and the caller waits its turn elsewhere (see
+memory_queue.py). `release` returns the block once no view of it lives: a transport may still hold the bytes of a
+request whose answer has come, and memory that is on its way to the wire must not change.
 """
 
 import cython

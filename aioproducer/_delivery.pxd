@@ -51,6 +51,7 @@ cdef class ProduceRequestResult:
     cdef void observe(self, int32_t index)
     cdef void one_live_less(self)
     cdef object error_of(self, int32_t index)
+    cdef object own_error(self, int32_t index)
     cdef int64_t count_marks(self, unsigned char mark) noexcept
     cdef void finish(self)
     cdef void drop(self, int32_t index)

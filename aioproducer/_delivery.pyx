@@ -18,6 +18,7 @@ of a flush; a flush raises what is unstamped or was stamped after it started.
 import cython
 
 from asyncio import InvalidStateError, get_running_loop
+from copy import copy
 from operator import itemgetter
 
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
@@ -86,7 +87,7 @@ cdef class DeliveryLedger:
     def end_flush(self, int64_t token, int64_t last_serial, bint report=True):
         cdef ProduceRequestResult result
         cdef Failure entry
-        cdef list raised = []
+        cdef dict raised = {}   # by error: what a batch has dropped and what it has left may be entries of their own
         cdef list kept = []
         self.clock += 1
         if report:
@@ -96,7 +97,7 @@ cdef class DeliveryLedger:
                 result.give_up_on_live()
             for entry in self.entries:
                 if entry.serial <= last_serial and (entry.raised_at == 0 or entry.raised_at > token):
-                    raised.append((entry.error, entry.records))
+                    raised[id(entry.error)] = (entry.error, raised.get(id(entry.error), (None, 0))[1] + entry.records)
                     if entry.raised_at == 0:
                         entry.raised_at = self.clock
         self.running.remove(token)
@@ -105,7 +106,7 @@ cdef class DeliveryLedger:
             if entry.raised_at == 0 or entry.raised_at > oldest:
                 kept.append(entry)
         self.entries = kept
-        return raised
+        return list(raised.values())
 
 
 @cython.final
@@ -160,6 +161,10 @@ cdef class ProduceRequestResult:
         if self.record_errors is not None:
             return self.record_errors.get(index, self.error)
         return self.error
+
+    cdef object own_error(self, int32_t index):
+        """A copy for the program: what it raises gets a traceback, whose frames hold the Delivery, which holds us."""
+        return None if self.error is None else copy(self.error_of(index))
 
     def complete(self, int64_t base_offset, int64_t log_append_time_ms):
         if self.done:
@@ -301,7 +306,7 @@ cdef class Delivery:
         """The metadata of an ended record; raises its error."""
         cdef ProduceRequestResult owner = self.owner
         if owner.error is not None:
-            raise (<object>owner.error_of(self.index)).with_traceback(None)
+            raise owner.own_error(self.index)
         return new_tuple(RecordMetadata, (
             owner.topic,
             owner.partition,
@@ -325,14 +330,12 @@ cdef class Delivery:
         cdef ProduceRequestResult owner = self.settled()
         if not owner.done:
             raise InvalidStateError("the record has not ended yet; await the Delivery")
-        if owner.error is None:
-            return None
         owner.observe(self.index)
-        return owner.error_of(self.index)
+        return owner.own_error(self.index)
 
     def peek_exception(self):
         cdef ProduceRequestResult owner = self.settled()
-        return owner.error_of(self.index) if owner.error is not None else None
+        return owner.own_error(self.index)
 
     def cancel(self, msg=None):
         return False

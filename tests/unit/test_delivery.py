@@ -1,0 +1,847 @@
+"""Delivery: how it is awaited, asked and watched, and what becomes of failures that nobody looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import sys
+import traceback
+import weakref
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer._delivery import Delivery, DeliveryLedger, watch
+from aioproducer.errors import DeliveryTimeoutError, KafkaError, NotLeaderOrFollowerError, WrongLoopError
+from aioproducer.records import RecordMetadata
+from tests.unit.core import add_topic, drain_all, end, fail, filled, make_accumulator, put, split
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+
+@pytest.fixture
+async def accumulator() -> RecordAccumulator:
+    return make_accumulator(loop=asyncio.get_running_loop())
+
+
+def one(accumulator: RecordAccumulator, **record: Any) -> tuple[ProducerBatch, Delivery]:
+    """A record in a batch of its own, in flight."""
+    delivery = put(accumulator, accumulator.topic("orders") or add_topic(accumulator), **record)
+    (batch,) = drain_all(accumulator)
+    return batch, delivery
+
+
+async def turns(count: int = 3) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# --- what it tells ----------------------------------------------------------------------------------------------------
+
+
+async def test_metadata(accumulator: RecordAccumulator) -> None:
+    """An acknowledged record has its place in the log: the batch's offset and its own place in the batch."""
+    batch, deliveries = filled(accumulator, 3, size=9)
+    batch.complete(100, -1)
+    assert [delivery.result() for delivery in deliveries] == [
+        RecordMetadata("orders", 0, 100, 1_000_000, 1, 9),
+        RecordMetadata("orders", 0, 101, 1_000_001, -1, 9),
+        RecordMetadata("orders", 0, 102, 1_000_002, 1, 9),
+    ]
+    assert all(type(delivery.result()) is RecordMetadata for delivery in deliveries)
+    accumulator.release(batch)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sizes"), [(None, None, (-1, -1)), (b"", b"", (0, 0)), (b"kk", b"vvv", (2, 3))]
+)
+async def test_serialized_sizes(
+    accumulator: RecordAccumulator, key: bytes | None, value: bytes | None, sizes: tuple[int, int]
+) -> None:
+    """Null is -1, empty is 0."""
+    batch, delivery = one(accumulator, key=key, value=value)
+    end(accumulator, batch)
+    assert delivery.result()[4:] == sizes
+
+
+async def test_offset_not_told(accumulator: RecordAccumulator) -> None:
+    """Without an offset from the broker (acks=0, a duplicate) each record has -1."""
+    batch, deliveries = filled(accumulator, 3)
+    end(accumulator, batch, -1)
+    assert [delivery.result().offset for delivery in deliveries] == [-1, -1, -1]
+
+
+async def test_log_append_time(accumulator: RecordAccumulator) -> None:
+    """Under LogAppendTime the broker's time is the record's."""
+    batch, deliveries = filled(accumulator, 2)
+    batch.complete(0, 1_800_000_000_000)
+    accumulator.release(batch)
+    assert [delivery.result().timestamp_ms for delivery in deliveries] == [1_800_000_000_000] * 2
+
+
+async def test_pending(accumulator: RecordAccumulator) -> None:
+    """A pending record has neither result nor exception."""
+    batch, delivery = one(accumulator)
+    assert not delivery.done()
+    assert "pending" in repr(delivery)
+    with pytest.raises(asyncio.InvalidStateError):
+        delivery.result()
+    with pytest.raises(asyncio.InvalidStateError):
+        delivery.exception()
+    assert delivery.peek_exception() is None
+    end(accumulator, batch)
+    assert delivery.done()
+    assert delivery.exception() is None
+    assert delivery.peek_exception() is None
+    assert "acknowledged" in repr(delivery)
+
+
+async def test_failed(accumulator: RecordAccumulator) -> None:
+    """A failed record raises its error, each time one of its own with the same facts."""
+    batch, delivery = one(accumulator)
+    error = NotLeaderOrFollowerError("orders-0: moved", maybe_written=True)
+    error.__cause__ = OSError("why")
+    batch.fail(error)
+    accumulator.release(batch)
+    assert delivery.done()
+    assert "failed" in repr(delivery)
+    raised = []
+    for _ in range(2):
+        with pytest.raises(NotLeaderOrFollowerError, match="orders-0: moved") as caught:
+            delivery.result()
+        raised.append(caught.value)
+    with pytest.raises(NotLeaderOrFollowerError) as caught:
+        await delivery
+    raised.append(caught.value)
+    told = delivery.exception()
+    assert isinstance(told, NotLeaderOrFollowerError)
+    raised.append(told)
+    assert len({id(each) for each in raised}) == 4
+    for each in raised:
+        assert each.maybe_written
+        assert each.__cause__ is error.__cause__
+        assert len(traceback.extract_tb(each.__traceback__)) <= 3
+    assert error.__traceback__ is None
+
+
+async def test_ends_once(accumulator: RecordAccumulator) -> None:
+    """What comes after the end changes nothing."""
+    batch, delivery = one(accumulator)
+    batch.complete(5, -1)
+    batch.fail(KafkaError("too late"))
+    batch.complete(6, -1)
+    assert delivery.result().offset == 5
+    accumulator.release(batch)
+    batch, delivery = one(accumulator)
+    batch.fail(KafkaError("first"))
+    batch.fail(KafkaError("second"))
+    batch.complete(6, -1)
+    assert str(delivery.exception()) == "first"
+    accumulator.release(batch)
+
+
+async def test_errors_of_single_records(accumulator: RecordAccumulator) -> None:
+    """Where the broker named records, each has its error, and those it did not name the batch's (KIP-467)."""
+    batch, deliveries = filled(accumulator, 3)
+    batch.fail(KafkaError("batch"), {1: KafkaError("record")})
+    accumulator.release(batch)
+    assert [str(delivery.exception()) for delivery in deliveries] == ["batch", "record", "batch"]
+
+
+async def test_cancel_does_nothing(accumulator: RecordAccumulator) -> None:
+    """An admitted record can't be recalled."""
+    batch, delivery = one(accumulator)
+    assert delivery.cancel() is False
+    assert delivery.cancel("message") is False
+    assert delivery.cancelled() is False
+    end(accumulator, batch)
+    assert delivery.cancel() is False
+    assert await delivery
+
+
+async def test_truthy_and_hashable(accumulator: RecordAccumulator) -> None:
+    """A Delivery can be kept in sets, and tested against None by its truth."""
+    batch, deliveries = filled(accumulator, 3)
+    assert all(deliveries)
+    assert len(set(deliveries) | {deliveries[0]}) == 3
+    assert deliveries[0] != deliveries[1]
+    end(accumulator, batch)
+    assert all(deliveries)
+
+
+def test_not_made_by_hand() -> None:
+    """Nobody but the producer makes one."""
+    with pytest.raises(TypeError, match="submit"):
+        Delivery()
+
+
+async def test_not_tracked_by_the_collector(accumulator: RecordAccumulator) -> None:
+    """A million of them cost no pass of the garbage collector."""
+    batch, delivery = one(accumulator)
+    assert not gc.is_tracked(delivery)
+    assert sys.getsizeof(delivery) <= 64
+    end(accumulator, batch)
+
+
+# --- awaiting ---------------------------------------------------------------------------------------------------------
+
+
+async def test_await_after_the_end(accumulator: RecordAccumulator) -> None:
+    """Awaiting an ended record does not suspend."""
+    batch, delivery = one(accumulator)
+    end(accumulator, batch, 7)
+    steps: list[str] = []
+    asyncio.get_running_loop().call_soon(steps.append, "turn")
+    assert (await delivery).offset == 7
+    assert (await delivery).offset == 7
+    assert not steps
+    await turns(1)
+
+
+async def test_await_by_many(accumulator: RecordAccumulator) -> None:
+    """Any number of tasks may await one Delivery, before the end and after."""
+    batch, delivery = one(accumulator)
+
+    async def wait() -> RecordMetadata:
+        return await delivery
+
+    tasks = [asyncio.create_task(wait()) for _ in range(50)]
+    await turns()
+    assert not any(task.done() for task in tasks)
+    end(accumulator, batch, 3)
+    assert [metadata.offset for metadata in await asyncio.gather(*tasks, wait())] == [3] * 51
+
+
+async def test_failure_reaches_everybody(accumulator: RecordAccumulator) -> None:
+    """Each of them gets the failure."""
+    batch, delivery = one(accumulator)
+
+    async def wait() -> RecordMetadata:
+        return await delivery
+
+    tasks = [asyncio.create_task(wait()) for _ in range(5)]
+    await turns()
+    fail(accumulator, batch)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [KafkaError] * 5
+    assert len({id(result) for result in results}) == 5
+
+
+async def test_cancelled_wait_is_that_wait_alone(accumulator: RecordAccumulator) -> None:
+    """Cancelling one task that awaits cancels neither the record nor the other waits."""
+    batch, delivery = one(accumulator)
+
+    async def wait() -> RecordMetadata:
+        return await delivery
+
+    first, second, third = (asyncio.create_task(wait()) for _ in range(3))
+    await turns()
+    second.cancel()
+    await turns()
+    assert (first.done(), second.cancelled(), third.done()) == (False, True, False)
+    assert not delivery.cancelled()
+    end(accumulator, batch, 1)
+    assert [(await task).offset for task in (first, third)] == [1, 1]
+    assert (await delivery).offset == 1
+
+
+async def test_wait_for(accumulator: RecordAccumulator) -> None:
+    """A time-out of a wait leaves the record to go on."""
+    batch, delivery = one(accumulator)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(delivery, 0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await delivery
+    end(accumulator, batch, 2)
+    assert (await asyncio.wait_for(delivery, 10)).offset == 2
+
+
+async def test_gather_shield_and_ensure_future(accumulator: RecordAccumulator) -> None:
+    """asyncio's functions that take awaitables take a Delivery."""
+    batch, deliveries = filled(accumulator, 3)
+    gathered = asyncio.gather(*deliveries)
+    shielded = asyncio.shield(deliveries[0])
+    future = asyncio.ensure_future(deliveries[1])
+    await turns()
+    end(accumulator, batch, 0)
+    assert [metadata.offset for metadata in await gathered] == [0, 1, 2]
+    assert (await shielded).offset == 0
+    assert (await future).offset == 1
+
+
+async def test_waits_wake_in_one_turn(accumulator: RecordAccumulator) -> None:
+    """All who await records of a batch are woken together."""
+    batch, deliveries = filled(accumulator, 20)
+
+    async def wait(delivery: Delivery) -> None:
+        await delivery
+
+    tasks = [asyncio.create_task(wait(delivery)) for delivery in deliveries]
+    await turns()
+    end(accumulator, batch)
+    await turns(2)
+    assert all(task.done() for task in tasks)
+
+
+async def test_pending_await_in_another_loop(accumulator: RecordAccumulator) -> None:
+    """A pending Delivery belongs to its producer's loop; it says so elsewhere. An ended one tells everywhere."""
+    batch, delivery = one(accumulator)
+
+    async def wait() -> RecordMetadata:
+        return await delivery
+
+    def elsewhere() -> RecordMetadata:
+        return asyncio.run(wait())
+
+    with pytest.raises(WrongLoopError, match="another event loop"):
+        await asyncio.to_thread(elsewhere)
+    end(accumulator, batch, 4)
+    assert (await asyncio.to_thread(elsewhere)).offset == 4
+
+
+async def test_steps_by_hand(accumulator: RecordAccumulator) -> None:
+    """The awaitable keeps to the protocol of coroutines: send, throw, close, iteration."""
+    batch, delivery = one(accumulator)
+    waiter: Any = delivery.__await__()
+    assert iter(waiter) is waiter
+    assert waiter.__await__() is waiter
+    future = next(waiter)
+    assert asyncio.isfuture(future)
+    assert future._asyncio_future_blocking
+    with pytest.raises(ZeroDivisionError):
+        delivery.__await__().throw(ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError, match="text"):
+        delivery.__await__().throw(ZeroDivisionError("text"))
+    delivery.__await__().close()
+    end(accumulator, batch, 8)
+    assert future.done()
+    for step in (lambda: waiter.send(None), lambda: next(waiter)):
+        with pytest.raises(StopIteration) as stop:
+            step()
+        assert stop.value.value == delivery.result()
+
+
+async def test_yield_from(accumulator: RecordAccumulator) -> None:
+    """Awaitables written in Python may delegate to it."""
+    batch, delivery = one(accumulator)
+
+    class Wrapped:
+        def __await__(self) -> Generator[Any, None, RecordMetadata]:
+            return (yield from delivery.__await__())
+
+    async def wait() -> Any:
+        return await Wrapped()
+
+    task = asyncio.create_task(wait())
+    await turns()
+    end(accumulator, batch, 9)
+    assert (await task).offset == 9
+
+
+# --- callbacks --------------------------------------------------------------------------------------------------------
+
+
+async def test_callbacks_in_order_of_admission(accumulator: RecordAccumulator) -> None:
+    """Callbacks of a batch are called with their Delivery, in the order of admission, in a later turn of the loop."""
+    batch, deliveries = filled(accumulator, 10)
+    called: list[Delivery] = []
+    for delivery in reversed(deliveries):
+        delivery.add_done_callback(called.append)
+    deliveries[4].add_done_callback(called.append)
+    end(accumulator, batch)
+    assert not called
+    await turns(1)
+    assert called == [*deliveries[:5], deliveries[4], *deliveries[5:]]
+
+
+async def test_many_callbacks_take_turns() -> None:
+    """Thousands of callbacks do not hold the loop: some hundred are called a turn, still in order."""
+    accumulator = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1 << 20)
+    batch, deliveries = filled(accumulator, 1000, size=1)
+    called: list[int] = []
+    for number, delivery in enumerate(deliveries):
+        delivery.add_done_callback(lambda _, number=number: called.append(number))  # type: ignore[misc]
+    end(accumulator, batch)
+    counts = []
+    while len(called) < 1000:
+        await turns(1)
+        counts.append(len(called))
+    assert called == list(range(1000))
+    assert counts == [256, 512, 768, 1000]
+
+
+async def test_callback_after_the_end(accumulator: RecordAccumulator) -> None:
+    """One that is attached late is called soon, not at once."""
+    batch, delivery = one(accumulator)
+    end(accumulator, batch)
+    called: list[Delivery] = []
+    delivery.add_done_callback(called.append)
+    assert not called
+    await turns(1)
+    assert called == [delivery]
+
+
+async def test_callback_that_raises(accumulator: RecordAccumulator) -> None:
+    """What a callback raises goes to the loop's handler; the others are called all the same."""
+    loop = asyncio.get_running_loop()
+    reports: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: reports.append(context))
+    batch, deliveries = filled(accumulator, 3)
+    called: list[Delivery] = []
+    error = ValueError("mine")
+
+    def bad(_: Delivery) -> None:
+        raise error
+
+    deliveries[0].add_done_callback(called.append)
+    deliveries[1].add_done_callback(bad)
+    deliveries[2].add_done_callback(called.append)
+    end(accumulator, batch)
+    await turns(1)
+    assert called == [deliveries[0], deliveries[2]]
+    assert [report["exception"] for report in reports] == [error]
+    deliveries[0].add_done_callback(bad)
+    await turns(1)
+    assert len(reports) == 2
+    loop.set_exception_handler(None)
+
+
+async def test_callback_holds_the_delivery(accumulator: RecordAccumulator) -> None:
+    """A Delivery that only a callback knows gets to it."""
+    batch, delivery = one(accumulator)
+    offsets: list[int] = []
+    delivery.add_done_callback(lambda done: offsets.append(done.result().offset))
+    del delivery
+    end(accumulator, batch, 6)
+    await turns(1)
+    assert offsets == [6]
+
+
+async def test_callback_may_attach_another(accumulator: RecordAccumulator) -> None:
+    """Callbacks may attach callbacks."""
+    batch, delivery = one(accumulator)
+    called: list[str] = []
+
+    def outer(done: Delivery) -> None:
+        called.append("outer")
+        done.add_done_callback(lambda _: called.append("inner"))
+
+    delivery.add_done_callback(outer)
+    end(accumulator, batch)
+    await turns(2)
+    assert called == ["outer", "inner"]
+
+
+def test_end_after_the_loop() -> None:
+    """If the loop is closed when a batch ends, nobody is left to be told, and nothing breaks."""
+    loop = asyncio.new_event_loop()
+    accumulator = make_accumulator(loop=loop)
+    batch, delivery = one(accumulator)
+    called: list[Delivery] = []
+    delivery.add_done_callback(called.append)
+    loop.close()
+    end(accumulator, batch)
+    assert delivery.done()
+    assert not called
+
+
+# --- unobserved failures ----------------------------------------------------------------------------------------------
+
+
+class Books:
+    """A ledger with an accumulator, and failures by their text."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.accumulator = make_accumulator(loop=loop)
+        self.ledger: DeliveryLedger = self.accumulator.ledger
+        self.calls = 0
+        self.ledger.on_failure = self._count
+
+    def _count(self) -> None:
+        self.calls += 1
+
+    def batch(self, count: int) -> tuple[ProducerBatch, list[Delivery]]:
+        return filled(self.accumulator, count, size=1)
+
+    def fail(self, batch: ProducerBatch, text: str = "no", *, unobserved: bool = True) -> None:
+        batch.fail(KafkaError(text), None, unobserved)
+        self.accumulator.release(batch)
+
+    def fresh(self) -> list[tuple[str, int]]:
+        return [(str(error), records) for error, records in self.ledger.take_fresh()]
+
+    def flush(self) -> list[tuple[str, int]]:
+        """A flush of everything there is."""
+        return self.end_flush(self.ledger.start_flush())
+
+    def end_flush(self, token: int, last_serial: int | None = None, *, report: bool = True) -> list[tuple[str, int]]:
+        covered = self.accumulator.last_serial if last_serial is None else last_serial
+        return [(str(error), records) for error, records in self.ledger.end_flush(token, covered, report)]
+
+
+@pytest.fixture
+async def books() -> Books:
+    return Books(asyncio.get_running_loop())
+
+
+async def test_dropped_before_the_failure(books: Books) -> None:
+    """Records whose Deliveries were gone when their batch failed are unobserved at once, in one entry."""
+    batch, deliveries = books.batch(5)
+    del deliveries[1:4]
+    books.fail(batch)
+    assert books.ledger.unobserved_count == 3
+    assert books.fresh() == [("no", 3)]
+    assert books.fresh() == []
+    for delivery in deliveries:
+        delivery.exception()
+    assert books.flush() == [("no", 3)]
+    assert books.flush() == []
+
+
+async def test_dropped_after_the_failure(books: Books) -> None:
+    """A Delivery that is dropped after the failure, unobserved, is counted then."""
+    batch, deliveries = books.batch(3)
+    books.fail(batch)
+    assert books.ledger.unobserved_count == 0
+    assert books.fresh() == []
+    deliveries.pop()
+    assert books.fresh() == [("no", 1)]
+    deliveries.pop()
+    deliveries.pop()
+    assert books.fresh() == [("no", 1), ("no", 1)]
+    assert books.flush() == [("no", 3)], "one failed batch is one failure"
+
+
+async def test_alive_at_a_flush(books: Books) -> None:
+    """Whose Delivery nobody looked at when a covering flush ends is unobserved, though it is still there."""
+    batch, deliveries = books.batch(3)
+    books.fail(batch)
+    assert books.flush() == [("no", 3)]
+    assert books.fresh() == [("no", 3)]
+    deliveries.clear()
+    assert books.ledger.unobserved_count == 3, "told once"
+    assert books.flush() == []
+
+
+def awaited(delivery: Delivery) -> None:
+    with pytest.raises(KafkaError):
+        delivery.result()
+
+
+def asked(delivery: Delivery) -> None:
+    assert delivery.exception() is not None
+
+
+def called_back(delivery: Delivery) -> None:
+    delivery.add_done_callback(lambda _: None)
+
+
+@pytest.mark.parametrize("look", [awaited, asked, called_back])
+async def test_looking_after_the_failure(books: Books, look: Callable[[Delivery], None]) -> None:
+    """A failure that was awaited, asked for or given a callback is observed."""
+    batch, deliveries = books.batch(2)
+    books.fail(batch)
+    for delivery in deliveries:
+        look(delivery)
+        look(delivery)
+    await turns(1)
+    del delivery
+    deliveries.clear()
+    assert books.flush() == []
+    assert books.ledger.unobserved_count == 0
+
+
+async def test_looking_before_the_failure(books: Books) -> None:
+    """So is one whose record had an await or a callback before it failed."""
+    batch, deliveries = books.batch(2)
+
+    async def wait(delivery: Delivery) -> None:
+        with pytest.raises(KafkaError):
+            await delivery
+
+    task = asyncio.create_task(wait(deliveries[0]))
+    deliveries[1].add_done_callback(lambda _: None)
+    await turns()
+    deliveries.clear()
+    books.fail(batch)
+    await task
+    del task
+    await turns(1)
+    assert books.flush() == []
+    assert books.ledger.unobserved_count == 0
+
+
+async def test_cancelled_await_has_looked(books: Books) -> None:
+    """Whoever awaited and was cancelled has seen to it."""
+    batch, deliveries = books.batch(1)
+
+    async def wait(delivery: Delivery) -> None:
+        await delivery
+
+    task = asyncio.create_task(wait(deliveries[0]))
+    await turns()
+    task.cancel()
+    await turns()
+    books.fail(batch)
+    assert books.flush() == []
+
+
+@pytest.mark.parametrize("look", [Delivery.done, Delivery.cancelled, Delivery.cancel, repr, Delivery.peek_exception])
+async def test_not_looking(books: Books, look: Callable[[Delivery], object]) -> None:
+    """Asking whether it is done, and the like, is not looking at its end."""
+    batch, deliveries = books.batch(1)
+    look(deliveries[0])
+    books.fail(batch)
+    look(deliveries[0])
+    deliveries.clear()
+    assert books.flush() == [("no", 1)]
+
+
+async def test_result_of_a_pending_record_is_not_looking(books: Books) -> None:
+    """Whoever asked too early has not seen the failure."""
+    batch, deliveries = books.batch(1)
+    with pytest.raises(asyncio.InvalidStateError):
+        deliveries[0].result()
+    books.fail(batch)
+    assert books.flush() == [("no", 1)]
+
+
+async def test_watching_is_not_looking(books: Books) -> None:
+    """The producer's own callbacks do not count."""
+    batch, deliveries = books.batch(1)
+    called: list[Delivery] = []
+    watch(deliveries[0], called.append)
+    books.fail(batch)
+    await turns(1)
+    assert len(called) == 1
+    called.clear()
+    deliveries.clear()
+    assert books.flush() == [("no", 1)]
+
+
+async def test_acknowledged_records_are_no_failures(books: Books) -> None:
+    """Dropping what was acknowledged, before or after, is nothing."""
+    batch, deliveries = books.batch(3)
+    deliveries.pop()
+    end(books.accumulator, batch)
+    deliveries.clear()
+    assert books.flush() == []
+    assert books.ledger.unobserved_count == 0
+
+
+async def test_failures_by_the_program_itself(books: Books) -> None:
+    """What close(timeout) failed is not unobserved, dropped or not."""
+    batch, deliveries = books.batch(3)
+    deliveries.pop()
+    books.fail(batch, unobserved=False)
+    deliveries.pop()
+    assert books.flush() == []
+    assert books.ledger.unobserved_count == 0
+    assert str(deliveries[0].exception()) == "no"
+
+
+async def test_error_of_the_record(books: Books) -> None:
+    """A dropped record is reported with its own error where it has one."""
+    batch, deliveries = books.batch(2)
+    batch.fail(KafkaError("batch"), {1: KafkaError("record")})
+    books.accumulator.release(batch)
+    deliveries.pop()
+    assert books.fresh() == [("record", 1)]
+    deliveries.pop()
+    assert books.fresh() == [("batch", 1)]
+
+
+async def test_flush_covers_what_was_before_it(books: Books) -> None:
+    """A flush reports the failures of records admitted before it, not of later ones."""
+    first, before = books.batch(1)
+    token, covered = books.ledger.start_flush(), books.accumulator.last_serial
+    second, after = books.batch(1)
+    books.fail(first, "before")
+    books.fail(second, "after")
+    assert books.end_flush(token, covered) == [("before", 1)]
+    assert books.ledger.unobserved_count == 1
+    assert books.flush() == [("after", 1)]
+    assert before
+    assert after
+
+
+async def test_flushes_side_by_side_all_report(books: Books) -> None:
+    """Flushes that ran while it was reported report it, too; later ones do not."""
+    batch, deliveries = books.batch(2)
+    first, second = books.ledger.start_flush(), books.ledger.start_flush()
+    books.fail(batch)
+    assert books.end_flush(first) == [("no", 2)]
+    third = books.ledger.start_flush()
+    assert books.end_flush(second) == [("no", 2)]
+    assert books.end_flush(third) == []
+    assert books.ledger.unobserved_count == 2
+    assert deliveries
+
+
+async def test_flush_that_started_before_an_unrelated_one_ended(books: Books) -> None:
+    """Each of a chain of overlapping flushes reports what the one before it reported while it ran, and no more."""
+    batch, deliveries = books.batch(1)
+    books.fail(batch, "first")
+    one_flush = books.ledger.start_flush()
+    two = books.ledger.start_flush()
+    assert books.end_flush(one_flush) == [("first", 1)]
+    three = books.ledger.start_flush()
+    batch, more = books.batch(1)
+    books.fail(batch, "second")
+    assert books.end_flush(two) == [("first", 1), ("second", 1)]
+    assert books.end_flush(three) == [("second", 1)]
+    assert books.flush() == []
+    assert deliveries
+    assert more
+
+
+async def test_flush_that_did_not_finish_reports_nothing(books: Books) -> None:
+    """A timed-out or cancelled flush leaves its failures to the next."""
+    batch, deliveries = books.batch(2)
+    deliveries.pop()
+    token = books.ledger.start_flush()
+    books.fail(batch)
+    assert books.end_flush(token, report=False) == []
+    assert str(deliveries[0].exception()) == "no"
+    assert books.flush() == [("no", 1)]
+
+
+async def test_one_error_a_batch(books: Books) -> None:
+    """A flush raises one error a failed batch, however its Deliveries were dropped."""
+    first, some = books.batch(4)
+    second, others = books.batch(4)
+    some.pop()
+    others.pop()
+    books.fail(first, "first")
+    books.fail(second, "second")
+    some.pop()
+    others.pop()
+    assert books.flush() == [("first", 4), ("second", 4)]
+    assert books.ledger.unobserved_count == 8
+
+
+async def test_failures_before_any_flush(books: Books) -> None:
+    """Failures of long ago are reported by the first flush that covers them."""
+    for number in range(3):
+        batch, _ = books.batch(2)
+        del _
+        books.fail(batch, f"batch {number}")
+    assert books.flush() == [("batch 0", 2), ("batch 1", 2), ("batch 2", 2)]
+
+
+async def test_entries_are_bounded(books: Books) -> None:
+    """Without a flush the failures of a long life take bounded memory; none is lost from the count."""
+    for number in range(1500):
+        batch, deliveries = books.batch(1)
+        deliveries.clear()
+        books.fail(batch, str(number))
+        books.ledger.take_fresh()
+    raised = books.flush()
+    assert len(raised) == 1000
+    assert sum(records for _, records in raised) == 1500
+    assert raised[0] == ("0", 1)
+
+
+async def test_on_failure_is_called_once_until_taken(books: Books) -> None:
+    """Whoever reports failures is called once, then not again before the list was taken."""
+    batch, deliveries = books.batch(5)
+    books.fail(batch)
+    deliveries.pop()
+    deliveries.pop()
+    assert books.calls == 1
+    assert len(books.fresh()) == 2
+    deliveries.pop()
+    assert books.calls == 2
+
+
+async def test_dropped_in_another_thread(books: Books) -> None:
+    """A Delivery may be dropped by any thread."""
+    batch, deliveries = books.batch(2)
+    books.fail(batch)
+    await asyncio.to_thread(deliveries.clear)
+    assert books.fresh() == [("no", 1), ("no", 1)]
+
+
+async def test_split_failures_are_counted_once(books: Books) -> None:
+    """Pieces fail one by one, each with its records."""
+    batch, deliveries = books.batch(8)
+    pieces = split(books.accumulator, batch)
+    drain_all(books.accumulator)
+    del deliveries[::2]
+    for number, piece in enumerate(pieces):
+        books.fail(piece, str(number))
+    assert books.flush() == [(str(number), piece.record_count) for number, piece in enumerate(pieces)]
+    assert books.ledger.unobserved_count == 8
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+class Payload:
+    """Something whose life can be watched."""
+
+
+async def test_failures_leave_no_garbage(accumulator: RecordAccumulator) -> None:
+    """Whoever awaits a failing Delivery that it holds in a variable is gone afterwards, with the record's error."""
+    alive: list[weakref.ref[Payload]] = []
+
+    async def program() -> None:
+        witness = Payload()
+        alive.append(weakref.ref(witness))
+        batch, delivery = one(accumulator)
+        batch.fail(DeliveryTimeoutError("late"))
+        accumulator.release(batch)
+        for way in (delivery.result, delivery.__await__().__next__):
+            with contextlib.suppress(KafkaError):
+                way()
+        with contextlib.suppress(KafkaError):
+            await delivery
+        try:
+            if (failure := delivery.exception()) is not None:
+                raise failure
+        except KafkaError:
+            failure = None
+
+    for _ in range(3):
+        await program()
+    gc.collect()
+    assert [each() for each in alive] == [None] * 3
+
+
+async def test_references_of_a_life(accumulator: RecordAccumulator) -> None:
+    """Await, callback, split, failure and flush leave no object behind."""
+
+    async def wait(delivery: Delivery) -> None:
+        await delivery
+
+    async def life() -> None:
+        batch, deliveries = filled(accumulator, 20, size=1)
+        tasks = [asyncio.create_task(wait(delivery)) for delivery in deliveries[:5]]
+        deliveries[6].add_done_callback(lambda _: None)
+        await turns()
+        tasks[0].cancel()
+        token = accumulator.ledger.start_flush()
+        split(accumulator, batch)
+        for number, piece in enumerate(drain_all(accumulator)):
+            if number % 2:
+                piece.fail(KafkaError("no"))
+                accumulator.release(piece)
+            else:
+                end(accumulator, piece)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        deliveries.clear()
+        assert accumulator.ledger.end_flush(token, accumulator.last_serial)
+        accumulator.ledger.take_fresh()
+
+    for _ in range(5):
+        await life()
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(20):
+        await life()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 20
