@@ -241,8 +241,8 @@ class Engine:
             if topic is not None and topic.partitions:
                 leaders = [(state.leader, state.leader_epoch) for state in topic.partitions]
                 self.accumulator.update_topic(name, topic.topic_id, leaders)
-            elif topic is None and self.accumulator.forget_topic(name):
-                self._transactions.forget_topic(name)
+            elif topic is None:
+                self.accumulator.forget_topic(name)
         if self._admission is not None and (admission := self._admission()) is not None:
             admission._look_again()
         self._sender.wake()

@@ -16,6 +16,9 @@ its number and is sent again until the broker tells: success if it has it, OUT_O
 because at most five batches of a partition are unresolved at a time, as many as a broker remembers. And once one batch
 is surely not in the log, neither is any that was numbered after it.
 
+Books are kept for as long as the producer lives, also of a topic that is forgotten because nobody uses it: from 0 again
+under the same epoch, a broker would take new batches for repetitions of old ones, and acknowledge them unwritten.
+
 The new epoch is local: a broker takes a higher epoch from an idempotent producer without being asked. After 32767 a new
 producer id is fetched instead. Other partitions go on under their old epoch and move when nothing of theirs is
 unresolved.
@@ -203,12 +206,6 @@ class TransactionManager:
             at = next(i for i, other in enumerate(entry.numbered) if other is batch)
             entry.numbered[at : at + 1] = pieces
             self._bump_if_settled(entry)
-
-    def forget_topic(self, topic: str) -> None:
-        """Drop the books of a topic's partitions that have nothing unresolved."""
-        gone = [key for key, entry in self._partitions.items() if key.topic == topic and not entry.numbered]
-        for key in gone:
-            del self._partitions[key]
 
     # --- the bump -----------------------------------------------------------------------------------------------------
 

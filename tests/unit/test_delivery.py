@@ -319,10 +319,11 @@ async def test_steps_by_hand(accumulator: RecordAccumulator) -> None:
     delivery.__await__().close()
     end(accumulator, batch, 8)
     assert future.done()
-    for step in (lambda: waiter.send(None), lambda: next(waiter)):
-        with pytest.raises(StopIteration) as stop:
-            step()
-        assert stop.value.value == delivery.result()
+    with pytest.raises(StopIteration) as stop:
+        waiter.send(None)
+    assert stop.value.value == delivery.result()
+    with pytest.raises(StopIteration):
+        waiter.__next__()
 
 
 async def test_yield_from(accumulator: RecordAccumulator) -> None:

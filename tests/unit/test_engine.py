@@ -1,0 +1,63 @@
+"""What the engine of a producer decides by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+
+import pytest
+
+from aioproducer.cluster import Cluster, ClusterTopic, PartitionState
+from aioproducer.config import ProducerConfig
+from aioproducer.engine import Engine
+from aioproducer.errors import KafkaError
+from tests.unit.core import TOPIC_ID, drain_all, end, put
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+
+class Owner:
+    def ended(self, error: KafkaError) -> None:
+        raise AssertionError(error)
+
+
+def cluster(partitions: int = 1, *, topic_id: bytes = TOPIC_ID, epoch: int = 0) -> Cluster:
+    states = tuple(
+        PartitionState(
+            partition=number, leader=1, leader_epoch=epoch, replicas=(1,), isr=(1,), offline=(), error_code=0
+        )
+        for number in range(partitions)
+    )
+    return Cluster(topics={"orders": ClusterTopic(name="orders", topic_id=topic_id, partitions=states, error_code=0)})
+
+
+def engine_of(**configs: object) -> Engine:
+    config = ProducerConfig.parse({"bootstrap_servers": "unused:1", **configs})
+    return Engine(config, asyncio.get_running_loop(), weakref.WeakMethod(Owner().ended))
+
+
+async def test_sequences_survive_an_idle_topic() -> None:
+    """A topic that was forgotten for want of use goes on with the sequences where it was.
+
+    From 0 again under the same epoch, a broker would take its first batches for repetitions of its very first ones,
+    and acknowledge them without writing them.
+    """
+    engine = engine_of()
+    transactions = engine._transactions
+    transactions.set_producer_id(4000, 0)
+    numbers = []
+    for _ in range(2):
+        engine._cluster_changed(cluster(), ("orders",))
+        topic = engine.accumulator.topic("orders")
+        assert topic is not None
+        for _ in range(3):
+            put(engine.accumulator, topic)
+        (batch,) = drain_all(engine.accumulator)
+        assert transactions.may_send(batch)
+        transactions.number(batch)
+        numbers.append((batch.producer_id, batch.producer_epoch, batch.base_sequence))
+        transactions.acknowledged(batch)
+        end(engine.accumulator, batch)
+        engine._cluster_changed(Cluster(), ("orders",))
+        assert engine.accumulator.topic("orders") is None
+    assert numbers == [(4000, 0, 0), (4000, 0, 3)]
