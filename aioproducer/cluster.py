@@ -195,7 +195,8 @@ def _failed_topic(old: ClusterTopic | None, name: str, error_code: int) -> Clust
         return ClusterTopic(name, error_code=error_code)
     if not old.error_code and error_class(error_code).retriable:
         return replace(old, error_code=error_code)
-    return ClusterTopic(name, old.topic_id, error_code=error_code)
+    failed = ClusterTopic(name, old.topic_id, error_code=error_code)
+    return old if old == failed else failed
 
 
 def _made_again(old: bytes, new: bytes) -> bool:

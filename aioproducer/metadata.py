@@ -42,6 +42,9 @@ logger = logging.getLogger("aioproducer.metadata")
 RELIABLE_EPOCHS_SINCE = 9
 """The first Metadata version whose leader epochs can be compared (Kafka 2.4)."""
 
+MAX_ASKED = 3
+"""How many brokers are asked the same at a time while none of them answers."""
+
 WARN_EVERY_MS = 60_000
 """A topic that stays broken is told of no more often."""
 
@@ -80,6 +83,8 @@ class Metadata:
         self.cluster = Cluster()
         self.on_cluster_change: Callable[[Cluster, tuple[str, ...]], None] = _nothing
         """Called with each new picture and the topics in it that differ from the last, forgotten ones included."""
+        self.still_used: Callable[[str], bool] = lambda _: False
+        """Asked before a topic is forgotten because nobody touched it; True while records of it are buffered."""
         self._config = config
         self._client = client
         self._loop = loop
@@ -244,9 +249,7 @@ class Metadata:
 
     async def _update(self) -> None:
         now_ms = self._now_ms()
-        for topic in self._waiters:
-            self._schedule.use(topic, now_ms)
-        update = self._schedule.begin(now_ms)
+        update = self._schedule.begin(now_ms, lambda topic: topic in self._waiters or self.still_used(topic))
         try:
             connection, version, frame = await self._ask(update.topics)
             await self._work_in(update, connection, version, frame)
@@ -275,9 +278,11 @@ class Metadata:
                 if not asked and failure is not None:
                     raise failure
                 now_ms = self._now_ms()
-                connection = self._client.least_loaded(now_ms, but_not=asked)
-                if connection is None:
-                    self._client.connect_somewhere(now_ms)
+                connection = None
+                if len(asked) < MAX_ASKED:
+                    connection = self._client.least_loaded(now_ms, but_not=asked)
+                    if connection is None:
+                        self._client.connect_somewhere(now_ms)
         finally:
             for answer in asked.values():
                 answer.cancel()

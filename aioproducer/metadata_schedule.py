@@ -18,11 +18,14 @@ Source: Kafka's Metadata and ProducerMetadata; KIP-580 (back-off), KIP-1102 (reb
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config import ProducerConfig
+
+LEAST_DELAY_MS = 10
+"""Also with ``retry_backoff_ms=0`` nobody is asked in a busy loop."""
 
 COALESCE_MS = 50
 """Topics whose turn comes within this time go along with a request that is due now."""
@@ -118,9 +121,13 @@ class MetadataSchedule:
         times = [self._topics[topic].next_ms for topic in self._wanted]
         return max(self._not_before_ms, min([self._full_due_ms(), *times]))
 
-    def begin(self, now_ms: int) -> MetadataUpdate:
-        """Take the request that is due. It must be ended by ``succeeded`` or ``failed`` before the next one begins."""
-        self._forget_expired(now_ms)
+    def begin(self, now_ms: int, still_used: Callable[[str], bool] = lambda _: False) -> MetadataUpdate:
+        """Take the request that is due. It must be ended by ``succeeded`` or ``failed`` before the next one begins.
+
+        Args:
+            still_used: asked about each topic that would be forgotten now.
+        """
+        self._forget_expired(now_ms, still_used)
         if self._pending_since_ms is None:
             self._pending_since_ms = now_ms
         if self._full_due_ms() <= now_ms:
@@ -187,10 +194,12 @@ class MetadataSchedule:
             self._wanted[topic] = None
 
     def _delay_ms(self, failures: int) -> int:
-        return self._backoff.delay_ms(max(failures - 1, 0), self._rng)
+        return max(self._backoff.delay_ms(max(failures - 1, 0), self._rng), LEAST_DELAY_MS)
 
-    def _forget_expired(self, now_ms: int) -> None:
-        expired = [topic for topic, state in self._topics.items() if state.expires_ms <= now_ms]
-        for topic in expired:
-            del self._topics[topic]
-            self._wanted.pop(topic, None)
+    def _forget_expired(self, now_ms: int, still_used: Callable[[str], bool]) -> None:
+        for topic in [topic for topic, state in self._topics.items() if state.expires_ms <= now_ms]:
+            if still_used(topic):
+                self.use(topic, now_ms)
+            else:
+                del self._topics[topic]
+                self._wanted.pop(topic, None)

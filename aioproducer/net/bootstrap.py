@@ -7,7 +7,7 @@ import asyncio
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, BootstrapError, KafkaError, ProtocolError, broker_error
 from aioproducer.net.connection import Connection
-from aioproducer.net.dialer import Dialer
+from aioproducer.net.dialer import Dialer, Limit
 from aioproducer.net.resolver import canonical_names
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 
@@ -54,7 +54,7 @@ class Bootstrap:
         canonical: dict[tuple[str, int], None] = {}
         for host, port in self._config.bootstrap_servers:
             try:
-                async with asyncio.timeout(self._left_ms(self._limit_ms()) / 1000):
+                async with asyncio.timeout(self._left_ms(self._limit().ms) / 1000):
                     names = await canonical_names(self._loop, host, port)
             except OSError as error:  # TimeoutError is one
                 self._failures.append((f"{host}:{port}", error))
@@ -64,7 +64,7 @@ class Bootstrap:
 
     async def _ask(self, host: str, port: int, node_id: int) -> tuple[Connection, MetadataResponse]:
         connection = await self._dialer.dial(
-            host, port, node_id=node_id, limit_ms=self._limit_ms(), deadline_ms=self._deadline_ms
+            host, port, node_id=node_id, limit=self._limit(), deadline_ms=self._deadline_ms
         )
         try:
             timeout_ms = self._left_ms(self._config.request_timeout_ms)
@@ -79,8 +79,9 @@ class Bootstrap:
             raise
         return connection, response
 
-    def _limit_ms(self) -> int:
-        return min(self._config.request_timeout_ms, self._config.socket_connection_setup_timeout_ms)
+    def _limit(self) -> Limit:
+        setup = Limit(self._config.socket_connection_setup_timeout_ms)
+        return min(setup, Limit(self._config.request_timeout_ms, "request_timeout_ms"))
 
     def _left_ms(self, at_most_ms: int) -> int:
         if self._deadline_ms is None:

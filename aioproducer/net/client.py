@@ -25,7 +25,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net.bootstrap import Bootstrap
 from aioproducer.net.connection import Connection, not_written
-from aioproducer.net.dialer import Dialer
+from aioproducer.net.dialer import Dialer, Limit
 from aioproducer.net.node import Node, ReconnectPolicy
 from aioproducer.protocol.metadata import MetadataResponse
 
@@ -57,7 +57,7 @@ class NetworkClient:
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:
         self.on_change: Callable[[], None] = _nothing
-        """Called when a node became ready, failed, or has room again for a reason that its user does not see."""
+        """Called when a node became ready, failed or has room again, and when nobody waits ahead any more."""
         self.on_disconnect: Callable[[int, KafkaError], None] = _nothing
         """Called with node id and error when a connection was lost or could not be made."""
         self._config = config
@@ -363,7 +363,7 @@ class NetworkClient:
         """One attempt. It is cancelled when the node moves or goes, and then leaves the node alone."""
         try:
             connection = await self._dialer.dial(
-                node.host, node.port, node_id=node.node_id, limit_ms=node.limit_ms(), after=node.last_address
+                node.host, node.port, node_id=node.node_id, limit=Limit(node.limit_ms()), after=node.last_address
             )
         except KafkaError as error:
             node.failed(error, self._now_ms())

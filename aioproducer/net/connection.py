@@ -27,6 +27,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from aioproducer.net import apis
 from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
 from aioproducer.protocol import header
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -47,26 +48,6 @@ MAX_CORRELATION_ID = 2147483639
 UNSUPPORTED_VERSION = 35
 
 _SIZE = struct.Struct(">i")
-
-_API_NAMES = {
-    0: "Produce",
-    3: "Metadata",
-    10: "FindCoordinator",
-    17: "SaslHandshake",
-    18: "ApiVersions",
-    22: "InitProducerId",
-    24: "AddPartitionsToTxn",
-    25: "AddOffsetsToTxn",
-    26: "EndTxn",
-    28: "TxnOffsetCommit",
-    36: "SaslAuthenticate",
-    71: "GetTelemetrySubscriptions",
-    72: "PushTelemetry",
-}
-
-# From these versions on a broker answers first and leaves the waiting to the client (KIP-219); before, it held the
-# answer back, so the throttle time in it is over.
-_THROTTLED_BY_CLIENT_SINCE = {0: 6, 3: 6, 10: 2, 18: 2, 22: 1, 24: 1, 25: 1, 26: 1, 28: 1, 71: 0, 72: 0}
 
 R = TypeVar("R", bound=Message)
 
@@ -123,6 +104,7 @@ class Connection:
         self._on_internal_error = on_internal_error
         self._in_flight = InFlightRequests()
         self._undrained = 0
+        self._drain_deadline_ms = 0
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -164,7 +146,7 @@ class Connection:
             node_id: the broker's, or a negative number while it is not known.
             on_close: called once after this has returned a connection and it ended: with the error, or with None if
                 this side closed it on purpose. What was in flight is told after that.
-            on_capacity: called when a request other than Produce no longer counts as in flight.
+            on_capacity: called when a request no longer counts as in flight, after its ``on_response``.
             on_internal_error: gets what a callback raised; the connection is aborted too.
             authenticate: runs before the API versions are asked for.
         Raises:
@@ -294,7 +276,7 @@ class Connection:
             return min(theirs[1], request.MAX_VERSION)
         broker = f"versions {theirs[0]} to {theirs[1]}" if theirs else "no version"
         raise UnsupportedVersionError(
-            f"{self} speaks {broker} of {_api_name(request.API_KEY)}, "
+            f"{self} speaks {broker} of {apis.name(request.API_KEY)}, "
             f"this client {request.MIN_VERSION} to {request.MAX_VERSION}"
         )
 
@@ -334,7 +316,8 @@ class Connection:
             buffers: the whole frame with its size; no byte of it may change any more.
             on_response: gets the answer's frame without its size, in the turn of the loop that read it. It may raise
                 ProtocolError before it has acted on anything: then the connection ends and ``on_error`` is told.
-                None if no answer comes (``acks=0``): the request is in flight until the transport has no bytes left.
+                None if no answer comes (``acks=0``): the request is in flight until the transport has no bytes left,
+                and that has to happen within ``timeout_ms``.
             on_error: told once, in place of ``on_response``, how the connection ended; in a later turn of the loop if
                 the connection was closed already, and only then not ``maybe_written``.
         """
@@ -355,7 +338,7 @@ class Connection:
             self._write_failed(failure, on_error if on_response is None else None)
         else:
             if on_response is None:
-                self._count_until_drained()
+                self._count_until_drained(now_ms + timeout_ms)
 
     def _write_failed(self, failure: Exception, on_error: Callable[[KafkaError], None] | None) -> None:
         """The transport did not even take the bytes: out of memory, or wrong types by a bug."""
@@ -379,7 +362,6 @@ class Connection:
         def on_response(frame: bytes) -> None:
             if not answer.done():
                 answer.set_result(frame)
-            self._on_capacity(self)
 
         def on_error(error: KafkaError) -> None:
             if not answer.done():
@@ -425,7 +407,7 @@ class Connection:
 
     def apply_throttle(self, api_key: int, version: int, throttle_time_ms: int) -> None:
         """Honour the throttle time of an answer, where that is the client's part in this version (KIP-219)."""
-        if throttle_time_ms > 0 and version >= _THROTTLED_BY_CLIENT_SINCE.get(api_key, 0x7FFF):
+        if throttle_time_ms > 0 and apis.throttled_by_client(api_key, version):
             self.throttle(self._now_ms() + throttle_time_ms)
 
     def throttle(self, until_ms: int) -> None:
@@ -452,20 +434,26 @@ class Connection:
         self._timer = None
         now_ms = self._now_ms()
         late = {request.correlation_id for request in self._in_flight.expired(now_ms)}
-        if late:
+        if late or (self._undrained and self._drain_deadline_ms <= now_ms):
             self._time_out(late, now_ms)
-        elif (deadline_ms := self._in_flight.next_deadline_ms()) is not None:
+        elif (deadline_ms := self._next_deadline_ms()) is not None:
             self._watch(deadline_ms)
+
+    def _next_deadline_ms(self) -> int | None:
+        deadline_ms = self._in_flight.next_deadline_ms()
+        if not self._undrained:
+            return deadline_ms
+        return self._drain_deadline_ms if deadline_ms is None else min(deadline_ms, self._drain_deadline_ms)
 
     def _time_out(self, late: set[int], now_ms: int) -> None:
         def reason(request: InFlightRequest) -> KafkaError:
-            waited = f"{self}: {_api_name(request.api_key)} was unanswered for {now_ms - request.sent_ms} ms"
+            waited = f"{self}: {apis.name(request.api_key)} was unanswered for {now_ms - request.sent_ms} ms"
             if request.correlation_id in late:
                 return RequestTimedOutError(f"{waited} (request_timeout_ms)")
-            return ConnectionLostError(f"{waited} when the connection was closed, because an older request timed out")
+            return ConnectionLostError(f"{waited} when the connection was closed, because another request timed out")
 
-        error = RequestTimedOutError(f"{self} left a request unanswered (request_timeout_ms)")
-        self._end(error, reason)
+        what = "left a request unanswered" if late else "took no bytes"
+        self._end(RequestTimedOutError(f"{self} {what} for too long (request_timeout_ms)"), reason)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -494,8 +482,6 @@ class Connection:
             self.abort(lost)
 
     def _dispatch(self, frame: bytes) -> None:
-        if self._ended:
-            return
         self.last_used_ms = self._now_ms()
         request = self._in_flight.complete(_SIZE.unpack_from(frame)[0])
         try:
@@ -503,13 +489,17 @@ class Connection:
         except ProtocolError:
             self._in_flight.put_back(request)
             raise
+        self._on_capacity(self)
         self._close_if_retired()
 
     # --- writing without an answer ------------------------------------------------------------------------------------
 
-    def _count_until_drained(self) -> None:
+    def _count_until_drained(self, deadline_ms: int) -> None:
         if not self._writer.transport.get_write_buffer_size():
             return
+        if not self._undrained:
+            self._drain_deadline_ms = deadline_ms
+            self._watch(deadline_ms)
         self._undrained += 1
         if self._drain_task is None or self._drain_task.done():
             self._drain_task = self._loop.create_task(self._drain(), name=f"aioproducer drain of {self}")
@@ -528,10 +518,6 @@ class Connection:
             self._undrained = 0
             self._on_capacity(self)
             self._close_if_retired()
-
-
-def _api_name(api_key: int) -> str:
-    return _API_NAMES.get(api_key, f"API {api_key}")
 
 
 def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.resolver import resolve
+
+
+class Limit(NamedTuple):
+    """How long a step may take, and the config that says so."""
+
+    ms: int
+    config: str = "socket_connection_setup_timeout_ms"
 
 
 class Dialer:
@@ -41,42 +50,54 @@ class Dialer:
         port: int,
         *,
         node_id: int,
-        limit_ms: int,
+        limit: Limit,
         deadline_ms: int | None = None,
         after: str | None = None,
     ) -> Connection:
         """Resolve the host's name afresh and return a connection to the first address that gives one.
 
         Args:
-            limit_ms: for the name, and for each address.
-            deadline_ms: for all of it.
+            limit: for the name, and for each address.
+            deadline_ms: for all of it (``max_block_ms``).
             after: the address of the last try; the one behind it comes first.
         Raises:
             AuthenticationError: the broker and this client do not accept each other; no other address is tried.
             ConnectionLostError: no address gave a connection; it names each with its cause.
         """
         failures: list[tuple[str, Exception]] = []
-        for address in _rotated(await self._addresses(host, port, limit_ms, deadline_ms), after):
+        for address in _rotated(await self._addresses(host, port, limit, deadline_ms), after):
             try:
-                async with self._limit(limit_ms, deadline_ms):
+                async with self._in_time(limit, deadline_ms):
                     return await self._open(address, port, host, node_id)
             except AuthenticationError:
                 raise
-            except (KafkaError, OSError) as error:  # TimeoutError is an OSError
+            except (KafkaError, OSError) as error:
                 failures.append((address, error))
-        raise _no_connection(host, port, failures, limit_ms)
+        raise _no_connection(host, port, failures)
 
-    async def _addresses(self, host: str, port: int, limit_ms: int, deadline_ms: int | None) -> list[str]:
+    async def _addresses(self, host: str, port: int, limit: Limit, deadline_ms: int | None) -> list[str]:
         try:
-            async with self._limit(limit_ms, deadline_ms):
+            async with self._in_time(limit, deadline_ms):
                 return await resolve(self._loop, host, port)
         except OSError as error:
-            message = f"the host name {host} can't be resolved: {_reason(error, limit_ms)}"
+            message = f"the host name {host} can't be resolved: {_reason(error)}"
             raise not_written(ConnectionLostError(message)) from error
 
-    def _limit(self, limit_ms: int, deadline_ms: int | None) -> asyncio.Timeout:
-        until = self._loop.time() + limit_ms / 1000
-        return asyncio.timeout_at(until if deadline_ms is None else min(until, deadline_ms / 1000))
+    @asynccontextmanager
+    async def _in_time(self, limit: Limit, deadline_ms: int | None) -> AsyncIterator[None]:
+        """Bound the time of what is done inside; the TimeoutError says by which config."""
+        now = self._loop.time()
+        until, config = now + limit.ms / 1000, limit.config
+        if deadline_ms is not None and deadline_ms / 1000 < until:
+            until, config = deadline_ms / 1000, "what was left of max_block_ms"
+        scope = asyncio.timeout_at(until)
+        try:
+            async with scope:
+                yield
+        except TimeoutError as error:
+            if not scope.expired():
+                raise  # the system's own, e.g. of TCP
+            raise TimeoutError(f"not ready within {max(until - now, 0) * 1000:.0f} ms ({config})") from error
 
     async def _open(self, address: str, port: int, host: str, node_id: int) -> Connection:
         return await Connection.open(
@@ -100,16 +121,12 @@ def _rotated(addresses: list[str], after: str | None) -> list[str]:
     return addresses[first:] + addresses[:first]
 
 
-def _no_connection(host: str, port: int, failures: list[tuple[str, Exception]], limit_ms: int) -> KafkaError:
-    reasons = "; ".join(
-        f"{'' if address == host else f'{address}: '}{_reason(error, limit_ms)}" for address, error in failures
-    )
+def _no_connection(host: str, port: int, failures: list[tuple[str, Exception]]) -> KafkaError:
+    reasons = "; ".join(f"{'' if address == host else f'{address}: '}{_reason(error)}" for address, error in failures)
     error = not_written(ConnectionLostError(f"no connection to {host}:{port}: {reasons or 'no address'}"))
     error.__cause__ = failures[-1][1] if failures else None
     return error
 
 
-def _reason(error: Exception, limit_ms: int) -> str:
-    if isinstance(error, TimeoutError) and not str(error):
-        return f"not ready within {limit_ms} ms (socket_connection_setup_timeout_ms)"
+def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -133,6 +133,7 @@ def test_one_retriable_topic_error_keeps_the_partitions_a_second_does_not() -> N
     assert second.changed_topics(first) == ("t",)
     third = second.merged(response(topic(error=3)))
     assert third.partitions("t") is None
+    assert third.merged(response(topic(error=3))).topics["t"] is third.topics["t"]
     healed = second.merged(response(topic(partition(0))))
     assert healed.topics["t"].error_code == 0
 

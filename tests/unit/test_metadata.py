@@ -232,6 +232,7 @@ async def test_a_partition_that_does_not_exist_yet_is_waited_for(cluster: FakeCl
         while len(cluster.asked_topics) < 3:
             await cluster.brokers[0].next_request(MetadataRequest)
         assert not waiting.done()
+        assert setup.metadata._schedule.failures("a") >= 1  # so the questions become rarer
         cluster.topics["a"] = [(1, 0), (1, 0)]
         assert await waiting == 2
 
@@ -262,6 +263,26 @@ async def test_a_refused_topic_raises_at_once_and_is_asked_for_again_later(
                 break
             except error:
                 await asyncio.sleep(0)
+
+
+async def test_a_refusal_counts_also_when_it_is_heard_late(cluster: FakeCluster) -> None:
+    """The loop was so busy that the back-off was over before the waiter had its turn."""
+    cluster.topics = {"a": 29}
+    async with running(cluster) as setup:
+        setup.metadata._schedule.answered_lately = lambda topic, now_ms: False  # type: ignore[method-assign]
+        for count in 1, 2:
+            with pytest.raises(TopicAuthorizationFailedError):
+                await setup.wait("a")
+            assert len(cluster.asked_topics) == count
+
+
+async def test_a_wait_keeps_its_topic_in_use(cluster: FakeCluster) -> None:
+    async with running(cluster, retry_backoff_ms=1) as setup:
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        await setup.until(lambda: "a" in setup.metadata.cluster.topics)
+        setup.metadata._schedule._topics["a"].expires_ms = 0
+        cluster.topics["a"] = [(1, 0)]
+        assert await waiting == 1
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ü", "\ud800", "a\n", "x" * 250])
@@ -360,7 +381,9 @@ async def test_topics_that_nobody_uses_are_forgotten(cluster: FakeCluster) -> No
     async with running(cluster) as setup:
         await setup.wait("a")
         await setup.wait("b")
-        setup.metadata._schedule._topics["a"].expires_ms = 0
+        for topic in "ab":
+            setup.metadata._schedule._topics[topic].expires_ms = 0
+        setup.metadata.still_used = lambda topic: topic == "b"
         setup.metadata.request_update()
         await setup.until(lambda: "a" not in setup.metadata.cluster.topics)
         assert setup.changes[-1][1] == ("a",)
@@ -482,6 +505,7 @@ async def test_an_answer_that_makes_no_sense_is_asked_for_again(cluster: FakeClu
         broker.on(MetadataRequest, answer)
         assert await setup.wait("a") == 1
         assert broken >= 3
+        assert len(broker.peers) >= 3  # each time the connection was given up
 
 
 async def test_an_answer_without_brokers_is_asked_for_again(cluster: FakeCluster) -> None:

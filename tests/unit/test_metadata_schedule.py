@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 
 from aioproducer.config import ProducerConfig
-from aioproducer.metadata_schedule import COALESCE_MS, MetadataSchedule, MetadataUpdate
+from aioproducer.metadata_schedule import COALESCE_MS, LEAST_DELAY_MS, MetadataSchedule, MetadataUpdate
 
 MAX_AGE_MS = 300_000
 IDLE_MS = 200_000
@@ -80,7 +80,8 @@ def test_a_full_update_is_asked_for_and_covers_everything() -> None:
     walk.succeed()
     walk.schedule.want_all()
     walk.use("new")
-    assert walk.begin() == MetadataUpdate(("a", "b", "new"), full=True)
+    assert walk.succeed() == MetadataUpdate(("a", "b", "new"), full=True)
+    assert walk.due_in_ms == MAX_AGE_MS
 
 
 def test_full_updates_are_spaced_and_more_so_while_they_bring_nothing() -> None:
@@ -247,6 +248,33 @@ def test_a_broken_topic_that_nobody_uses_is_not_asked_for_for_ever() -> None:
     walk.now_ms += IDLE_MS
     assert walk.begin().topics == ()
     assert not walk.schedule.topics
+
+
+def test_topics_with_records_in_the_buffer_are_kept() -> None:
+    walk = Walk()
+    walk.use("a", "b")
+    walk.succeed()
+    walk.now_ms += IDLE_MS
+    walk.schedule.want_all()
+    update = walk.schedule.begin(walk.now_ms, lambda topic: topic == "a")
+    assert update.topics == ("a",)
+    walk.schedule.succeeded(update, walk.now_ms, failing=(), again=(), news=False)
+    walk.now_ms += IDLE_MS - 1
+    walk.schedule.want_all()
+    assert walk.succeed().topics == ("a",)
+
+
+def test_without_any_back_off_there_is_still_no_busy_loop() -> None:
+    walk = Walk(retry_backoff_ms=0, retry_backoff_max_ms=0)
+    walk.use("a")
+    walk.fail()
+    assert walk.wait() == LEAST_DELAY_MS
+    walk.succeed(failing=["a"])
+    assert walk.wait() == LEAST_DELAY_MS
+    walk.schedule.want_all()
+    walk.succeed()
+    walk.schedule.want_all()
+    assert walk.wait() == LEAST_DELAY_MS
 
 
 def test_pending_too_long_counts_from_the_first_attempt() -> None:

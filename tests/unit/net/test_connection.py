@@ -685,6 +685,34 @@ async def test_a_frame_without_an_answer_is_in_flight_until_the_transport_is_emp
     assert errors == []
 
 
+async def test_a_peer_that_takes_no_bytes_is_given_up(broker: FakeBroker, owner: Owner) -> None:
+    connection = await owner.open(broker)
+    peer = await broker.connected.get()
+    peer.stop_reading()
+    errors: list[KafkaError] = []
+    connection.send_frame([bytes(20_000_000)], connection.next_correlation_id(), 0, 30, None, errors.append)
+    connection.send_frame([b"more"], connection.next_correlation_id(), 0, 10_000, None, errors.append)
+    await owner.change()
+    assert isinstance(owner.closed[0], RequestTimedOutError)
+    assert "took no bytes" in str(owner.closed[0])
+    await connection.wait_closed()
+    peer.drop()
+
+
+async def test_deadlines_of_answers_and_of_writing_are_both_kept(broker: FakeBroker, owner: Owner) -> None:
+    broker.silent(MetadataRequest)
+    connection = await owner.open(broker)
+    peer = await broker.connected.get()
+    peer.stop_reading()
+    answered = Sent(connection, timeout_ms=100)
+    connection.send_frame([bytes(20_000_000)], connection.next_correlation_id(), 0, 10_000, None, lambda _: None)
+    connection._watch(connection._now_ms())  # a look before either is due
+    await answered.ended.wait()
+    assert isinstance(answered.errors[0], RequestTimedOutError)
+    await connection.wait_closed()
+    peer.drop()
+
+
 async def test_a_lost_connection_forgets_the_frames_that_get_no_answer(broker: FakeBroker, owner: Owner) -> None:
     connection = await owner.open(broker)
     peer = await broker.connected.get()
