@@ -168,7 +168,7 @@ class MetadataSchedule:
         self._failed_attempts += 1
         self._not_before_ms = now_ms + self._delay_ms(self._failed_attempts)
         self._full_wanted = self._full_wanted or update.full
-        self._wanted.update((topic, None) for topic in update.topics if topic in self._topics)
+        self._wanted.update((topic, None) for topic in update.topics)
 
     def pending_too_long(self, now_ms: int) -> bool:
         """Whether requests have gone without a useful answer for so long that the known brokers must be wrong."""
@@ -185,9 +185,7 @@ class MetadataSchedule:
         return max(wanted_ms, self._full_not_before_ms)
 
     def _topic_answered(self, topic: str, now_ms: int, failing: bool, again: bool) -> None:
-        state = self._topics.get(topic)
-        if state is None:
-            return
+        state = self._topics[topic]
         state.failures = state.failures + 1 if failing else 0
         state.next_ms = now_ms + self._delay_ms(state.failures)
         if again:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 class Api(NamedTuple):
     """Kafka's name, and the first version whose throttle time is the client's part.
 
-    From that version on a broker answers first and leaves the waiting to the client; before, it held the answer back, so
-    the throttle time in it is over. Source: KIP-219.
+    From that version on a broker answers first and leaves the waiting to the client; before, it held the answer back,
+    so the throttle time in it is over. Source: KIP-219.
     """
 
     name: str

@@ -508,6 +508,18 @@ async def test_an_answer_that_makes_no_sense_is_asked_for_again(cluster: FakeClu
         assert len(broker.peers) >= 3  # each time the connection was given up
 
 
+async def test_an_answer_that_leaves_a_topic_out_is_asked_for_again(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=1) as setup:
+
+        def forgetful(request: ReceivedRequest) -> MetadataResponse:
+            cluster.brokers[0].on(MetadataRequest, cluster.answer)
+            return MetadataResponse(brokers=[cluster.brokers[0].address()], topics=[])
+
+        cluster.brokers[0].on(MetadataRequest, forgetful)
+        assert await setup.wait("a") == 1
+
+
 async def test_an_answer_without_brokers_is_asked_for_again(cluster: FakeCluster) -> None:
     cluster.topics = {"a": [(1, 0)]}
     async with running(cluster, retry_backoff_ms=1) as setup:

@@ -222,6 +222,16 @@ async def test_canonical_names_replace_the_configured_ones(broker: FakeBroker) -
         assert client._bootstrap.host == "localhost"
 
 
+async def test_a_name_that_can_not_be_made_canonical_is_passed_over(broker: FakeBroker) -> None:
+    lookup = "resolve_canonical_bootstrap_servers_only"
+    async with Client("no-such-host.invalid:9092", client_dns_lookup=lookup) as client:
+        with pytest.raises(BootstrapError) as caught:
+            await client.bootstrap(client.soon())
+        ((address, cause),) = caught.value.failures
+        assert address == "no-such-host.invalid:9092"
+        assert isinstance(cause, socket.gaierror)
+
+
 class Resolving:
     """The running loop with a resolver of the test's; uvloop's own can't be patched."""
 
@@ -256,6 +266,9 @@ async def test_a_bootstrap_connection_to_another_address_serves_until_a_node_is_
         bootstrap = client.least_loaded(client.now_ms)
         assert bootstrap is not None
         assert bootstrap.node_id == -1
+        client._nodes[2].retry_at_ms = client.soon()
+        assert not client.exhausted(client.now_ms)
+        client._nodes[2].retry_at_ms = 0
         client.connect_soon(2)
         await client.until(lambda: client.node_ready(2, client.now_ms))
         assert bootstrap.closed
