@@ -8,7 +8,6 @@ import pytest
 
 from aioproducer import KafkaError, ProducerFailedError
 from aioproducer.testing import KafkaCluster
-
 from tests.broker.fixtures import new_topic, producer_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
