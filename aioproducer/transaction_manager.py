@@ -13,8 +13,8 @@ called the bump.
 The bump waits for certainty, which is where this differs from the Java client (KIP-360): Java renumbers every batch in
 flight, also one that the broker wrote and whose answer was lost, and so writes it twice. Here a batch in doubt keeps
 its number and is sent again until the broker tells: success if it has it, OUT_OF_ORDER if not. That answer is certain
-because at most five batches of a partition are unresolved at a time, as many as a broker remembers. And once one batch
-is surely not in the log, neither is any that was numbered after it.
+because from the oldest unresolved batch of a partition on at most five have numbers, as many as a broker remembers. And
+once one batch is surely not in the log, neither is any that was numbered after it.
 
 Books are kept for as long as the producer lives, also of a topic that is forgotten because nobody uses it: from 0 again
 under the same epoch, a broker would take new batches for repetitions of old ones, and acknowledge them unwritten.
@@ -43,7 +43,7 @@ NO_SEQUENCE = -1
 MAX_EPOCH = 32767
 SEQUENCE_MASK = 0x7FFFFFFF
 MAX_UNRESOLVED = 5
-"""Batches a partition that may be numbered and not ended: what a broker remembers of a producer and partition."""
+"""Batches a partition that may have numbers from the oldest unresolved one on, ended or not: what a broker remembers."""
 
 
 def next_sequence(sequence: int, records: int) -> int:
@@ -58,14 +58,33 @@ class PartitionSequences:
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
     next: int = 0
+    known_producer_id: int = NO_PRODUCER_ID
+    """The producer id under which the leader has acknowledged something."""
     numbered: list[ProducerBatch] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    """Of each in ``numbered``: how many batches had been numbered before it."""
+    count: int = 0
     gap: tuple[int, ...] | None = None
     """Order of the last batch that failed; None while the sequence has no gap."""
     absent: tuple[int, ...] | None = None
     """Order of a batch that is surely not in the log; what was numbered after it is not there either."""
 
+    def add(self, batch: ProducerBatch) -> None:
+        self.numbered.append(batch)
+        self.places.append(self.count)
+        self.count += 1
+
     def strike(self, batch: ProducerBatch) -> None:
-        self.numbered = [other for other in self.numbered if other is not batch]
+        self.replace(batch, ())
+
+    def replace(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
+        at = self.numbered.index(batch)
+        self.numbered[at : at + 1] = pieces
+        self.places[at : at + 1] = [self.places[at]] * len(pieces)
+
+    def has_room(self) -> bool:
+        """Whether a broker that is sent one more still remembers the oldest unresolved one."""
+        return self.count - self.places[0] < MAX_UNRESOLVED
 
     def is_settled(self) -> bool:
         """Whether nothing is on the wire, and nothing numbered can be in the log."""
@@ -119,7 +138,10 @@ class TransactionManager:
             return False
         if not entry.numbered:
             return True
-        return entry.gap is None and self._is_current(entry) and len(entry.numbered) < MAX_UNRESOLVED
+        # A leader that does not know the producer yet takes any sequence for the first (KIP-360), so until it has
+        # acknowledged one batch, a second one could be written in the place of the first.
+        is_known = entry.known_producer_id == entry.producer_id
+        return is_known and entry.gap is None and self._is_current(entry) and entry.has_room()
 
     def number(self, batch: ProducerBatch) -> None:
         """Give a drained batch its sequence, unless it has one."""
@@ -135,7 +157,7 @@ class TransactionManager:
             entry.gap = entry.absent = None
         batch.set_producer_state(entry.producer_id, entry.epoch, entry.next)
         entry.next = next_sequence(entry.next, batch.record_count)
-        entry.numbered.append(batch)
+        entry.add(batch)
 
     # --- after the answer ---------------------------------------------------------------------------------------------
 
@@ -145,6 +167,7 @@ class TransactionManager:
             return
         entry = self._entry(batch)
         entry.strike(batch)
+        entry.known_producer_id = batch.producer_id
         if entry.gap is not None and batch.order >= entry.gap:
             entry.gap = None
         self._bump_if_settled(entry)
@@ -203,8 +226,7 @@ class TransactionManager:
         """The pieces continue the sequences of the batch that was refused as too large."""
         if batch.has_sequence:
             entry = self._entry(batch)
-            at = next(i for i, other in enumerate(entry.numbered) if other is batch)
-            entry.numbered[at : at + 1] = pieces
+            entry.replace(batch, pieces)
             self._bump_if_settled(entry)
 
     # --- the bump -----------------------------------------------------------------------------------------------------
@@ -226,6 +248,6 @@ class TransactionManager:
                 self.producer_id = NO_PRODUCER_ID
         for batch in entry.numbered:
             batch.set_producer_state(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
-        entry.numbered = []
+        entry.numbered, entry.places = [], []
         entry.gap = entry.absent = None
         entry.producer_id, entry.epoch = NO_PRODUCER_ID, NO_EPOCH

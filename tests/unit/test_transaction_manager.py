@@ -117,6 +117,15 @@ class Partition:
         return pieces
 
 
+def known(partition: Partition) -> Partition:
+    """Have a batch acknowledged, and start at sequence 0 again."""
+    entry = partition.manager._entry(cast(ProducerBatch, partition.batch()))
+    partition.ack(partition.send(records=2**31))
+    assert entry.next == 0
+    partition.serial = 0
+    return partition
+
+
 @pytest.fixture
 def manager() -> TransactionManager:
     manager = TransactionManager(idempotent=True)
@@ -126,7 +135,8 @@ def manager() -> TransactionManager:
 
 @pytest.fixture
 def one(manager: TransactionManager) -> Partition:
-    return Partition(manager)
+    """A partition whose leader knows the producer."""
+    return known(Partition(manager))
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -149,7 +159,7 @@ def test_sequences_count_records(one: Partition) -> None:
 
 def test_sequences_count_by_partition(manager: TransactionManager) -> None:
     """Partitions and topics count apart."""
-    partitions = [Partition(manager, number) for number in range(3)]
+    partitions = [known(Partition(manager, number)) for number in range(3)]
     assert [partition.send().base_sequence for partition in partitions] == [0, 0, 0]
     assert [partition.send().base_sequence for partition in partitions] == [10, 10, 10]
     other = FakeBatch((1,), topic="audit")
@@ -219,6 +229,50 @@ def test_five_unresolved(one: Partition) -> None:
     assert one.may_send(waiting)
 
 
+def test_acknowledged_batches_count_behind_an_unresolved_one(one: Partition) -> None:
+    """A broker forgets a batch when five later ones are in the log, whether or not we have heard of those.
+
+    A batch is written, and answered with a code that leaves that open. Were six written before it is sent again, the
+    broker would no longer know it, answer OUT_OF_ORDER, and have it written a second time after the bump.
+    """
+    first = one.send()
+    for _ in range(4):
+        one.ack(one.send())
+    one.lose(first)
+    one.send(first)
+    assert not one.may_send(one.batch())
+    one.ack(first)
+    assert one.may_send(one.batch())
+
+
+def test_one_at_a_time_until_the_leader_knows_the_producer(manager: TransactionManager) -> None:
+    """A leader without memory of the producer takes any first sequence: until it has one batch, no second is sent.
+
+    Else the first could be refused for a moment, the second be written, and the first come after it.
+    """
+    manager.set_producer_id(PID, MAX_EPOCH)
+    one = Partition(manager)
+    first = one.send()
+    assert not one.may_send(one.batch())
+    one.retry(first)
+    one.ack(one.send(first))
+    second = one.send()
+    assert one.may_send(one.batch())
+    one.fail_in_doubt(second)
+    manager.set_producer_id(PID + 1, 0)
+    one.send()
+    assert not one.may_send(one.batch()), "another producer id, which it does not know"
+
+
+def test_a_known_producer_needs_no_introduction_after_a_bump(one: Partition, manager: TransactionManager) -> None:
+    """Under a new epoch of a known producer a leader takes no other sequence than 0."""
+    one.ack(one.send())
+    one.fail_in_doubt(one.send())
+    assert manager.epoch == 1
+    assert one.send().number == (PID, 1, 0)
+    assert one.may_send(one.batch())
+
+
 def test_only_the_first_is_repeated(one: Partition) -> None:
     """After a lost connection the batches go again one by one in order: whatever overtakes is out of order."""
     first, second, third = (one.send() for _ in range(3))
@@ -231,7 +285,7 @@ def test_only_the_first_is_repeated(one: Partition) -> None:
 
 def test_a_full_partition_does_not_hold_up_another(manager: TransactionManager) -> None:
     """Limits are by partition."""
-    full, free = Partition(manager, 0), Partition(manager, 1)
+    full, free = known(Partition(manager, 0)), known(Partition(manager, 1))
     for _ in range(MAX_UNRESOLVED):
         full.send()
     assert not full.may_send(full.batch())
@@ -464,7 +518,7 @@ def test_queued_batch_in_doubt_expires(one: Partition, manager: TransactionManag
 
 def test_other_partitions_finish_on_the_old_epoch(manager: TransactionManager) -> None:
     """A bump concerns the partition that asked for it; others move when nothing of theirs is unresolved."""
-    asking, other, idle = (Partition(manager, number) for number in range(3))
+    asking, other, idle = (known(Partition(manager, number)) for number in range(3))
     idle.ack(idle.send())
     first, second = other.send(), other.send()
     asking.fail_in_doubt(asking.send())
@@ -482,7 +536,7 @@ def test_other_partitions_finish_on_the_old_epoch(manager: TransactionManager) -
 
 def test_gap_on_an_old_epoch_needs_no_bump(manager: TransactionManager) -> None:
     """A partition that has a gap under an old epoch starts at 0 under the present one."""
-    asking, other = Partition(manager, 0), Partition(manager, 1)
+    asking, other = known(Partition(manager, 0)), known(Partition(manager, 1))
     first, second = other.send(), other.send()
     asking.fail_in_doubt(asking.send())
     other.fail(first)

@@ -1,0 +1,301 @@
+"""Numbers, outcomes and accumulator together against a model of a partition's leader that fails at random.
+
+No loop and no clock: steps are drawn from a seeded generator, so that a seed that fails can be run again. The model
+checks what a broker checks: epochs, sequences, and repetitions among the last five batches of a producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioproducer._accumulator import ProducerBatch
+from aioproducer._delivery import Delivery
+from aioproducer.batch_outcomes import BatchOutcomes
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    ConnectionLostError,
+    DeliveryTimeoutError,
+    InvalidRecordError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.sealer import Sealer
+from aioproducer.transaction_manager import MAX_EPOCH, TransactionManager
+from tests.unit.core import TOPIC_ID, UNLIMITED, make_accumulator, read
+
+PARTITIONS = 2
+OK, DUPLICATE = 0, 46
+OUT_OF_ORDER, INVALID_EPOCH = 45, 47
+NOT_LEADER, TIMED_OUT, TOO_FEW_REPLICAS, TOO_FEW_AFTER_APPEND = 6, 7, 19, 20
+TOO_LARGE, INVALID_RECORD, UNAUTHORIZED = 10, 87, 29
+
+
+@dataclass
+class Answer:
+    """What the outcomes see of an answer."""
+
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    error_message: str | None = None
+    record_errors: list[tuple[int, str | None]] = field(default_factory=list)
+
+
+@dataclass
+class ProducerState:
+    """What a leader remembers of a producer."""
+
+    epoch: int
+    batches: list[tuple[int, int, int]] = field(default_factory=list)
+    """(first sequence, last sequence, offset) of the last five."""
+
+
+class Leader:
+    """One partition's log, and the checks before it."""
+
+    def __init__(self, rng: random.Random, max_batch_bytes: int) -> None:
+        self.rng = rng
+        self.max_batch_bytes = max_batch_bytes
+        self.log: list[int] = []
+        self.producers: dict[int, ProducerState] = {}
+
+    def handle(self, batch: ProducerBatch, refuses: float) -> Answer:
+        if batch.wire_bytes > self.max_batch_bytes:
+            return Answer(TOO_LARGE)
+        if self.rng.random() < refuses:
+            return Answer(
+                self.rng.choice([NOT_LEADER, TOO_FEW_REPLICAS, TOO_FEW_REPLICAS, INVALID_RECORD, UNAUTHORIZED])
+            )
+        answer = self.append(batch)
+        if answer.error_code == OK and self.rng.random() < refuses:
+            return Answer(self.rng.choice([TIMED_OUT, TOO_FEW_AFTER_APPEND]))
+        return answer
+
+    def append(self, batch: ProducerBatch) -> Answer:
+        first = batch.base_sequence
+        last = (first + batch.record_count - 1) % 2**31
+        state = self.producers.get(batch.producer_id)
+        if state is not None and batch.producer_epoch < state.epoch:
+            return Answer(INVALID_EPOCH)
+        if state is not None and batch.producer_epoch == state.epoch:
+            for known_first, known_last, offset in state.batches:
+                if (known_first, known_last) == (first, last):
+                    return Answer(OK, offset) if self.rng.random() < 0.5 else Answer(DUPLICATE)
+            if first != (state.batches[-1][1] + 1) % 2**31:
+                return Answer(OUT_OF_ORDER)
+        elif state is not None and first != 0:
+            return Answer(OUT_OF_ORDER)
+        if state is None or batch.producer_epoch > state.epoch:
+            state = self.producers[batch.producer_id] = ProducerState(batch.producer_epoch)
+        offset = len(self.log)
+        self.log += [int(record.value or b"") for record in read(batch)]
+        state.batches = [*state.batches[-4:], (first, last, offset)]
+        return Answer(OK, offset)
+
+
+class Run:
+    """A producer's core and its leaders, moved by a generator of chance."""
+
+    def __init__(self, seed: int, *, epoch: int = 0, max_batch_bytes: int = 10_000, **configs: object) -> None:
+        self.rng = random.Random(seed)
+        config = ProducerConfig.parse({"bootstrap_servers": "unused:1", **configs})
+        self.accumulator = make_accumulator(seed=seed, batch_size=150, linger_ms=0, delivery_timeout_ms=3000)
+        self.transactions = TransactionManager(idempotent=True)
+        self.transactions.set_producer_id(1, epoch)
+        self.loop = asyncio.new_event_loop()
+        self.outcomes = BatchOutcomes(
+            config,
+            accumulator=self.accumulator,
+            transactions=self.transactions,
+            sealer=Sealer(config, loop=self.loop, accumulator=self.accumulator, on_sealed=lambda: None),
+            metrics=ProducerMetrics(2, 30_000),
+            rng=self.rng,
+        )
+        self.now_ms = 0
+        self.leader_epoch = 0
+        self.node = 1
+        self.leaders = [Leader(self.rng, max_batch_bytes) for _ in range(PARTITIONS)]
+        self.requests: list[list[ProducerBatch]] = []
+        """In flight to the present leader, oldest first."""
+        self.answers: list[list[tuple[ProducerBatch, Answer]]] = []
+        """Handled by the leader, and the answer on its way back."""
+        self.deliveries: list[tuple[int, Delivery]] = []
+        self.accumulator.update_topic("orders", TOPIC_ID, [(1, 0)] * PARTITIONS)
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        topic = self.accumulator.topic("orders")
+        assert topic is not None
+        for _ in range(self.rng.randrange(1, 6)):
+            number = len(self.deliveries)
+            value = b"%012d" % number
+            partition = number % PARTITIONS
+            delivery = self.accumulator.append(topic, partition, None, value, None, self.now_ms, self.now_ms)
+            assert delivery is not None
+            self.deliveries.append((number, delivery))
+
+    def send(self) -> None:
+        if self.transactions.needs_producer_id:
+            self.transactions.set_producer_id(self.rng.randrange(2, 10**6), 0)
+        self.accumulator.ready(self.now_ms)
+        while len(self.requests) + len(self.answers) < 5:
+            batches, _ = self.accumulator.drain(
+                self.node, UNLIMITED, self.now_ms, self.transactions.may_send, UNLIMITED
+            )
+            if not batches:
+                return
+            for batch in batches:
+                self.transactions.number(batch)
+                batch.attempts += 1
+            self.requests.append(batches)
+
+    def handle(self, refuses: float) -> None:
+        """The leader takes the next request."""
+        if self.requests:
+            batches = self.requests.pop(0)
+            self.answers.append([(batch, self.leaders[batch.partition].handle(batch, refuses)) for batch in batches])
+
+    def answer(self) -> None:
+        """The next answer arrives."""
+        if self.answers:
+            for batch, answer in self.answers.pop(0):
+                self.outcomes.answered(batch, answer, "broker", self.now_ms)  # type: ignore[arg-type]
+
+    def disconnect(self) -> None:
+        """The connection ends: what the leader has not read is lost, and all answers."""
+        lost = [[batch for batch, _ in answers] for answers in self.answers] + self.requests
+        self.requests, self.answers = [], []
+        for batches in lost:
+            for batch in batches:
+                self.outcomes.unanswered(batch, ConnectionLostError("gone", maybe_written=True), self.now_ms)
+
+    def move_leader(self) -> None:
+        """The partitions move; requests to the old leader end without an answer."""
+        self.leader_epoch += 1
+        self.node = 3 - self.node
+        self.accumulator.update_topic("orders", TOPIC_ID, [(self.node, self.leader_epoch)] * PARTITIONS)
+        self.disconnect()
+
+    def wait(self, most_ms: int) -> None:
+        self.now_ms += self.rng.randrange(most_ms)
+        self.outcomes.expire(self.now_ms)
+
+    def go(self, steps: int, trouble: float) -> None:
+        """So many random steps."""
+        for _ in range(steps):
+            step = self.rng.random()
+            if step < 0.25:
+                self.admit()
+            elif step < 0.5:
+                self.send()
+            elif step < 0.7:
+                self.handle(trouble)
+            elif step < 0.9:
+                self.answer()
+            elif step < 0.9 + trouble / 10:
+                self.rng.choice([self.disconnect, self.move_leader])()
+            else:
+                self.wait(2000 if self.rng.random() < trouble / 10 else 200)
+
+    def settle(self) -> None:
+        """Let everything end, with nothing going wrong any more."""
+        for _ in range(400):
+            self.wait(300)
+            self.send()
+            self.handle(0)
+            self.answer()
+            if not self.accumulator.has_live_batches():
+                return
+        raise AssertionError("something never ends")
+
+    # --- what has to hold ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        assert self.accumulator.pool.used_bytes == 0
+        assert self.accumulator.in_flight_batches == 0
+        written = {number for leader in self.leaders for number in leader.log}
+        for partition, leader in enumerate(self.leaders):
+            assert leader.log == sorted(set(leader.log)), f"partition {partition} holds records twice, or out of order"
+        for number, delivery in self.deliveries:
+            assert delivery.done()
+            error = delivery.exception()
+            if error is None:
+                offset = delivery.result().offset
+                log = self.leaders[number % PARTITIONS].log
+                assert number in written, "acknowledged and not in the log"
+                assert offset in (-1, log.index(number)), "acknowledged with another offset"
+            elif not error.maybe_written:
+                assert number not in written, f"surely not in the log, it said: {error}"
+
+    @property
+    def failed(self) -> int:
+        return sum(delivery.exception() is not None for _, delivery in self.deliveries)
+
+
+def run(seed: int, *, trouble: float, steps: int = 250, **options: object) -> Run:
+    attempt = Run(seed, **options)  # type: ignore[arg-type]
+    try:
+        attempt.go(steps, trouble)
+        attempt.settle()
+        attempt.check()
+    finally:
+        attempt.loop.close()
+    return attempt
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seeds, st.sampled_from([0.02, 0.1, 0.3]))
+def test_exactly_once_in_order(seed: int, trouble: float) -> None:
+    """What is acknowledged stands in the log once, in the order of admission, whatever fails."""
+    run(seed, trouble=trouble)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seeds)
+def test_with_splits(seed: int) -> None:
+    """Also where the leader takes only small batches."""
+    run(seed, trouble=0.1, max_batch_bytes=90)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds)
+def test_over_the_last_epoch(seed: int) -> None:
+    """Also where the epochs end and a new producer id is asked for."""
+    run(seed, trouble=0.3, epoch=MAX_EPOCH - 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds, st.integers(1, 3))
+def test_with_few_retries(seed: int, retries: int) -> None:
+    """Also where batches soon give up."""
+    run(seed, trouble=0.3, retries=retries)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_trouble_no_failure(seed: int) -> None:
+    """If nothing goes wrong, everything is acknowledged, under one epoch, with its offset."""
+    attempt = run(seed, trouble=0)
+    assert attempt.failed == 0
+    assert attempt.transactions.epoch == 0
+    assert all(delivery.result().offset >= 0 for _, delivery in attempt.deliveries)
+
+
+def test_trouble_is_trouble() -> None:
+    """The runs do meet what they are for: failures, bumps, repetitions and doubts."""
+    attempts = [run(seed, trouble=0.3) for seed in range(20)]
+    assert sum(attempt.failed for attempt in attempts) > 50
+    assert sum(attempt.transactions.epoch for attempt in attempts) > 20
+    errors: list[KafkaError | None] = [delivery.exception() for a in attempts for _, delivery in a.deliveries]
+    assert {DeliveryTimeoutError, InvalidRecordError, TopicAuthorizationFailedError} <= {type(each) for each in errors}
+    assert {True, False} == {error.maybe_written for error in errors if error is not None}
