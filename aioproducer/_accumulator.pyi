@@ -253,6 +253,9 @@ class RecordAccumulator:
             leaders: (node id or -1, leader epoch) of each partition, by number.
         """
 
+    def holds_topic(self, name: str) -> bool:
+        """Whether a batch of the topic is queued or in flight."""
+
     def forget_topic(self, name: str) -> bool:
         """Close the books of a topic; False, with nothing done, while it has batches that have not ended."""
 

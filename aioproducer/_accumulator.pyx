@@ -293,14 +293,17 @@ cdef class RecordAccumulator:
             self.mark_ready(queue)
 
     def forget_topic(self, str name):
-        cdef TopicQueues topic = self.find_topic(name)
-        if topic is None:
+        if name not in self.topics or self.holds_topic(name):
             return False
-        for batch in self.live_batches.values():
-            if (<ProducerBatch>batch).queue.topic is topic:
-                return False    # also one in flight: it may have to be queued again
         del self.topics[name]
         return True
+
+    def holds_topic(self, str name):
+        cdef TopicQueues topic = self.find_topic(name)
+        for batch in self.live_batches.values():
+            if (<ProducerBatch>batch).queue.topic is topic:
+                return True     # also one in flight: it may have to be queued again
+        return False
 
     # --- append -------------------------------------------------------------------------------------------------------
 

@@ -82,6 +82,7 @@ class Engine:
         self._client = NetworkClient(config, loop=loop, rng=rng, on_internal_error=self._internal_error)
         self._metadata = Metadata(config, self._client, loop=loop, rng=rng, on_fatal=self._internal_error)
         self._metadata.on_cluster_change = self._cluster_changed
+        self._metadata.still_used = self.accumulator.holds_topic
         self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
         self._register_gauges()
         self._producer_id = ProducerIdRequest(
@@ -238,11 +239,13 @@ class Engine:
     def _cluster_changed(self, cluster: Cluster, topics: tuple[str, ...]) -> None:
         for name in topics:
             topic = cluster.topics.get(name)
-            if topic is not None and topic.partitions:
+            if topic is None:
+                self.accumulator.forget_topic(name)
+            elif topic.partitions or self.accumulator.topic(name) is not None:
+                # No partitions any more: the topic is gone. What is queued waits for it to come back, new records for
+                # its metadata.
                 leaders = [(state.leader, state.leader_epoch) for state in topic.partitions]
                 self.accumulator.update_topic(name, topic.topic_id, leaders)
-            elif topic is None:
-                self.accumulator.forget_topic(name)
         if self._admission is not None and (admission := self._admission()) is not None:
             admission._look_again()
         self._sender.wake()
