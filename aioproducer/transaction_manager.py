@@ -43,7 +43,7 @@ NO_SEQUENCE = -1
 MAX_EPOCH = 32767
 SEQUENCE_MASK = 0x7FFFFFFF
 MAX_UNRESOLVED = 5
-"""Batches a partition may have with numbers, from the oldest unresolved one on, ended or not: what a broker remembers."""
+"""Numbered batches of a partition from the oldest unresolved one on, ended or not: as many as a broker remembers."""
 
 
 def next_sequence(sequence: int, records: int) -> int:
