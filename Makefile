@@ -46,4 +46,4 @@ bench bench-quick: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(filter bench-quick,$@),--quick)
 
 clean:
-	rm -rf build dist .cache out *.egg-info aioproducer/*.so
+	rm -rf build dist .cache out *.egg-info aioproducer/*.so $(STAMP)

@@ -24,8 +24,8 @@ LAYERS = (
     ),
     (
         "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_security", "config_table",
-        "config_values", "metadata_schedule", "metrics", "properties", "protocol", "record_preparation", "serializers",
-        "transaction_manager",
+        "config_values", "errors_docs", "metadata_schedule", "metrics", "properties", "protocol", "record_preparation",
+        "serializers", "transaction_manager",
     ),
     ("net",),
     ("batch_outcomes", "memory_queue", "metadata", "producer_id", "sealer", "sender"),

@@ -1,0 +1,97 @@
+"""The error tree as a page of documentation: ``python -m aioproducer.errors_docs > docs/errors.md``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from aioproducer import errors
+from aioproducer.errors import BrokerError, KafkaError
+
+_INTRODUCTION = """\
+# Errors
+
+<!-- Made from aioproducer/errors.py by python -m aioproducer.errors_docs; change that, not this. -->
+
+Every error of the producer is a `KafkaError`. Programs decide by class, or by these attributes, never by text:
+
+| Attribute | True says |
+|---|---|
+| `retriable` | the same request may succeed later; the producer has tried again already, as far as it was allowed |
+| `refresh_metadata` | what was known about the cluster is stale; the producer asks again by itself |
+| `fatal` | this producer can do nothing more: close it and make a new one |
+| `abortable` | the transaction can only be aborted; the producer goes on afterwards |
+| `in_doubt` | the answer itself leaves open whether the records were appended |
+| `maybe_written` | of the instance: nobody knows whether the record is in the log; False: it surely is not |
+
+`code` is Kafka's number of the error, None for errors that only this side knows; `name` is Kafka's name.
+
+The classes for transactions, `send_many`, TLS and login stand here already; nothing raises them in this version.
+"""
+
+_OWN = """
+## Errors of this side
+
+| Class | Also a | Flags | Meaning |
+|---|---|---|---|
+"""
+
+_BROKER = """
+## Answers of a broker
+
+One class a code, all of them `BrokerError`, to be imported from `aioproducer.errors`; the flags are a producer's. A
+code that is not in the table becomes an `UnknownServerError` whose message names the number.
+
+| Code | Class | Kafka's name | Flags | Meaning |
+|---|---|---|---|---|
+"""
+
+_FLAGS = ("retriable", "refresh_metadata", "fatal", "abortable", "in_doubt")
+_UNSPECIFIC = (KafkaError, BrokerError, BaseException, Exception, object)
+
+
+def errors_page() -> str:
+    """``docs/errors.md``, whole."""
+    classes = list(dict.fromkeys(_subclasses(KafkaError)))
+    own = [cls for cls in classes if cls.code is None]
+    codes = sorted((cls for cls in classes if cls.code is not None), key=lambda cls: cls.code or 0)
+    rows = [_row(f"`{cls.__name__}`", _bases(cls), _flags(cls), _first_paragraph(cls)) for cls in own]
+    answers = [_row(str(cls.code), f"`{cls.__name__}`", f"`{cls.name}`", _flags(cls), _meaning(cls)) for cls in codes]
+    return "".join([_INTRODUCTION, _OWN, *rows, _BROKER, *answers])
+
+
+def _subclasses(cls: type[KafkaError]) -> Iterator[type[KafkaError]]:
+    """All classes below one that this package defines, each after its base, in the order of definition."""
+    for below in cls.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield below
+            yield from _subclasses(below)
+
+
+def _bases(cls: type[KafkaError]) -> str:
+    return ", ".join(f"`{base.__name__}`" for base in cls.__bases__ if base not in _UNSPECIFIC)
+
+
+def _flags(cls: type[KafkaError]) -> str:
+    return ", ".join(flag for flag in _FLAGS if getattr(cls, flag))
+
+
+def _first_paragraph(cls: type[KafkaError]) -> str:
+    """The docstring up to its arguments, on one line."""
+    text = (inspect.getdoc(cls) or "").split("\nArgs:")[0]
+    return " ".join(text.replace("``", "`").split())
+
+
+def _meaning(cls: type[KafkaError]) -> str:
+    bases = [base for base in cls.__bases__ if base not in _UNSPECIFIC]
+    also = f" Also a {' and a '.join(f'`{base.__name__}`' for base in bases)}." if bases else ""
+    meaning: str = getattr(cls, "meaning", "")
+    return f"{meaning[:1].upper()}{meaning[1:]}.{also}"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+if __name__ == "__main__":
+    print(errors_page(), end="")

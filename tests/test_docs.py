@@ -1,0 +1,195 @@
+"""The pages say what is so: their Python compiles and runs, their links lead somewhere, their tables are up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import aioproducer
+from aioproducer import errors
+from aioproducer.config_table import CONFIGS
+from aioproducer.errors_docs import errors_page
+from aioproducer.testing import TopicAdmin
+from aioproducer.testing.plugin import TopicFactory
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(page for folder in ("docs", "tests", "benchmarks") for page in (ROOT / folder).rglob("*.md")),
+    ]
+)
+PATIENCE_S = 60.0
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of one language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def section(page: Path, title: str) -> str:
+    """The text from one heading of the second level to the next."""
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"{name_of(page)} has no section {title!r}"
+    return found[1]
+
+
+def first_cells(text: str) -> list[str]:
+    """What stands in backticks in the first column of the tables."""
+    return [name for cell in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)]
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_compiles(page: Path) -> None:
+    for number, code in enumerate(blocks(page, "python"), 1):
+        compile(code, f"{name_of(page)}, block {number}", "exec")
+
+
+def snippet(having: str, cluster: TopicAdmin, **topics: str) -> str:
+    """The one Python block of README with some text in it, for this cluster and these topics in place of its own."""
+    (code,) = (block for block in blocks(README, "python") if having in block)
+    code = code.replace("localhost:9092", cluster.bootstrap_servers)
+    for old, new in topics.items():
+        assert f'"{old}"' in code
+        code = code.replace(f'"{old}"', f'"{new}"')
+    return code
+
+
+def names_in(code: str) -> dict[str, Any]:
+    """What a block defines."""
+    names: dict[str, Any] = {"__name__": "snippet"}
+    exec(compile(code, "README.md", "exec"), names)
+    return names
+
+
+def test_the_first_example_has_twelve_lines() -> None:
+    assert len(blocks(README, "python")[0].splitlines()) == 12
+
+
+@pytest.mark.broker
+def test_the_first_example_runs(kafka_cluster: TopicAdmin, kafka_topic: str) -> None:
+    code = snippet("asyncio.run(main())", kafka_cluster, orders=kafka_topic)
+    command = [sys.executable, "-W", "error", "-c", code]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (finished.stdout, finished.stderr) == (f"{kafka_topic}-0 at offset 0\n", "")
+    assert kafka_cluster.end_offsets(kafka_topic) == {0: 1}
+
+
+@pytest.mark.broker
+async def test_the_full_speed_pattern_runs(kafka_cluster: TopicAdmin, kafka_topic: str) -> None:
+    publish = names_in(snippet("for value in values", kafka_cluster, measurements=kafka_topic))["publish"]
+    async with aioproducer.Producer(
+        bootstrap_servers=kafka_cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384
+    ) as producer:
+        await publish(producer, [b"x" * 1_000] * 1_000)
+    assert await asyncio.to_thread(kafka_cluster.end_offsets, kafka_topic) == {0: 1_000}
+
+
+@pytest.mark.broker
+async def test_the_web_application_runs(kafka_cluster: TopicAdmin, kafka_topic_factory: TopicFactory) -> None:
+    orders, clicks = kafka_topic_factory(), kafka_topic_factory()
+    app = names_in(snippet("FastAPI", kafka_cluster, orders=orders, clicks=clicks))["app"]
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
+        order = await client.post("/orders", params={"item": "tea"})
+        click = await client.post("/clicks", params={"page": "home"})
+    assert (order.status_code, order.json()) == (201, {"partition": 0, "offset": 0})
+    assert click.status_code == 202
+    # The end of the application sent what was still in the buffer.
+    assert await asyncio.to_thread(kafka_cluster.end_offsets, clicks) == {0: 1}
+
+
+@pytest.mark.broker
+async def test_the_example_of_a_test_passes(kafka_cluster: TopicAdmin, kafka_topic: str) -> None:
+    test = names_in(snippet("test_order_is_published", kafka_cluster))["test_order_is_published"]
+    await test(kafka_cluster, kafka_topic)
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_the_cluster_that_fails_on_purpose(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = (block for block in blocks(README, "python") if "cluster.kill" in block)
+    names_in(code)
+    assert capsys.readouterr().out.endswith("{0: 0, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0}\n")
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def links(page: Path) -> Iterator[str]:
+    """Where the links and pictures of a page lead, outside of its code."""
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    yield from re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_named_files_exist(page: Path) -> None:
+    """Paths in backticks are real, and so are the tests that are named behind them."""
+    for path in re.findall(r"`((?:aioproducer|benchmarks|docs|examples|tests)/[\w./-]+)`", page.read_text()):
+        assert (ROOT / path).exists(), path
+    for path, names in re.findall(r"`(tests/[\w/]+\.py)`\s+\(([^)]*)\)", page.read_text()):
+        for name in re.findall(r"`(test_\w+)`", names):
+            assert f"def {name}(" in (ROOT / path).read_text(), f"{path} has no {name}"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_page_is_up_to_date() -> None:
+    """After a change of the error tree: python -m aioproducer.errors_docs > docs/errors.md."""
+    assert (ROOT / "docs" / "errors.md").read_text() == errors_page()
+
+
+def test_errors_of_the_readme_exist() -> None:
+    named = first_cells(section(README, "Errors"))
+    assert len(named) > 10
+    for name in named:
+        assert issubclass(getattr(errors, name), errors.KafkaError)
+
+
+def test_the_readme_names_every_default_that_departs() -> None:
+    assert first_cells(section(README, "Configuration")) == [each.name for each in CONFIGS if each.departs]
+
+
+def test_the_architecture_names_every_module() -> None:
+    text = section(ARCHITECTURE, "Modules")
+    package = ROOT / "aioproducer"
+    modules = {path.stem for kind in ("*.py", "*.pyx") for path in package.glob(kind)} - {"__init__", "version"}
+    assert not [name for name in sorted(modules) if f"`{name}`" not in text and not name.startswith("config_")]
