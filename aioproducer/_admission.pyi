@@ -11,6 +11,20 @@ from aioproducer.records import Headers, RecordMetadata
 
 T_co = TypeVar("T_co", covariant=True)
 
+def encodable_headers(headers: Headers | None, topic: str) -> list[tuple[str, bytes | None]] | None:
+    """Headers as a list of (str, bytes or None); None for no headers.
+
+    Raises:
+        SerializationError: they are something else.
+    """
+
+def check_partition(partition: int | None, topic: str) -> None:
+    """Look whether ``partition`` is None or can be a partition's number.
+
+    Raises:
+        SerializationError: it can't.
+    """
+
 class Admission:
     """Turns calls into admitted records, or hands them to the slow path of its subclass."""
 
@@ -189,8 +203,7 @@ class Submission(Coroutine[Any, Any, T_co], Generic[T_co]):
     @property
     def __qualname__(self) -> str: ...
     def __await__(self) -> Generator[Any, None, T_co]: ...
-    def __iter__(self) -> Submission[T_co]: ...
-    def __next__(self) -> Any: ...
+    # It can be iterated as well; said here, type checkers would take it for a generator and lose its result.
     def send(self, value: Any, /) -> Any: ...
     def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any: ...
     def close(self) -> None: ...

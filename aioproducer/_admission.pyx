@@ -116,6 +116,13 @@ def encodable_headers(headers, str topic):
     return checked if checked else None
 
 
+cdef object lasting_headers(headers, topic):
+    """Headers that can be read twice: what an iterator holds would be gone when the slow path looks."""
+    if isinstance(headers, (list, tuple, dict)) or not isinstance(topic, str):
+        return headers
+    return encodable_headers(headers, str.__str__(topic))
+
+
 cdef class Admission:
 
     def _open_admission(self, RecordAccumulator accumulator not None, loop, *, bint direct, Py_ssize_t max_record_bytes,
@@ -196,7 +203,7 @@ cdef class Admission:
         cdef int64_t chosen = -1
         cdef list pairs = None
         self.look()
-        if topic is not self.last_topic:
+        if topic is not self.last_topic or topic is None:       # None is also the mark of no last topic
             if not isinstance(topic, str):
                 raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
             self.last_topic = None
@@ -253,6 +260,8 @@ cdef class Admission:
         if not self.admits():
             self._refuse()
         cdef Delivery delivery
+        if headers is not None:
+            headers = lasting_headers(headers, topic)
         if self.direct:
             delivery = self.admit(topic, value, key, partition, headers, timestamp_ms, False)
             if delivery is not None:
@@ -264,6 +273,12 @@ cdef class Admission:
 
     def send(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
         return new_submission(self, topic, value, key, partition, headers, timestamp_ms, True)
+
+
+def check_partition(partition, str topic):
+    """Raise SerializationError unless `partition` is None or can be a partition's number."""
+    if partition is not None:
+        checked_partition(partition, topic)
 
 
 cdef int64_t checked_partition(partition, str topic) except -1:
@@ -372,6 +387,8 @@ cdef class Submission:
             self.stage = OVER       # should what follows raise
             if not producer.admits():
                 producer._refuse()
+            if self.headers is not None:
+                self.headers = lasting_headers(self.headers, self.topic)
             if producer.direct:
                 self.delivery = producer.admit(self.topic, self.value, self.key, self.partition, self.headers,
                                                self.timestamp_ms, self.is_send)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from aioproducer._accumulator import ProducerBatch
-from aioproducer._admission import Admission
+from aioproducer._admission import Admission, check_partition, encodable_headers
 from aioproducer._delivery import Delivery, watch
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
@@ -26,6 +26,7 @@ from aioproducer.errors import (
     NotStartedError,
     ProducerClosedError,
     ProducerFailedError,
+    SerializationError,
     WrongLoopError,
 )
 from aioproducer.record_preparation import RecordPreparation
@@ -204,9 +205,9 @@ class Producer(Admission):
     ) -> Delivery:
         """Admit a record that has to wait for metadata or memory, or that code of the user's has to see first."""
         engine = self._running_engine()
-        record = Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
-        if self._preparation.intercepts:
-            record = self._preparation.intercept(record)
+        record = self._preparation.intercept(
+            Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+        )
         try:
             delivery = await self._admit_prepared(engine, record, awaited)
         except KafkaError as error:
@@ -217,18 +218,20 @@ class Producer(Admission):
     async def _admit_prepared(self, engine: Engine, record: Record, awaited: bool) -> Delivery:
         deadline_ms = engine.now_ms() + self._config.max_block_ms
         topic = _topic_of(record)
+        check_partition(record.partition, topic)
+        headers = encodable_headers(record.headers, topic)  # once: an interceptor may have put an iterator there
         await engine.wait_for_topic(topic, record.partition, deadline_ms)
         began_ms = engine.now_ms()
         key, value = await self._preparation.serialize(record)
-        deadline_ms += engine.now_ms() - began_ms  # the user's own time does not count
         partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
+        deadline_ms += engine.now_ms() - began_ms  # the user's own time does not count
 
         def attempt() -> Delivery | None:
             self._check_admitting()
-            return self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, awaited, queued=True)
+            return self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited, queued=True)
 
         self._check_admitting()
-        delivery = self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, awaited)
+        delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited)
         while delivery is None:
             if not engine.is_known(topic, partition):
                 await engine.wait_for_topic(topic, partition, deadline_ms)
@@ -251,9 +254,9 @@ class Producer(Admission):
     ) -> Delivery:
         """Admit a record that code of the user's has to see first, or raise what it would have to wait for."""
         engine = self._running_engine()
-        record = Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
-        if self._preparation.intercepts:
-            record = self._preparation.intercept(record)
+        record = self._preparation.intercept(
+            Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+        )
         try:
             delivery = self._admit_prepared_now(engine, record)
         except KafkaError as error:
@@ -263,6 +266,7 @@ class Producer(Admission):
 
     def _admit_prepared_now(self, engine: Engine, record: Record) -> Delivery:
         topic = _topic_of(record)
+        check_partition(record.partition, topic)
         if not engine.is_known(topic, record.partition):
             engine.want_topic(topic)
             raise MetadataUnavailableError(
@@ -400,8 +404,8 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 def _topic_of(record: Record) -> str:
     if not isinstance(record.topic, str):
-        raise TypeError(f"the topic is a {type(record.topic).__name__}; str is needed")
-    return record.topic
+        raise SerializationError(f"the topic is a {type(record.topic).__name__}; str is needed")
+    return str.__str__(record.topic)  # a plain one, also of an enumeration's member
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from aioproducer.errors import KafkaError, SerializationError
@@ -48,12 +49,20 @@ class RecordPreparation:
         return bool(self._interceptors)
 
     def intercept(self, record: Record) -> Record:
-        """Pass the record through ``on_send`` of each interceptor; one that raises is logged and passed by."""
+        """Pass the record through ``on_send`` of each interceptor; one that fails is logged and passed by."""
         for interceptor in self._interceptors:
+            name = type(interceptor).__name__
             try:
-                record = interceptor.on_send(record)
+                changed = interceptor.on_send(record)
             except Exception:
-                logger.warning("interceptor %s.on_send raised", type(interceptor).__name__, exc_info=True)
+                logger.warning("interceptor %s.on_send raised", name, exc_info=True)
+                continue
+            if not isinstance(changed, Record):
+                logger.warning("interceptor %s.on_send returned a %s; Record is needed", name, type(changed).__name__)
+            elif changed.topic is None:
+                record = replace(changed, topic=record.topic)
+            else:
+                record = changed
         return record
 
     def ended(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:

@@ -18,7 +18,7 @@ from aioproducer import (
 )
 from aioproducer.testing import KafkaCluster
 from tests.broker.fixtures import new_name, new_topic, producer_of, until
-from tests.broker.readers import read_values
+from tests.broker.readers import read, read_values
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
@@ -101,6 +101,27 @@ async def test_who_waits_for_memory_is_served_in_order(fragile_kafka: KafkaClust
         await asyncio.gather(*tasks)
     values = await read_values(fragile_kafka, topic)
     assert [int((value or b"")[:6]) for value in values[1 + len(filled) :]] == list(range(30))
+
+
+async def test_a_record_that_had_to_wait_is_complete(fragile_kafka: KafkaCluster) -> None:
+    """Also what an iterator gives only once."""
+    topic = await new_topic(fragile_kafka)
+    headers = [("a", b"1"), ("b", None), ("a", b"2")]
+    async with producer_of(fragile_kafka, **SMALL) as producer:
+        await producer.send(topic, b"warm")
+        fragile_kafka.pause(1)
+        await fill(producer, topic)
+        with pytest.raises(BufferExhaustedError):
+            producer.submit_nowait(topic, bytes(10_000), headers=iter(headers))
+        value = bytearray(b"value" * 2_000)
+        sending = asyncio.create_task(producer.send(topic, value, key="key", headers=iter(headers), timestamp_ms=7))
+        await until(lambda: waiting(producer) == 1, "it waits")
+        fragile_kafka.resume(1)
+        metadata = await sending
+        assert metadata.serialized_value_size == 10_000
+    stored = (await read(fragile_kafka, topic))[0][metadata.offset]
+    assert (stored.key, stored.value, stored.timestamp_ms) == (b"key", bytes(value), 7)
+    assert stored.headers == tuple(headers)
 
 
 async def test_a_waiter_that_is_cancelled_leaves_the_queue(fragile_kafka: KafkaCluster) -> None:
