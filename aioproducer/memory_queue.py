@@ -42,7 +42,9 @@ class MemoryQueue:
                 await ticket
                 if self._refusal is not None:
                     raise self._refusal
-                if (result := attempt()) is not None or self._loop.time() * 1000 >= deadline_ms:
+                # Whoever times out behind others must not help himself before them.
+                result = attempt() if self._waiters[0] is ticket else None
+                if result is not None or self._loop.time() * 1000 >= deadline_ms:
                     return result
                 ticket = self._renew(ticket)
                 timer.cancel()

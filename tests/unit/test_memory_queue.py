@@ -1,0 +1,289 @@
+"""First come, first served: also when waiters time out, are cancelled, or want more than those behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioproducer.errors import ProducerClosedError
+from aioproducer.memory_queue import MemoryQueue
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+NEVER_MS = 10**12
+
+
+class Memory:
+    """Some bytes, and callers who want parts of them."""
+
+    def __init__(self, free: int = 0) -> None:
+        self.free = free
+        self.changes: list[bool] = []
+        self.served: list[int] = []
+        self.queue = MemoryQueue(asyncio.get_running_loop(), self.changes.append)
+
+    def attempt(self, size: int) -> Callable[[], int | None]:
+        def attempt() -> int | None:
+            if size > self.free:
+                return None
+            self.free -= size
+            self.served.append(size)
+            return size
+
+        return attempt
+
+    def want(self, size: int, deadline_ms: float = NEVER_MS) -> asyncio.Task[int | None]:
+        waiting: Coroutine[Any, Any, int | None] = self.queue.take_turn(self.attempt(size), deadline_ms)
+        return asyncio.create_task(waiting)
+
+    def give(self, size: int) -> None:
+        self.free += size
+        self.queue.memory_freed()
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def past_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000 - 1
+
+
+async def test_in_the_order_of_arrival() -> None:
+    """Whoever came first is served first, and the rest of the memory goes on to the next at once."""
+    memory = Memory()
+    tasks = [memory.want(size) for size in (10, 20, 30)]
+    await turns()
+    assert len(memory.queue) == 3
+    memory.give(45)
+    await turns()
+    assert memory.served == [10, 20]
+    assert [task.done() for task in tasks] == [True, True, False]
+    memory.give(15)
+    assert await asyncio.gather(*tasks) == [10, 20, 30]
+    assert len(memory.queue) == 0
+
+
+async def test_large_one_does_not_starve() -> None:
+    """What is freed adds up for the first, however small what others want."""
+    memory = Memory()
+    large, small = memory.want(100), memory.want(1)
+    await turns()
+    for _ in range(9):
+        memory.give(11)
+        await turns()
+        assert not small.done()
+    memory.give(11)
+    assert await large == 100
+    assert await small == 1
+
+
+async def test_joining_does_not_try() -> None:
+    """Who joins waits for his turn, even if there is memory: the caller has tried before."""
+    memory = Memory(free=100)
+    first, second = memory.want(10), memory.want(10)
+    await turns()
+    assert not memory.served
+    memory.queue.memory_freed()
+    assert (await first, await second) == (10, 10)
+
+
+async def test_tells_when_somebody_waits() -> None:
+    """The owner hears when the first joins, and when nobody is left."""
+    memory = Memory()
+    tasks = [memory.want(10), memory.want(10)]
+    await turns()
+    assert memory.changes == [True]
+    memory.give(20)
+    await asyncio.gather(*tasks)
+    assert memory.changes == [True, False]
+    again = memory.want(1)
+    await turns()
+    again.cancel()
+    await asyncio.wait([again])
+    assert memory.changes == [True, False, True, False]
+
+
+async def test_deadline() -> None:
+    """At its deadline a wait ends with None; those behind it go on."""
+    memory = Memory()
+    first, second = memory.want(100, past_ms()), memory.want(10)
+    assert await first is None
+    assert not second.done()
+    memory.give(10)
+    assert await second == 10
+
+
+async def test_deadline_after_attempts() -> None:
+    """A wait that has tried in vain ends at its deadline all the same."""
+    memory = Memory()
+    loop = asyncio.get_running_loop()
+    first = memory.want(100, loop.time() * 1000 + 20)
+    await turns()
+    memory.give(10)
+    await turns()
+    assert await first is None
+    assert len(memory.queue) == 0
+
+
+async def test_last_attempt_at_the_deadline() -> None:
+    """The first in the queue tries once more at its deadline: memory may have come back without a word."""
+    memory = Memory(free=100)
+    assert await memory.want(10, past_ms()) == 10
+
+
+async def test_deadline_behind_others() -> None:
+    """Whoever times out behind others does not help himself before them, though his share would fit."""
+    memory = Memory(free=50)
+    large, small = memory.want(100), memory.want(10, past_ms())
+    assert await small is None
+    assert not memory.served
+    memory.give(50)
+    assert await large == 100
+
+
+async def test_first_that_gives_up_lets_the_next_try() -> None:
+    """When the first leaves, timed out or cancelled, the next one tries with what is there."""
+    memory = Memory(free=50)
+    first, second = memory.want(100, past_ms()), memory.want(50)
+    assert await first is None
+    assert await second == 50
+    memory = Memory(free=50)
+    first, second = memory.want(100), memory.want(50)
+    await turns()
+    first.cancel()
+    assert await second == 50
+    assert first.cancelled()
+
+
+async def test_cancelled_in_the_middle() -> None:
+    """One that leaves from the middle changes nothing for the others."""
+    memory = Memory()
+    first, second, third = (memory.want(size) for size in (30, 20, 10))
+    await turns()
+    second.cancel()
+    await turns()
+    assert second.cancelled()
+    assert len(memory.queue) == 2
+    memory.give(40)
+    assert (await first, await third) == (30, 10)
+    assert memory.served == [30, 10]
+
+
+async def test_cancelled_when_its_turn_has_come() -> None:
+    """If the first is cancelled in the moment in which memory came back, the memory goes to the next."""
+    memory = Memory()
+    first, second = memory.want(10), memory.want(10)
+    await turns()
+    memory.give(10)
+    first.cancel()
+    assert await second == 10
+    assert first.cancelled()
+    assert memory.served == [10]
+
+
+async def test_freed_while_the_first_has_not_run_yet() -> None:
+    """Memory that comes back in pieces within one turn of the loop counts as one."""
+    memory = Memory()
+    first = memory.want(30)
+    await turns()
+    for _ in range(3):
+        memory.give(10)
+    assert await first == 30
+
+
+async def test_refuse_all() -> None:
+    """When the producer closes, every wait ends with the error, at once and from then on."""
+    memory = Memory(free=100)
+    waiting = [memory.want(size) for size in (10, 200)]
+    await turns()
+    memory.queue.refuse_all(ProducerClosedError("closed"))
+    late = memory.want(10)
+    for result in await asyncio.gather(*waiting, late, return_exceptions=True):
+        assert isinstance(result, ProducerClosedError)
+    assert not memory.served
+    assert len(memory.queue) == 0
+    assert memory.changes == [True, False, True, False]
+
+
+async def test_attempt_that_raises() -> None:
+    """What an attempt raises ends that wait, and the next one has its turn."""
+    memory = Memory()
+
+    def broken() -> int | None:
+        raise ZeroDivisionError
+
+    first: asyncio.Task[int | None] = asyncio.create_task(memory.queue.take_turn(broken, NEVER_MS))
+    second = memory.want(10)
+    await turns()
+    memory.give(10)
+    with pytest.raises(ZeroDivisionError):
+        await first
+    assert await second == 10
+
+
+async def test_memory_freed_for_nobody() -> None:
+    """With an empty queue there is nothing to do."""
+    memory = Memory()
+    memory.give(10)
+    assert memory.changes == []
+
+
+async def test_timers_are_cancelled() -> None:
+    """A wait that is over leaves no timer behind."""
+    memory = Memory()
+    task = memory.want(10)
+    await turns()
+    memory.give(5)
+    await turns()
+    memory.give(5)
+    await task
+    gc.collect()
+    left = [each for each in gc.get_objects() if isinstance(each, asyncio.TimerHandle) and not each.cancelled()]
+    assert [each for each in left if each.when() * 1000 >= NEVER_MS - 1] == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("want"), st.integers(1, 20)),
+            st.tuples(st.just("give"), st.integers(1, 20)),
+            st.tuples(st.just("cancel"), st.integers(0, 10)),
+            st.tuples(st.just("time out"), st.integers(1, 20)),
+        ),
+        max_size=30,
+    )
+)
+def test_order_whatever_happens(steps: list[tuple[str, int]]) -> None:
+    """Through waits, cancellations and time-outs at random, those who are served are served in order."""
+
+    async def run() -> None:
+        memory = Memory()
+        tasks: list[asyncio.Task[int | None]] = []
+        for what, number in steps:
+            if what == "want":
+                tasks.append(memory.want(number))
+            elif what == "give":
+                memory.give(number)
+            elif what == "time out":
+                tasks.append(memory.want(number, past_ms()))
+            elif tasks:
+                tasks[number % len(tasks)].cancel()
+            await turns(2)
+        while any(not task.done() for task in tasks):
+            memory.give(20)
+            await turns()
+        served = [task.result() for task in tasks if not task.cancelled() and task.result() is not None]
+        assert memory.served == served
+        assert len(memory.queue) == 0
+        assert memory.changes == [True, False] * (len(memory.changes) // 2)
+
+    asyncio.run(run())
