@@ -1,6 +1,6 @@
 """Builds the compiled core; everything else about the package is in pyproject.toml.
 
-AIOPRODUCER_DEBUG=1     bounds checks and live-object counters
+AIOPRODUCER_DEBUG=1     bounds checks
 AIOPRODUCER_SANITIZE=1  AddressSanitizer and UndefinedBehaviorSanitizer (implies the debug checks)
 """
 
@@ -54,7 +54,6 @@ extensions = [
         [str(path)],
         extra_compile_args=compile_args,
         extra_link_args=link_args,
-        define_macros=[("AIOPRODUCER_DEBUG", "1" if DEBUG else "0")],
     )
     for path in sorted(Path("aioproducer").glob("_*.pyx"))
 ]

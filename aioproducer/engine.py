@@ -85,6 +85,8 @@ class Engine:
         self._metadata.still_used = self.accumulator.holds_topic
         self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
         self._register_gauges()
+        self._client.on_open = lambda: self._metrics.record_connection_opened(self.now_ms())
+        self._client.on_close = lambda: self._metrics.record_connection_closed(self.now_ms())
         self._producer_id = ProducerIdRequest(
             config,
             loop=loop,

@@ -9,7 +9,13 @@ from collections.abc import Callable
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import AuthenticationError, KafkaError, ProducerClosedError, broker_error
+from aioproducer.errors import (
+    AuthenticationError,
+    KafkaError,
+    ProducerClosedError,
+    UnsupportedVersionError,
+    broker_error,
+)
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.transaction_manager import TransactionManager
@@ -26,7 +32,7 @@ class ProducerIdRequest:
     delivery timeout. Source: KIP-98.
 
     Args:
-        on_done: called when the id is there.
+        on_done: called when the id is there, and when the request ended without it: whoever needs it asks again.
         on_fatal: gets the error that no repetition helps against.
     """
 
@@ -55,6 +61,7 @@ class ProducerIdRequest:
         """Ask in the background, unless a request is under way."""
         if self.task is None or self.task.done():
             self.task = self._loop.create_task(self._run(), name="aioproducer producer id")
+            self.task.add_done_callback(lambda _: self._on_done())
 
     async def _run(self) -> None:
         attempts = 0
@@ -65,12 +72,11 @@ class ProducerIdRequest:
                 return
             except KafkaError as error:
                 if not error.retriable or isinstance(error, AuthenticationError):
-                    self._on_fatal(error)
+                    self._on_fatal(_with_remedy(error))
                     return
                 logger.info("InitProducerId will be repeated: %s", error)
             else:
                 self._transactions.set_producer_id(producer_id, epoch)
-                self._on_done()
                 return
             await asyncio.sleep(self._backoff.delay_ms(attempts, self._rng) / 1000)
             attempts += 1
@@ -83,3 +89,9 @@ class ProducerIdRequest:
         if response.error_code:
             raise broker_error(response.error_code, f"{connection} refused a producer id")
         return response.producer_id, response.producer_epoch
+
+
+def _with_remedy(error: KafkaError) -> KafkaError:
+    if isinstance(error, UnsupportedVersionError):
+        return UnsupportedVersionError(f"{error}; a broker that knows no producer ids needs enable_idempotence=False")
+    return error

@@ -48,9 +48,13 @@ class RecordPreparation:
     def intercepts(self) -> bool:
         return bool(self._interceptors)
 
+    def _with(self, method: str) -> list[Any]:
+        """The interceptors that have a method; none is obligatory."""
+        return [interceptor for interceptor in self._interceptors if hasattr(interceptor, method)]
+
     def intercept(self, record: Record) -> Record:
         """Pass the record through ``on_send`` of each interceptor; one that fails is logged and passed by."""
-        for interceptor in self._interceptors:
+        for interceptor in self._with("on_send"):
             name = type(interceptor).__name__
             try:
                 changed = interceptor.on_send(record)
@@ -67,7 +71,7 @@ class RecordPreparation:
 
     def ended(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
         """Tell ``on_acknowledgement`` of each interceptor how a record ended."""
-        for interceptor in self._interceptors:
+        for interceptor in self._with("on_acknowledgement"):
             try:
                 interceptor.on_acknowledgement(metadata, error, headers)
             except Exception:
@@ -75,7 +79,7 @@ class RecordPreparation:
 
     def close(self) -> None:
         """Close each interceptor."""
-        for interceptor in self._interceptors:
+        for interceptor in self._with("close"):
             try:
                 interceptor.close()
             except Exception:

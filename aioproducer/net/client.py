@@ -60,6 +60,9 @@ class NetworkClient:
         """Called when a node became ready, failed or has room again, and when nobody waits ahead any more."""
         self.on_disconnect: Callable[[int, KafkaError], None] = _nothing
         """Called with node id and error when a connection was lost or could not be made."""
+        self.on_open: Callable[[], None] = _nothing
+        self.on_close: Callable[[], None] = _nothing
+        """Called for each connection that came up, and for each of them that is gone."""
         self._config = config
         self._loop = loop
         self._rng = rng
@@ -368,6 +371,12 @@ class NetworkClient:
         except KafkaError as error:
             node.failed(error, self._now_ms())
             self.on_disconnect(node.node_id, error)
+        except asyncio.CancelledError:
+            if node.task is not None and node.task is asyncio.current_task():
+                # Somebody cancelled all tasks there are, not we this one: the node must not count as connecting.
+                node.failed(ConnectionLostError(f"{node}: the attempt to connect was cancelled"), self._now_ms())
+                self._changed_now()
+            raise
         except Exception as error:
             self._on_internal_error(error)
             node.failed(ConnectionLostError(f"{node}: {error!r}"), self._now_ms())
@@ -379,11 +388,14 @@ class NetworkClient:
 
     def _register(self, connection: Connection) -> None:
         self._open[connection] = self._alive[connection] = None
+        self.on_open()
         connection.add_ended_callback(lambda: self._alive.pop(connection, None))
         self._watch_idle()
 
     def _connection_closed(self, connection: Connection, error: KafkaError | None) -> None:
-        self._open.pop(connection, None)
+        if connection in self._open:
+            del self._open[connection]
+            self.on_close()
         if self._bootstrap is connection:
             self._bootstrap = None
         node = self._nodes.get(connection.node_id)

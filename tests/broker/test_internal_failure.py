@@ -72,3 +72,40 @@ async def test_an_error_inside_the_sender_fails_everything_with_its_cause(
         await producer.close()
     metrics = producer.metrics()["producer-metrics"]
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+
+
+async def test_a_cancelled_attempt_to_connect_is_repeated(fragile_kafka: KafkaCluster) -> None:
+    """Whoever cancels all tasks there are must not lock the producer out of a broker that comes back."""
+    topic = await new_topic(fragile_kafka)
+    async with producer_of(fragile_kafka) as producer:
+        await producer.send(topic, b"before")
+        await asyncio.to_thread(fragile_kafka.pause, 1)
+        attempts = await connecting_after_a_lost_connection()
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.to_thread(fragile_kafka.resume, 1)
+        await asyncio.wait_for(producer.send(topic, b"after"), 30)
+
+
+async def connecting_after_a_lost_connection() -> list[asyncio.Task[object]]:
+    """Break the connections to a broker that does not answer, and wait for the attempts to make new ones."""
+    for task in asyncio.all_tasks():
+        if task.get_name().startswith("aioproducer reader"):
+            task.cancel()
+    async with asyncio.timeout(30):
+        while True:
+            found = [task for task in asyncio.all_tasks() if task.get_name().startswith("aioproducer connect")]
+            if found:
+                return found
+            await asyncio.sleep(0.001)
+
+
+async def test_connections_are_counted(fragile_kafka: KafkaCluster) -> None:
+    topic = await new_topic(fragile_kafka)
+    async with producer_of(fragile_kafka) as producer:
+        await producer.send(topic, b"before")
+        await asyncio.to_thread(fragile_kafka.restart, 1)
+        await asyncio.wait_for(producer.send(topic, b"after"), 60)
+        metrics = producer.metrics()["producer-metrics"]
+    assert metrics["connection-creation-total"] >= 2
+    assert metrics["connection-close-total"] >= 1
