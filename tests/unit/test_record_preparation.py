@@ -1,0 +1,326 @@
+"""Interceptors, serializers and partitioners of the user: what they get, and what their mistakes become."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from aioproducer.errors import KafkaError, SerializationError
+from aioproducer.record_preparation import RecordPreparation
+from aioproducer.records import PartitionInfo, Record, RecordMetadata
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+METADATA = RecordMetadata("orders", 0, 1, 2, 3, 4)
+PARTITIONS = tuple(PartitionInfo("orders", number, 1, (1,), (1,), ()) for number in range(3))
+
+
+def preparation(**options: Any) -> RecordPreparation:
+    usual = {"interceptors": (), "key_serializer": None, "value_serializer": None, "partitioner": None}
+    return RecordPreparation(**{**usual, **options})
+
+
+def record(value: Any = b"value", key: Any = b"key", **fields: Any) -> Record:
+    return Record(value, key, **{"topic": "orders", "headers": [("h", b"1")], **fields})
+
+
+# --- nothing to do ----------------------------------------------------------------------------------------------------
+
+
+def test_trivial() -> None:
+    """Whether anything of the user's has to run."""
+    assert preparation().is_trivial
+    for option in (
+        {"interceptors": [Noting()]},
+        {"key_serializer": str},
+        {"value_serializer": str},
+        {"partitioner": lambda *_: 0},
+    ):
+        assert not preparation(**option).is_trivial
+    assert preparation(interceptors=[Noting()]).intercepts
+    assert not preparation(key_serializer=str).intercepts
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (None, None),
+        (b"bytes", b"bytes"),
+        ("é", "é".encode()),
+        (bytearray(b"array"), b"array"),
+        (memoryview(b"s-t-e-p")[::2], b"step"),
+    ],
+    ids=["None", "bytes", "str", "bytearray", "memoryview"],
+)
+async def test_without_serializers(data: Any, expected: bytes | None) -> None:
+    """Whatever has bytes needs no serializer."""
+    for result in (
+        preparation().serialize_nowait(record(data, data)),
+        await preparation().serialize(record(data, data)),
+    ):
+        assert result == (expected, expected)
+        assert all(type(each) in (bytes, type(None)) for each in result)
+
+
+# --- serializers ------------------------------------------------------------------------------------------------------
+
+
+class Aware:
+    """A serializer that looks at topic and headers."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Any, Any]] = []
+
+    def serialize(self, topic: str, headers: Any, value: Any) -> bytes:
+        self.seen.append((topic, headers, value))
+        return b"aware"
+
+
+class AwareLater(Aware):
+    """The same, asynchronous."""
+
+    async def serialize(self, topic: str, headers: Any, value: Any) -> bytes:  # type: ignore[override]
+        await asyncio.sleep(0)
+        return super().serialize(topic, headers, value)
+
+
+async def later(value: Any) -> bytes:
+    await asyncio.sleep(0)
+    return b"later " + str(value).encode()
+
+
+async def test_functions() -> None:
+    """A function gets the value and returns bytes; key and value have their own."""
+    prepared = preparation(key_serializer=lambda key: b"k%d" % key, value_serializer=lambda value: b"v%d" % value)
+    assert prepared.serialize_nowait(record(5, 6)) == (b"k6", b"v5")
+    assert await prepared.serialize(record(5, 6)) == (b"k6", b"v5")
+
+
+async def test_objects() -> None:
+    """An object with serialize() gets topic and headers, too."""
+    key, value = Aware(), AwareLater()
+    prepared = preparation(key_serializer=key, value_serializer=value)
+    assert await prepared.serialize(record(5, 6)) == (b"aware", b"aware")
+    assert key.seen == [("orders", [("h", b"1")], 6)]
+    assert value.seen == [("orders", [("h", b"1")], 5)]
+
+
+async def test_asynchronous_functions() -> None:
+    """A serializer may be a coroutine function, or return any awaitable."""
+
+    def future(_: Any) -> Awaitable[bytes]:
+        waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        waiting.set_result(b"future")
+        return waiting
+
+    prepared = preparation(key_serializer=later, value_serializer=future)
+    assert await prepared.serialize(record(5, 6)) == (b"later 6", b"future")
+
+
+async def test_null_is_not_serialized() -> None:
+    """None stays a null, whatever the serializer would make of it."""
+    prepared = preparation(key_serializer=lambda _: b"never", value_serializer=later)
+    assert await prepared.serialize(record(None, None)) == (None, None)
+    assert prepared.serialize_nowait(record(None, None)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"), [(None, None), ("text", b"text"), (bytearray(b"a"), b"a"), (memoryview(b"m"), b"m")]
+)
+async def test_results(result: Any, expected: bytes | None) -> None:
+    """A serializer may return a null, text, or anything that has bytes."""
+    prepared = preparation(value_serializer=lambda _: result)
+    assert (await prepared.serialize(record(5)))[1] == expected
+    assert type((await prepared.serialize(record(5)))[1]) in (bytes, type(None))
+
+
+@pytest.mark.parametrize("result", [5, 1.5, [b"x"], {}, "\ud800"], ids=repr)
+async def test_wrong_results(result: Any) -> None:
+    """Anything else is a SerializationError that tells key from value."""
+    for which in "key", "value":
+        prepared = preparation(**{f"{which}_serializer": lambda _: result})
+        with pytest.raises(SerializationError, match=f"the {which} of a record for topic 'orders' is a "):
+            await prepared.serialize(record())
+        with pytest.raises(SerializationError, match=f"the {which} of a record"):
+            prepared.serialize_nowait(record())
+
+
+async def test_serializer_that_raises() -> None:
+    """What a serializer raises is the cause of a SerializationError; payload and its text stay out of the message."""
+    error = ValueError("secret")
+
+    def broken(_: Any) -> bytes:
+        raise error
+
+    async def broken_later(_: Any) -> bytes:
+        await asyncio.sleep(0)
+        raise error
+
+    for serializer in broken, broken_later:
+        with pytest.raises(SerializationError, match=r"^key_serializer raised ValueError .* 'orders'$") as caught:
+            await preparation(key_serializer=serializer).serialize(record("secret"))
+        assert caught.value.__cause__ is error
+    with pytest.raises(SerializationError, match="value_serializer raised ValueError") as caught:
+        preparation(value_serializer=broken).serialize_nowait(record("secret"))
+    assert caught.value.__cause__ is error
+
+
+async def test_asynchronous_serializer_without_waiting() -> None:
+    """submit_nowait can't await: the error says what can, and no coroutine is left unawaited."""
+    prepared = preparation(value_serializer=later)
+    with pytest.raises(
+        SerializationError, match=r"value_serializer for topic 'orders' is asynchronous: await submit\(\)"
+    ):
+        prepared.serialize_nowait(record())
+    futures: list[asyncio.Future[bytes]] = [asyncio.get_running_loop().create_future()]
+    with pytest.raises(SerializationError, match="asynchronous"):
+        preparation(value_serializer=lambda _: futures[0]).serialize_nowait(record())
+
+
+async def test_cancelled_in_a_serializer() -> None:
+    """A cancellation is no error of the serializer's."""
+
+    async def forever(_: Any) -> bytes:
+        waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        return await waiting
+
+    task = asyncio.create_task(preparation(value_serializer=forever).serialize(record()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# --- partitioner ------------------------------------------------------------------------------------------------------
+
+
+def test_partitioner() -> None:
+    """It sees the topic, the serialized key and value, and the partitions; its choice is taken."""
+    seen: list[Any] = []
+
+    def choose(*arguments: Any) -> int:
+        seen.append(arguments)
+        return 2
+
+    prepared = preparation(partitioner=choose)
+    assert prepared.choose_partition(record(), b"k", b"v", PARTITIONS) == 2
+    assert seen == [("orders", b"k", b"v", PARTITIONS)]
+    assert prepared.choose_partition(record(partition=0), b"k", b"v", PARTITIONS) == 0
+    assert len(seen) == 1, "an explicit partition wins"
+    assert preparation().choose_partition(record(), b"k", b"v", PARTITIONS) is None
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, None, "1", 1.0])
+def test_wrong_choices(wrong: Any) -> None:
+    """Anything but a partition of the topic is refused, with the partitions there are."""
+    with pytest.raises(
+        SerializationError, match=r"partitioner returned .* for topic 'orders', which has partitions 0 to 2"
+    ):
+        preparation(partitioner=lambda *_: wrong).choose_partition(record(), None, None, PARTITIONS)
+
+
+def test_partitioner_that_raises() -> None:
+    """What it raises is the cause of a SerializationError."""
+
+    def broken(*_: Any) -> int:
+        raise ValueError("secret")
+
+    with pytest.raises(SerializationError, match=r"^the partitioner raised ValueError .*'orders'$") as caught:
+        preparation(partitioner=broken).choose_partition(record(), None, None, PARTITIONS)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+# --- interceptors -----------------------------------------------------------------------------------------------------
+
+
+class Noting:
+    """An interceptor that leaves a mark in the value and notes what it hears."""
+
+    def __init__(self, mark: bytes = b"") -> None:
+        self.mark = mark
+        self.ends: list[tuple[Any, Any, Any]] = []
+        self.closed = 0
+
+    def on_send(self, record: Record) -> Any:
+        return Record(record.value + self.mark, record.key, topic=record.topic, headers=record.headers)
+
+    def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+        self.ends.append((metadata, error, headers))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Broken(Noting):
+    """One that raises wherever it can."""
+
+    def on_send(self, record: Record) -> Any:
+        raise ZeroDivisionError
+
+    def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+        raise ZeroDivisionError
+
+    def close(self) -> None:
+        raise ZeroDivisionError
+
+
+class Returning(Noting):
+    """One whose on_send returns whatever it is told."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.result = result
+
+    def on_send(self, record: Record) -> Any:
+        return self.result
+
+
+def test_one_after_the_other() -> None:
+    """Each interceptor gets the record as the one before it left it."""
+    prepared = preparation(interceptors=[Noting(b" one"), Noting(b" two")])
+    assert prepared.intercept(record(b"v")).value == b"v one two"
+
+
+def test_interceptor_that_raises(caplog: pytest.LogCaptureFixture) -> None:
+    """One that raises is logged and passed by; the others are called."""
+    last = Noting(b" last")
+    prepared = preparation(interceptors=[Broken(), last])
+    assert prepared.intercept(record(b"v")).value == b"v last"
+    prepared.ended(METADATA, None, None)
+    prepared.close()
+    assert last.ends == [(METADATA, None, None)]
+    assert last.closed == 1
+    assert [entry.levelno for entry in caplog.records] == [logging.WARNING] * 3
+    assert [
+        call in entry.getMessage() for call, entry in zip(("on_send", "on_ack", "close"), caplog.records, strict=True)
+    ]
+    assert all(entry.exc_info for entry in caplog.records)
+
+
+@pytest.mark.parametrize("result", [None, b"bytes", 5])
+def test_interceptor_that_returns_no_record(result: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """One that returns something else than a Record is logged and passed by."""
+    prepared = preparation(interceptors=[Returning(result), Noting(b" last")])
+    assert prepared.intercept(record(b"v")).value == b"v last"
+    assert "Returning.on_send returned a" in caplog.text
+
+
+def test_interceptor_that_forgets_the_topic() -> None:
+    """A record without a topic keeps the call's; one with another topic goes there."""
+    assert preparation(interceptors=[Returning(Record(b"new"))]).intercept(record()).topic == "orders"
+    assert preparation(interceptors=[Returning(Record(b"new", topic="audit"))]).intercept(record()).topic == "audit"
+
+
+def test_interceptors_hear_the_end() -> None:
+    """Each hears of metadata or error, with the record's headers."""
+    both = [Noting(), Noting()]
+    prepared = preparation(interceptors=both)
+    error = KafkaError("no")
+    prepared.ended(METADATA, None, [("h", b"1")])
+    prepared.ended(None, error, None)
+    for each in both:
+        assert each.ends == [(METADATA, None, [("h", b"1")]), (None, error, None)]
