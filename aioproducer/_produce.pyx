@@ -175,7 +175,7 @@ cdef class Reader:
 def decode_produce_response(int version, bytes frame not None):
     cdef Reader reader = Reader()
     cdef ProduceResponse response = ProduceResponse()
-    cdef int64_t _, __
+    cdef int64_t _
     reader.data = <const unsigned char*>PyBytes_AS_STRING(frame)
     reader.size = PyBytes_GET_SIZE(frame)
     reader.flexible = version >= FLEXIBLE
@@ -188,7 +188,7 @@ def decode_produce_response(int version, bytes frame not None):
             topic = PyBytes_FromStringAndSize(<const char*>reader.take(16), 16)
         else:
             topic = reader.string()
-        for __ in range(reader.count()):
+        for _ in range(reader.count()):
             response.partitions.append(read_partition(reader, version, topic))
         reader.skip_tags()
     response.throttle_time_ms = reader.int32()
@@ -235,13 +235,13 @@ cdef PartitionProduceResponse read_partition(Reader reader, int version, topic):
 
 cdef int read_endpoints(Reader reader, ProduceResponse response) except -1:
     """The body's own tags; tag 0 tells where the new leaders of the hints are."""
-    cdef int64_t _, __, tag, end
+    cdef int64_t _, tag, end
     for _ in range(reader.uvarint()):
         tag = reader.uvarint()
         end = reader.uvarint()
         end += reader.at
         if tag == 0:
-            for __ in range(reader.count()):
+            for _ in range(reader.count()):
                 node_id = reader.int32()
                 host = reader.string()
                 port = reader.int32()
