@@ -92,6 +92,7 @@ class BatchOutcomes:
         in_doubt = error.maybe_written
         batch.maybe_written = batch.maybe_written or in_doubt
         own = type(error)(f"{batch.topic}-{batch.partition}: {error}", maybe_written=batch.maybe_written)
+        own.__cause__ = error.__cause__
         if not batch.expired and batch.attempts <= self._retries:
             self._retry(batch, own, now_ms, in_doubt=in_doubt)
         else:
@@ -215,11 +216,13 @@ def _by_record(batch: ProducerBatch, error: KafkaError, named: dict[int, str | N
     """One error a record where the broker named some: theirs, and for the others that they shared the batch."""
     if not named:
         return None
-    where = f"{batch.topic}-{batch.partition}"
+    where, in_log = f"{batch.topic}-{batch.partition}", batch.maybe_written
     kind = type(error) if len(named) == 1 else error_class(INVALID_RECORD)
-    shared = error_class(INVALID_RECORD)(f"{where}: part of a batch with invalid records; this one was not among them")
+    shared = error_class(INVALID_RECORD)(
+        f"{where}: part of a batch with invalid records; this one was not among them", maybe_written=in_log
+    )
     return {
-        index: kind(f"{where}: the broker refused the record: {named[index] or kind.name}")
+        index: kind(f"{where}: the broker refused the record: {named[index] or kind.name}", maybe_written=in_log)
         if index in named
         else shared
         for index in range(batch.record_count)

@@ -1,0 +1,556 @@
+"""Every answer, and none, and what becomes of the batch."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from aioproducer._accumulator import ProducerBatch
+from aioproducer._delivery import Delivery
+from aioproducer.batch_outcomes import BatchOutcomes
+from aioproducer.compression import codec
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    BrokerError,
+    ConnectionLostError,
+    DeliveryTimeoutError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    MessageTooLargeError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    error_class,
+)
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.sealer import Sealer
+from aioproducer.transaction_manager import TransactionManager
+from tests.unit.core import UNLIMITED, add_topic, filled, make_accumulator, put, read
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+NOW = 1000
+PID = 4000
+
+
+@dataclass
+class Answer:
+    """What the outcomes see of an answer."""
+
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    error_message: str | None = None
+    record_errors: list[tuple[int, str | None]] | None = field(default_factory=list)
+
+
+class Bench:
+    """Outcomes with everything they keep in step."""
+
+    def __init__(self, *, idempotent: bool = True, **configs: Any) -> None:
+        config = ProducerConfig.parse({"bootstrap_servers": "unused:1", "enable_idempotence": idempotent, **configs})
+        loop = asyncio.get_running_loop()
+        self.accumulator = make_accumulator(
+            loop=loop, delivery_timeout_ms=config.delivery_timeout_ms, compresses=config.compression_type != "none"
+        )
+        self.transactions = TransactionManager(idempotent=idempotent)
+        self.transactions.set_producer_id(PID, 0)
+        self.metrics = ProducerMetrics(2, 30_000)
+        self.outcomes = BatchOutcomes(
+            config,
+            accumulator=self.accumulator,
+            transactions=self.transactions,
+            sealer=Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=lambda: None),
+            metrics=self.metrics,
+            rng=random.Random(1),
+        )
+        self.introduce()
+
+    def introduce(self) -> None:
+        """Have the leader know the producer, with the sequences at 0 again."""
+        batch, _ = self.sent(1)
+        self.answer(batch, Answer(0))
+        self.transactions._entry(batch).next = 0
+
+    def sent(self, count: int = 3, *, size: int = 100) -> tuple[ProducerBatch, list[Delivery]]:
+        """A batch of so many records, numbered and on the wire."""
+        batch, deliveries = filled(self.accumulator, count, size=size, now_ms=NOW)
+        assert self.transactions.may_send(batch)
+        self.transactions.number(batch)
+        batch.attempts += 1
+        return batch, deliveries
+
+    def resend(self, *, now_ms: int) -> ProducerBatch:
+        """The batch that is queued again, on the wire again."""
+        self.accumulator.ready(now_ms)
+        (batch,), _ = self.accumulator.drain(1, UNLIMITED, now_ms, self.transactions.may_send, UNLIMITED)
+        self.transactions.number(batch)
+        batch.attempts += 1
+        return batch
+
+    def answer(self, batch: ProducerBatch, answer: Answer, *, now_ms: int = NOW) -> BrokerError | None:
+        return self.outcomes.answered(batch, answer, "node 1", now_ms)  # type: ignore[arg-type]
+
+    def lose(self, batch: ProducerBatch, error: KafkaError | None = None, *, now_ms: int = NOW) -> None:
+        self.outcomes.unanswered(batch, error or ConnectionLostError("gone", maybe_written=True), now_ms)
+
+    def metric(self, name: str) -> float:
+        value: float = self.metrics.snapshot(NOW)["producer-metrics"][name]
+        return value
+
+
+def is_queued(batch: ProducerBatch) -> bool:
+    return not batch.in_flight and not batch.ended and len(batch.queue) > 0
+
+
+def failures(deliveries: list[Delivery]) -> set[type]:
+    return {type(delivery.exception()) for delivery in deliveries}
+
+
+# --- acknowledged -----------------------------------------------------------------------------------------------------
+
+
+async def test_acknowledged() -> None:
+    """No error: the records have their offsets, the memory is back, the partition goes on."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    assert bench.answer(batch, Answer(0, 42)) is None
+    assert [delivery.result().offset for delivery in deliveries] == [42, 43, 44]
+    assert batch.ended
+    assert bench.accumulator.pool.used_bytes == 0
+    assert bench.sent()[0].base_sequence == 3
+
+
+async def test_log_append_time() -> None:
+    """The broker's time is passed on."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(0, 0, 1_800_000_000_000))
+    assert {delivery.result().timestamp_ms for delivery in deliveries} == {1_800_000_000_000}
+
+
+async def test_duplicate_is_success() -> None:
+    """DUPLICATE_SEQUENCE_NUMBER says that the batch was written before; its offset is not known."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.lose(batch)
+    assert bench.answer(bench.resend(now_ms=NOW + 500), Answer(46, 99)) is None
+    assert [delivery.result().offset for delivery in deliveries] == [-1, -1, -1]
+
+
+# --- each code --------------------------------------------------------------------------------------------------------
+
+RETRIED = [2, 3, 5, 6, 7, 9, 13, 19, 20, 56, 72, 74, 75, 89, 100, 103]
+FAILED = [-1, 17, 18, 21, 29, 31, 32, 35, 42, 43, 44, 47, 48, 49, 53, 54, 76, 87, 90, 120, 12345]
+IN_DOUBT = {-1, 3, 6, 7, 13, 20, 56, 12345}
+FATAL = {31, 35, 49, 53, 90}
+
+
+@pytest.mark.parametrize("code", RETRIED)
+async def test_retried(code: int) -> None:
+    """A retriable code queues the batch again, with its number, after a back-off."""
+    bench = Bench(retry_backoff_ms=100)
+    batch, deliveries = bench.sent()
+    error = bench.answer(batch, Answer(code, error_message="told"))
+    assert isinstance(error, error_class(code))
+    assert is_queued(batch)
+    assert batch.base_sequence == 0
+    assert batch.last_error is error
+    assert NOW + 80 <= batch.retry_at_ms <= NOW + 120
+    assert not any(delivery.done() for delivery in deliveries)
+    assert batch.maybe_written == batch.in_doubt == (code in IN_DOUBT)
+    assert bench.metric("record-retry-total") == 3
+    bench.answer(bench.resend(now_ms=NOW + 120), Answer(0, 7))
+    assert deliveries[0].result().offset == 7
+
+
+@pytest.mark.parametrize("code", FAILED)
+async def test_failed(code: int) -> None:
+    """Any other code ends the batch; the error names topic, partition, broker and what the broker said."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    error = bench.answer(batch, Answer(code, error_message="told"))
+    assert isinstance(error, error_class(code))
+    assert error.fatal == (code in FATAL)
+    assert batch.ended
+    told = deliveries[0].exception()
+    assert told is not None
+    assert failures(deliveries) == {error_class(code)}
+    for part in "orders-0", "node 1", error_class(code).name, "3 records", "attempt 1", "told":
+        assert part in str(told)
+    assert told.maybe_written == (code in IN_DOUBT)
+    assert bench.accumulator.pool.used_bytes == 0
+    assert bench.metric("record-error-total") == 3
+
+
+def test_every_code_is_decided() -> None:
+    """The two lists and the codes of their own hold everything that a broker answers to Produce."""
+    assert not set(RETRIED) & set(FAILED)
+    assert all(error_class(code).retriable for code in RETRIED)
+    assert not any(error_class(code).retriable for code in FAILED)
+
+
+async def test_unknown_code() -> None:
+    """A number that Kafka did not have when this was written fails the batch, and stands in the message."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(12345))
+    assert "12345" in str(deliveries[0].exception())
+
+
+async def test_failure_leaves_no_gap() -> None:
+    """A batch that surely was not written gives its sequences to the next one."""
+    bench = Bench()
+    batch, _ = bench.sent()
+    bench.answer(batch, Answer(87))
+    assert bench.sent()[0].base_sequence == 0
+    assert bench.transactions.epoch == 0
+
+
+async def test_failure_in_doubt_bumps() -> None:
+    """One that may have been written is followed by a new epoch."""
+    bench = Bench()
+    batch, _ = bench.sent()
+    bench.answer(batch, Answer(-1))
+    assert bench.transactions.epoch == 1
+
+
+async def test_refused_epoch_bumps() -> None:
+    """INVALID_PRODUCER_EPOCH fails the batch, and the partition starts anew."""
+    bench = Bench()
+    batch, _ = bench.sent()
+    bench.answer(batch, Answer(47))
+    assert bench.transactions.epoch == 1
+
+
+@pytest.mark.parametrize("code", [45, 59])
+async def test_lost_state(code: int) -> None:
+    """OUT_OF_ORDER and UNKNOWN_PRODUCER_ID of a numbered batch: a bump, and once more."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(code))
+    assert is_queued(batch)
+    assert not batch.has_sequence
+    assert bench.transactions.epoch == 1
+    again = bench.resend(now_ms=NOW + 500)
+    assert (again.producer_epoch, again.base_sequence) == (1, 0)
+    bench.answer(again, Answer(0, 5))
+    assert deliveries[0].result().offset == 5
+
+
+@pytest.mark.parametrize("code", [45, 59])
+async def test_lost_state_without_idempotence(code: int) -> None:
+    """For an unnumbered batch these codes mean nothing that sending again could cure."""
+    bench = Bench(idempotent=False)
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(code))
+    assert failures(deliveries) == {error_class(code)}
+
+
+async def test_retries_run_out() -> None:
+    """After `retries` retries the error is final."""
+    bench = Bench(retries=2)
+    batch, deliveries = bench.sent()
+    now_ms = NOW
+    for _ in range(2):
+        bench.answer(batch, Answer(19), now_ms=now_ms)
+        assert is_queued(batch)
+        now_ms += 5000
+        bench.resend(now_ms=now_ms)
+    bench.answer(batch, Answer(19), now_ms=now_ms)
+    assert failures(deliveries) == {error_class(19)}
+    assert "attempt 3" in str(deliveries[0].exception())
+
+
+async def test_back_off_grows() -> None:
+    """Each retry waits longer, up to retry_backoff_max_ms."""
+    bench = Bench(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    batch, _ = bench.sent()
+    now_ms, waits = NOW, []
+    for _ in range(7):
+        bench.answer(batch, Answer(19), now_ms=now_ms)
+        waits.append(batch.retry_at_ms - now_ms)
+        now_ms = batch.retry_at_ms
+        bench.resend(now_ms=now_ms)
+    for wait, base in zip(waits, (100, 200, 400, 800, 1000, 1000, 1000), strict=True):
+        assert 0.8 * base <= wait <= 1.2 * base
+
+
+async def test_maybe_written_is_sticky() -> None:
+    """Once an attempt ended without a clear answer, a later clear refusal does not make the record surely absent."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.lose(batch)
+    bench.resend(now_ms=NOW + 500)
+    bench.answer(batch, Answer(29))
+    assert all(delivery.exception().maybe_written for delivery in deliveries)  # type: ignore[union-attr]
+
+
+# --- errors of single records -----------------------------------------------------------------------------------------
+
+
+async def test_one_named_record() -> None:
+    """If the broker names one record, that one gets the batch's error, and the others that they shared its batch."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(32, record_errors=[(1, "too old")]))
+    first, second, third = (delivery.exception() for delivery in deliveries)
+    assert type(second) is InvalidTimestampError
+    assert "too old" in str(second)
+    assert type(first) is type(third) is InvalidRecordError
+    assert "not among them" in str(first)
+
+
+async def test_several_named_records() -> None:
+    """If it names several, they get INVALID_RECORD with their own text, or the code's name without one."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(32, record_errors=[(0, "first"), (2, None), (77, "no such record")]))
+    assert failures(deliveries) == {InvalidRecordError}
+    texts = [str(delivery.exception()) for delivery in deliveries]
+    assert "first" in texts[0]
+    assert "not among them" in texts[1]
+    assert "INVALID_RECORD" in texts[2]
+
+
+async def test_named_records_may_be_written_by_an_earlier_attempt() -> None:
+    """The doubt of an earlier attempt stands in the errors of single records as well."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.lose(batch)
+    bench.resend(now_ms=NOW + 500)
+    bench.answer(batch, Answer(87, record_errors=[(1, "bad")]))
+    assert all(delivery.exception().maybe_written for delivery in deliveries)  # type: ignore[union-attr]
+
+
+# --- too large --------------------------------------------------------------------------------------------------------
+
+
+async def test_split() -> None:
+    """A batch that is too large for the broker goes in pieces; that is no retry and no failure."""
+    bench = Bench(retries=0, idempotent=False)
+    batch, deliveries = bench.sent(8)
+    error = bench.answer(batch, Answer(10))
+    assert isinstance(error, MessageTooLargeError)
+    assert batch.ended
+    records, offset = [], 0
+    while not deliveries[-1].done():
+        piece = bench.resend(now_ms=NOW)
+        records += read(piece)
+        bench.answer(piece, Answer(0, offset))
+        offset += piece.record_count
+    assert [record.timestamp_ms for record in records] == list(range(1_000_000, 1_000_008))
+    assert [delivery.result().offset for delivery in deliveries] == list(range(8))
+    assert bench.metric("batch-split-total") >= 1
+
+
+async def test_split_of_a_compressed_batch() -> None:
+    """What was compressed is taken apart as what it was."""
+    bench = Bench(compression_type="zstd")
+    batch, deliveries = bench.sent(8)
+    expected = read(batch)
+    batch.seal(codec("zstd").compress(batch.contents()), codec("zstd").attribute)
+    assert batch.compressed is not None
+    bench.answer(batch, Answer(10))
+    records = []
+    while not deliveries[-1].done():
+        piece = bench.resend(now_ms=NOW)
+        records += read(piece)
+        bench.answer(piece, Answer(0))
+    assert records == expected
+
+
+async def test_single_record_too_large() -> None:
+    """One record alone can't be split: it fails, as a RecordTooLargeError too."""
+    bench = Bench()
+    batch, deliveries = bench.sent(1)
+    bench.answer(batch, Answer(10))
+    assert failures(deliveries) == {MessageTooLargeError}
+    assert isinstance(deliveries[0].exception(), RecordTooLargeError)
+
+
+async def test_split_down_to_single_records() -> None:
+    """If even pieces are too large they are split again, down to the records that fail alone."""
+    bench = Bench()
+    batch, deliveries = bench.sent(4)
+    bench.answer(batch, Answer(10))
+    now_ms = NOW
+    while not all(delivery.done() for delivery in deliveries):
+        now_ms += 2000
+        piece = bench.resend(now_ms=now_ms)
+        bench.answer(piece, Answer(10), now_ms=now_ms)
+    assert failures(deliveries) == {MessageTooLargeError}
+    assert not bench.accumulator.has_live_batches()
+
+
+# --- no answer --------------------------------------------------------------------------------------------------------
+
+
+async def test_unanswered_and_maybe_written() -> None:
+    """A lost connection leaves the batch in doubt and queues it again with its number."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.lose(batch)
+    assert is_queued(batch)
+    assert (batch.maybe_written, batch.in_doubt, batch.base_sequence) == (True, True, 0)
+    assert isinstance(batch.last_error, ConnectionLostError)
+    assert "orders-0: gone" in str(batch.last_error)
+    bench.answer(bench.resend(now_ms=NOW + 500), Answer(0, 3))
+    assert deliveries[0].result().offset == 3
+
+
+async def test_unanswered_and_not_written() -> None:
+    """If nothing was handed to the connection, there is no doubt."""
+    bench = Bench()
+    batch, _ = bench.sent()
+    bench.lose(batch, ConnectionLostError("closed before", maybe_written=False))
+    assert is_queued(batch)
+    assert (batch.maybe_written, batch.in_doubt) == (False, False)
+
+
+async def test_unanswered_without_retries() -> None:
+    """Without retries a lost connection fails the batch, and the error says that it may have been written."""
+    bench = Bench(idempotent=False, retries=0)
+    batch, deliveries = bench.sent()
+    cause = OSError("reset")
+    error = RequestTimedOutError("silent", maybe_written=True)
+    error.__cause__ = cause
+    bench.lose(batch, error)
+    told = deliveries[0].exception()
+    assert isinstance(told, RequestTimedOutError)
+    assert told.maybe_written
+    assert told.__cause__ is cause
+    assert "orders-0: silent" in str(told)
+
+
+# --- expiry -----------------------------------------------------------------------------------------------------------
+
+
+async def test_expired_in_the_queue() -> None:
+    """A batch that found no broker in time fails with what is known of why."""
+    bench = Bench(delivery_timeout_ms=30_005)
+    delivery = put(bench.accumulator, add_topic(bench.accumulator), now_ms=NOW)
+    assert not bench.outcomes.expire(NOW + 30_004)
+    assert bench.outcomes.expire(NOW + 30_005)
+    assert not bench.outcomes.expire(NOW + 30_005)
+    error = delivery.exception()
+    assert isinstance(error, DeliveryTimeoutError)
+    assert isinstance(error, TimeoutError)
+    assert not error.maybe_written
+    for part in "orders-0: 1 records", "delivery_timeout_ms=30005", "0 attempts", "no broker answered in time":
+        assert part in str(error)
+    assert not bench.accumulator.has_live_batches()
+    assert bench.metric("record-error-total") == 1
+
+
+async def test_expired_after_an_error() -> None:
+    """The last error is told, and is the cause."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    last = bench.answer(batch, Answer(19))
+    bench.outcomes.expire(NOW + 120_000)
+    error = deliveries[0].exception()
+    assert isinstance(error, DeliveryTimeoutError)
+    assert error.__cause__ is last
+    assert "1 attempts; the last error was: orders-0" in str(error)
+    assert not error.maybe_written
+
+
+@pytest.mark.parametrize("end", ["acknowledged", "retriable", "failed", "too large", "lost"])
+async def test_expired_in_flight(end: str) -> None:
+    """A batch in flight fails at once, may be written, and keeps its memory until its request has ended, however."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    assert bench.outcomes.expire(NOW + 120_000)
+    error = deliveries[0].exception()
+    assert isinstance(error, DeliveryTimeoutError)
+    assert error.maybe_written
+    assert bench.accumulator.pool.used_bytes > 0
+    if end == "lost":
+        bench.lose(batch)
+    else:
+        codes = {"acknowledged": 0, "retriable": 7, "failed": 87, "too large": 10}
+        bench.answer(batch, Answer(codes[end]))
+    assert not bench.accumulator.has_live_batches()
+    assert bench.accumulator.pool.used_bytes == 0
+    assert failures(deliveries) == {DeliveryTimeoutError}
+    assert bench.metric("record-error-total") == 3
+    assert bench.transactions.epoch == (0 if end == "acknowledged" else 1)
+
+
+async def test_expired_in_the_worker() -> None:
+    """One that is being compressed fails at once; its memory returns when the worker is done."""
+    bench = Bench(compression_type="gzip")
+    delivery = put(bench.accumulator, add_topic(bench.accumulator), bytes(1000), now_ms=NOW)
+    bench.accumulator.close_all(NOW)
+    _, (batch,) = bench.accumulator.drain(1, UNLIMITED, NOW, bench.transactions.may_send, 0)
+    assert bench.outcomes.expire(NOW + 120_000)
+    assert isinstance(delivery.exception(), DeliveryTimeoutError)
+    assert bench.accumulator.has_live_batches()
+    bench.accumulator.sealed(batch, b"x", 1)
+    assert not bench.accumulator.has_live_batches()
+
+
+async def test_expired_pieces() -> None:
+    """Pieces expire with the age of their batch."""
+    bench = Bench()
+    batch, deliveries = bench.sent(8)
+    bench.answer(batch, Answer(10))
+    first = bench.resend(now_ms=NOW)
+    bench.answer(first, Answer(0, 0))
+    second = bench.resend(now_ms=NOW)
+    assert bench.outcomes.expire(NOW + 120_000)
+    assert [type(delivery.exception()) for delivery in deliveries] == [type(None)] * first.record_count + [
+        DeliveryTimeoutError
+    ] * (8 - first.record_count)
+    last = deliveries[-1].exception()
+    assert isinstance(last, DeliveryTimeoutError)
+    assert not last.maybe_written
+    bench.lose(second)
+    assert not bench.accumulator.has_live_batches()
+
+
+# --- everything at once -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unobserved", [True, False])
+async def test_fail_all(unobserved: bool) -> None:
+    """Everything fails with the given error, once; memory is back when no connection is left."""
+    bench = Bench(compression_type="gzip")
+    in_flight, first = bench.sent(4)
+    split, second = bench.sent(4)
+    bench.answer(in_flight, Answer(10))
+    bench.answer(split, Answer(45))
+    piece = bench.resend(now_ms=NOW)
+    open_one = put(bench.accumulator, split.queue.topic, now_ms=NOW)
+    deliveries = [*first, *second, open_one]
+    release = bench.outcomes.fail_all(
+        lambda batch: ProducerClosedError("closed", maybe_written=batch.maybe_written), NOW, unobserved=unobserved
+    )
+    assert failures(deliveries) == {ProducerClosedError}
+    assert [d.exception().maybe_written for d in first] == [  # type: ignore[union-attr]
+        number < piece.record_count for number in range(4)
+    ]
+    bench.lose(piece)
+    release()
+    assert not bench.accumulator.has_live_batches()
+    assert bench.accumulator.pool.used_bytes == 0
+    assert bench.accumulator.in_flight_batches == 0
+    bench.outcomes.fail_all(lambda _: KafkaError("again"), NOW, unobserved=unobserved)()
+    assert failures(deliveries) == {ProducerClosedError}
+    assert bench.metric("record-error-total") == 9
+
+
+async def test_fail_all_counts_what_nobody_looked_at() -> None:
+    """Failures by the caller's own close are not unobserved; those of a failed producer are."""
+    for unobserved in True, False:
+        bench = Bench()
+        _, deliveries = bench.sent(3)
+        bench.outcomes.fail_all(lambda _: KafkaError("no"), NOW, unobserved=unobserved)()
+        deliveries.clear()
+        assert bench.accumulator.ledger.unobserved_count == (3 if unobserved else 0)
