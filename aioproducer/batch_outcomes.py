@@ -91,7 +91,8 @@ class BatchOutcomes:
         """The connection ended before the answer; ``error.maybe_written`` says whether anything was handed to it."""
         in_doubt = error.maybe_written
         batch.maybe_written = batch.maybe_written or in_doubt
-        own = type(error)(f"{batch.topic}-{batch.partition}: {error}", maybe_written=batch.maybe_written)
+        own = type(error)(f"{batch.topic}-{batch.partition}: {error}")
+        own.maybe_written = batch.maybe_written  # also False, which the class by itself would not say
         own.__cause__ = error.__cause__
         if not batch.expired and batch.attempts <= self._retries:
             self._retry(batch, own, now_ms, in_doubt=in_doubt)

@@ -28,6 +28,7 @@ from aioproducer.errors import (
     error_class,
 )
 from aioproducer.metrics import ProducerMetrics
+from aioproducer.net.connection import not_written
 from aioproducer.sealer import Sealer
 from aioproducer.transaction_manager import TransactionManager
 from tests.unit.core import UNLIMITED, add_topic, filled, make_accumulator, put, read
@@ -408,9 +409,15 @@ async def test_unanswered_and_not_written() -> None:
     """If nothing was handed to the connection, there is no doubt."""
     bench = Bench()
     batch, _ = bench.sent()
-    bench.lose(batch, ConnectionLostError("closed before", maybe_written=False))
+    bench.lose(batch, not_written(ConnectionLostError("closed before")))
     assert is_queued(batch)
     assert (batch.maybe_written, batch.in_doubt) == (False, False)
+    bench = Bench(idempotent=False, retries=0)
+    batch, deliveries = bench.sent()
+    bench.lose(batch, not_written(ConnectionLostError("closed before")))
+    error = deliveries[0].exception()
+    assert isinstance(error, ConnectionLostError)
+    assert not error.maybe_written
 
 
 async def test_unanswered_without_retries() -> None:
