@@ -95,5 +95,6 @@ cdef class BufferPool:
     cdef void give_back(self, Buffer buffer):
         buffer.pool = None
         self.available_bytes += buffer.capacity
-        if buffer.capacity == self.block_bytes:
+        # The garbage collector may have taken the pool's list already, and free the views after it.
+        if buffer.capacity == self.block_bytes and self.free_blocks is not None:
             self.free_blocks.append(buffer)

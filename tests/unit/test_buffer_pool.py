@@ -289,6 +289,20 @@ def test_blocks_live_as_long_as_a_view() -> None:
     assert b"payload" in bytes(view)
 
 
+def test_views_that_go_together_with_the_pool() -> None:
+    """The garbage collector takes pool and views in any order, and nothing is raised in its midst."""
+    accumulator = make_accumulator()
+    ring: list[object] = [accumulator]  # older than the blocks, younger than the pool: taken between them
+    ring.append(ring)
+    accumulator.pool.on_late_return = ring.clear
+    put(accumulator, add_topic(accumulator))
+    (batch,) = drain_all(accumulator)
+    ring.append(views_of(batch))
+    end(accumulator, batch)
+    del accumulator, batch, ring
+    gc.collect()
+
+
 def test_a_pool_of_nothing() -> None:
     """With no memory at all nothing is admitted."""
     accumulator = make_accumulator(buffer_memory=0)
