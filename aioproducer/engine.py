@@ -118,7 +118,7 @@ class Engine:
             on_fatal=self._fatal,
             request_producer_id=self._producer_id.start,
         )
-        self.accumulator.pool.on_late_return = lambda: loop.call_soon(self._progressed)
+        self.accumulator.pool.on_late_return = self._memory_came_late
         self._tasks: list[asyncio.Task[Any]] = []
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._failure: KafkaError | None = None
@@ -270,6 +270,11 @@ class Engine:
             admission._queueing = queueing
         if queueing:
             self._sender.wake()  # short memory makes open batches ready
+
+    def _memory_came_late(self) -> None:
+        """Called from wherever the last view of a batch that has ended went away: a transport, a worker thread."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._progressed)
 
     def _progressed(self) -> None:
         """Batches have ended or memory has come back: let those go on who waited for that."""

@@ -98,4 +98,7 @@ class Sealer:
 
 
 def _compress_all(codec: Codec, level: int | None, contents: list[Data]) -> list[bytes]:
-    return [codec.compress(data, level) for data in contents]
+    try:
+        return [codec.compress(data, level) for data in contents]
+    finally:
+        contents.clear()  # views of the batches' memory, which is to be free when the loop hears of the result

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 
 class Owner:
+    """What an engine knows of its producer."""
+
     def ended(self, error: KafkaError) -> None:
         raise AssertionError(error)
 
@@ -34,6 +36,48 @@ def cluster(partitions: int = 1, *, topic_id: bytes = TOPIC_ID, epoch: int = 0) 
 def engine_of(**configs: object) -> Engine:
     config = ProducerConfig.parse({"bootstrap_servers": "unused:1", **configs})
     return Engine(config, asyncio.get_running_loop(), weakref.WeakMethod(Owner().ended))
+
+
+async def test_memory_that_comes_back_late() -> None:
+    """When the last view of an ended batch goes, also in another thread, those who wait for memory go on."""
+    engine = engine_of(buffer_memory=16384)
+    engine._cluster_changed(cluster(), ("orders",))
+    topic = engine.accumulator.topic("orders")
+    assert topic is not None
+    for drop in (list.clear, lambda views: asyncio.to_thread(views.clear)):
+        put(engine.accumulator, topic)
+        (batch,) = drain_all(engine.accumulator)
+        views = batch.payload()
+        end(engine.accumulator, batch)
+        del batch
+        waiter = asyncio.create_task(
+            engine.wait_for_memory(lambda: engine.accumulator.pool.available_bytes or None, engine.now_ms() + 60_000)
+        )
+        await asyncio.sleep(0)
+        assert not waiter.done()
+        dropped = drop(views)
+        if dropped is not None:
+            await dropped
+        assert await waiter == 16384
+
+
+def test_memory_that_comes_back_after_the_loop() -> None:
+    """A view that outlives the loop returns its memory without a sound."""
+
+    async def start() -> tuple[Engine, list[bytes | memoryview]]:
+        engine = engine_of()
+        engine._cluster_changed(cluster(), ("orders",))
+        topic = engine.accumulator.topic("orders")
+        assert topic is not None
+        put(engine.accumulator, topic)
+        (batch,) = drain_all(engine.accumulator)
+        views = batch.payload()
+        end(engine.accumulator, batch)
+        return engine, views
+
+    engine, views = asyncio.run(start())
+    views.clear()
+    assert engine.accumulator.pool.used_bytes == 0
 
 
 async def test_sequences_survive_an_idle_topic() -> None:

@@ -1,0 +1,212 @@
+"""Batches compressed on the loop and off it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from aioproducer import sealer as sealer_module
+from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer.compression import codec
+from aioproducer.config import ProducerConfig
+from aioproducer.sealer import JOB_BYTES, Sealer
+from tests.unit.core import UNLIMITED, add_topic, end, fail, make_accumulator, put
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+CODECS = ["gzip", "snappy", "lz4", "zstd"]
+
+
+class Bench:
+    """A sealer with an accumulator, and batches for it."""
+
+    def __init__(self, compression_type: str = "zstd", **configs: Any) -> None:
+        loop = asyncio.get_running_loop()
+        config = ProducerConfig.parse(
+            {"bootstrap_servers": "unused:1", "compression_type": compression_type, **configs}
+        )
+        self.accumulator: RecordAccumulator = make_accumulator(
+            loop=loop, compresses=True, batch_size=1 << 20, delivery_timeout_ms=1000
+        )
+        self.sealed = asyncio.Event()
+        self.sealer = Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=self.sealed.set)
+
+    def batches(self, *sizes: int) -> list[ProducerBatch]:
+        """One unsealed batch a partition, of so many bytes each."""
+        topic = add_topic(self.accumulator, leaders=[1] * len(sizes))
+        for partition, size in enumerate(sizes):
+            put(self.accumulator, topic, bytes(size), partition=partition)
+        self.accumulator.close_all(0)
+        _, unsealed = self.accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
+        return unsealed
+
+    def take(self) -> list[ProducerBatch]:
+        batches, unsealed = self.accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
+        assert not unsealed
+        return batches
+
+
+@pytest.fixture(params=CODECS)
+async def bench(request: pytest.FixtureRequest) -> Bench:
+    return Bench(request.param)
+
+
+async def test_on_the_loop(bench: Bench) -> None:
+    """A batch is compressed where it stands, once."""
+    (batch,) = bench.batches(5000)
+    plain = bytes(batch.contents())
+    bench.sealer.seal(batch)
+    first = batch.compressed
+    assert first is not None
+    assert len(first) < 1000
+    bench.sealer.seal(batch)
+    assert batch.compressed is first
+    assert bench.sealer.plain(batch) == plain
+
+
+async def test_in_workers(bench: Bench) -> None:
+    """Batches are compressed by other threads, and come back to the accumulator on the loop."""
+    batches = bench.batches(300_000, 300_000)
+    plain = [bytes(batch.contents()) for batch in batches]
+    bench.sealer.seal_in_workers(batches)
+    while not all(batch.sealed for batch in batches):
+        bench.sealed.clear()
+        await bench.sealed.wait()
+    assert set(bench.take()) == set(batches)
+    assert [bench.sealer.plain(batch) for batch in batches] == plain
+    assert all(batch.compressed is not None and len(batch.compressed) < 20_000 for batch in batches)
+    assert bench.accumulator.pool.used_bytes == 0
+    await bench.sealer.close()
+
+
+async def test_not_compressed() -> None:
+    """Without a codec nothing is done."""
+    bench = Bench("none")
+    (batch,) = bench.batches(5000)
+    bench.sealer.seal(batch)
+    assert not batch.sealed
+    assert bench.sealer.inline_bytes == 0
+    assert bench.sealer.plain(batch) == batch.contents()
+
+
+async def test_level() -> None:
+    """The level of the config is used."""
+    data = b"".join(b"%d," % (number * number) for number in range(20_000))
+    sizes = []
+    for level in 1, 9:
+        bench = Bench("gzip", compression_gzip_level=level)
+        topic = add_topic(bench.accumulator)
+        put(bench.accumulator, topic, data)
+        bench.accumulator.close_all(0)
+        _, (batch,) = bench.accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
+        bench.sealer.seal(batch)
+        sizes.append(len(batch.compressed or b""))
+        assert batch.compressed == codec("gzip").compress(bench.sealer.plain(batch), level)
+    assert sizes[1] < sizes[0]
+
+
+async def test_inline_limit() -> None:
+    """What one request may leave to the loop is what the codec compresses in a blink at this level."""
+    assert Bench("zstd").sealer.inline_bytes == codec("zstd").inline_limit(None)
+    slow = Bench("zstd", compression_zstd_level=19).sealer.inline_bytes
+    assert slow == codec("zstd").inline_limit(19) < codec("zstd").inline_limit(1)
+
+
+async def test_jobs_hold_several_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches share a job, large ones have their own; threads are other than the loop's."""
+    jobs: list[tuple[int, int]] = []
+    compress_all = sealer_module._compress_all
+
+    def noting(kind: Any, level: Any, contents: Any) -> Any:
+        jobs.append((len(contents), threading.get_ident()))
+        return compress_all(kind, level, contents)
+
+    monkeypatch.setattr(sealer_module, "_compress_all", noting)
+    bench = Bench("lz4")
+    sizes = [JOB_BYTES // 4] * 6 + [JOB_BYTES * 2] + [100]
+    batches = bench.batches(*sizes)
+    bench.sealer.seal_in_workers(batches)
+    while not all(batch.sealed for batch in batches):
+        bench.sealed.clear()
+        await bench.sealed.wait()
+    assert sorted(count for count, _ in jobs) == [1, 3, 4]
+    assert threading.get_ident() not in {thread for _, thread in jobs}
+    await bench.sealer.close()
+
+
+async def test_codec_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """If a worker fails the batch goes out plain, which is always right, and a line says so."""
+
+    def broken(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(sealer_module, "_compress_all", broken)
+    bench = Bench("gzip")
+    batches = bench.batches(5000)
+    bench.sealer.seal_in_workers(batches)
+    await bench.sealed.wait()
+    assert bench.take() == batches
+    assert (batches[0].sealed, batches[0].compressed) == (True, None)
+    assert [(entry.levelno, "gzip failed" in entry.getMessage()) for entry in caplog.records] == [(logging.ERROR, True)]
+    await bench.sealer.close()
+
+
+async def test_batch_that_expired_in_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory returns when the worker is done, not before."""
+    go_on = threading.Event()
+    compress_all = sealer_module._compress_all
+
+    def waiting(*arguments: Any) -> Any:
+        go_on.wait(10)
+        return compress_all(*arguments)
+
+    monkeypatch.setattr(sealer_module, "_compress_all", waiting)
+    bench = Bench("gzip")
+    batches = bench.batches(50_000)
+    bench.sealer.seal_in_workers(batches)
+    assert bench.accumulator.expire(1000) == batches
+    fail(bench.accumulator, batches[0])
+    assert bench.accumulator.has_live_batches()
+    assert bench.accumulator.pool.used_bytes > 50_000
+    go_on.set()
+    await bench.sealed.wait()
+    assert not bench.accumulator.has_live_batches()
+    await bench.sealer.close()
+    assert bench.accumulator.pool.used_bytes == 0
+
+
+async def test_close_with_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing waits for the jobs that have begun and drops the others; no thread is left."""
+    before = threading.active_count()
+    go_on = threading.Event()
+    compress_all = sealer_module._compress_all
+
+    def waiting(*arguments: Any) -> Any:
+        go_on.wait(10)
+        return compress_all(*arguments)
+
+    monkeypatch.setattr(sealer_module, "_compress_all", waiting)
+    bench = Bench("lz4")
+    batches = bench.batches(*[JOB_BYTES] * 10)
+    bench.sealer.seal_in_workers(batches)
+    closing = asyncio.create_task(bench.sealer.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    assert all(batch.sealed for batch in batches)
+    for batch in bench.take():
+        end(bench.accumulator, batch)
+    assert not bench.accumulator.has_live_batches()
+    for thread in threading.enumerate():
+        if thread.name.startswith("aioproducer-compress"):
+            thread.join(10)
+    assert threading.active_count() <= before
+
+
+async def test_close_unused() -> None:
+    """One that never had work has nothing to close."""
+    await Bench().sealer.close()
