@@ -4,8 +4,9 @@ import cython
 
 from libc.stdint cimport int64_t
 
-from aioproducer._accumulator cimport RecordAccumulator, TopicQueues
+from aioproducer._accumulator cimport RecordAccumulator
 from aioproducer._delivery cimport Delivery, DeliveryWaiter
+from aioproducer._producer_batch cimport TopicQueues
 
 
 cdef enum AdmissionState:

@@ -24,8 +24,9 @@ from aioproducer.backoff import ExponentialBackoff
 from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+    from aioproducer._accumulator import RecordAccumulator
     from aioproducer._produce import PartitionProduceResponse
+    from aioproducer._producer_batch import ProducerBatch
     from aioproducer.config import ProducerConfig
     from aioproducer.metrics import ProducerMetrics
     from aioproducer.sealer import Sealer

@@ -9,9 +9,10 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer._accumulator import RecordAccumulator
 from aioproducer._admission import Admission
 from aioproducer._delivery import DeliveryLedger
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.cluster import Cluster
 from aioproducer.config import ProducerConfig

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from aioproducer.compression import Codec, Data, codec, codec_by_attribute
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+    from aioproducer._accumulator import RecordAccumulator
+    from aioproducer._producer_batch import ProducerBatch
     from aioproducer.config import ProducerConfig
 
 logger = logging.getLogger("aioproducer.sealer")

@@ -30,7 +30,8 @@ from aioproducer.errors import KafkaError, ProtocolError, UnsupportedVersionErro
 from aioproducer.protocol.produce import ProduceRequest
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+    from aioproducer._accumulator import RecordAccumulator
+    from aioproducer._producer_batch import ProducerBatch
     from aioproducer.batch_outcomes import BatchOutcomes
     from aioproducer.config import ProducerConfig
     from aioproducer.metadata import Metadata

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from aioproducer.records import TopicPartition
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator import ProducerBatch
+    from aioproducer._producer_batch import ProducerBatch
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1

@@ -20,7 +20,7 @@ LAYERS = (
     ("version", "errors", "records"),
     (
         "_accumulator", "_admission", "_am_send", "_buffer_pool", "_clock", "_delivery", "_hashing", "_produce",
-        "_record_batch", "_varint",
+        "_producer_batch", "_record_batch", "_varint",
     ),
     (
         "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_security", "config_table",

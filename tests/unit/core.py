@@ -7,8 +7,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from aioproducer._accumulator import ProducerBatch, RecordAccumulator, TopicQueues
+from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery, DeliveryLedger
+from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.errors import KafkaError
 from tests.reference import record_batch as reference
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer.compression import codec
 from aioproducer.errors import DeliveryTimeoutError
 from tests.reference import record_batch as reference

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from aioproducer._accumulator import PartitionQueue, ProducerBatch, RecordAccumulator
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._producer_batch import PartitionQueue, ProducerBatch
 from tests.unit.core import (
     TOPIC_ID,
     add_topic,

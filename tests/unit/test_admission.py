@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from aioproducer._accumulator import ProducerBatch, TopicQueues
 from aioproducer._admission import Admission
 from aioproducer._delivery import Delivery
+from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.errors import (
     BufferExhaustedError,
     KafkaError,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aioproducer._accumulator import ProducerBatch
 from aioproducer._delivery import Delivery
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.compression import codec
 from aioproducer.config import ProducerConfig

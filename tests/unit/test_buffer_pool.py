@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aioproducer._accumulator import ProducerBatch
 from aioproducer._buffer_pool import Buffer, BufferPool
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer.errors import DeliveryTimeoutError
 from tests.unit.core import UNLIMITED, add_topic, drain, drain_all, end, make_accumulator, put
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery, DeliveryLedger, watch
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, NotLeaderOrFollowerError, WrongLoopError
 from aioproducer.records import RecordMetadata
 from tests.unit.core import add_topic, drain_all, end, fail, filled, make_accumulator, put, split

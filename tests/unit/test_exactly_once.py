@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer._accumulator import ProducerBatch
 from aioproducer._delivery import Delivery
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer._accumulator import RecordAccumulator
 from aioproducer._buffer_pool import Buffer
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer._record_batch import split_records
 from aioproducer.compression import codec, codec_by_attribute
 from aioproducer.errors import ProtocolError

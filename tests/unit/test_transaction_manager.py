@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from aioproducer._accumulator import ProducerBatch
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer.transaction_manager import (
     MAX_EPOCH,
     MAX_UNRESOLVED,

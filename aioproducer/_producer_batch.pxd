@@ -1,0 +1,91 @@
+"""ProducerBatch, and the queues that it waits in."""
+
+import cython
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+
+from aioproducer._delivery cimport ProduceRequestResult
+from aioproducer._record_batch cimport RecordBatch
+
+
+cdef enum BatchState:
+    OPEN        # takes records
+    CLOSED      # takes no more; waits to be sealed, or for its turn
+    SEALING     # a worker compresses it
+    IN_FLIGHT   # handed to a connection, not answered
+    ENDED       # acknowledged, failed or split
+
+
+@cython.final
+cdef class ProducerBatch:
+    """Records of one partition that go out, and end, together."""
+    cdef readonly PartitionQueue queue
+    cdef readonly ProduceRequestResult result
+    cdef RecordBatch records
+    cdef readonly int64_t serial            # order of creation, over all partitions
+    cdef readonly tuple order               # place in its partition; pieces of a split stand in their parent's
+    cdef readonly int64_t created_ms        # of its first record; survives retries and splits
+    cdef readonly int64_t closed_ms
+    cdef BatchState state
+    cdef readonly int64_t producer_id
+    cdef readonly int16_t producer_epoch
+    cdef readonly int32_t base_sequence     # -1: none given yet
+    cdef readonly bint transactional
+    cdef readonly ProducerBatch parent      # of a piece of a split
+    cdef list pieces                        # of a split batch, those that have not ended
+    cdef bint released                      # its memory is back
+    cdef bint awaited                       # holds a record of send()
+    cdef readonly bint sealed               # compressed, or found better uncompressed
+    cdef NodeQueue sealing_node             # whose sealing_bytes count it
+    cdef public int attempts
+    cdef public int64_t retry_at_ms
+    cdef public object last_error
+    cdef public bint maybe_written          # for the user: sticky
+    cdef public bint in_doubt               # an attempt may have written it, and no later answer has ruled that out
+    cdef public bint expired                # its Deliveries failed while it was in flight
+
+
+@cython.final
+cdef class PartitionQueue:
+    """The batches of one partition that are not in flight, oldest first; the last may be open."""
+    cdef readonly TopicQueues topic
+    cdef readonly int32_t partition
+    cdef readonly int32_t leader            # node id, -1 while there is none
+    cdef readonly int32_t leader_epoch
+    cdef object batches                     # deque of ProducerBatch
+    cdef ProducerBatch open
+    cdef Py_ssize_t length                  # of batches
+    cdef bint in_ready                      # stands in its node's ready queue
+    cdef readonly bint muted                # its batch in flight must end before the next one goes
+
+    cdef ProducerBatch first(self)
+    cdef bint can_go(self, ProducerBatch first, int64_t now_ms)
+    cdef void push(self, ProducerBatch batch)
+    cdef void pop_first(self)
+    cdef void insert(self, ProducerBatch batch)
+    cdef void remove(self, ProducerBatch batch)
+
+
+@cython.final
+cdef class TopicQueues:
+    """What the accumulator knows of one topic."""
+    cdef readonly str name
+    cdef readonly bytes topic_id
+    cdef list queues                        # of PartitionQueue, by partition
+    cdef int32_t partition_count
+    cdef int32_t sticky                     # current partition of keyless records, -1: choose
+    cdef Py_ssize_t sticky_bytes
+    cdef uint32_t round_robin
+    cdef double compression_ratio           # running estimate, of what goes out to what came in
+    cdef readonly int64_t used_ms           # when its latest batch was opened
+
+    cdef int32_t partition_of_key(self, const char* key, Py_ssize_t size) noexcept
+
+
+@cython.final
+cdef class NodeQueue:
+    """Partitions that one broker leads and that have a batch to send."""
+    cdef readonly int32_t node_id
+    cdef object ready                       # deque of PartitionQueue
+    cdef Py_ssize_t sealing_bytes           # being compressed, or compressed and not yet drained
+    cdef int64_t stalled_ms                 # since when it had something ready and could not be sent to; -1: it can

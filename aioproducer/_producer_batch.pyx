@@ -1,0 +1,195 @@
+"""ProducerBatch: records of one partition that end together; and the queues in which it waits, by partition and broker.
+
+These are the accumulator's own books: only _accumulator.pyx changes them.
+
+    OPEN -> CLOSED <-> SEALING        compression in a worker; small batches are sealed on their way out
+              |  ^
+              v  | requeue
+            IN_FLIGHT -> ENDED        split: ENDED, its pieces start CLOSED
+
+Source: org.apache.kafka.clients.producer.internals.ProducerBatch, BuiltInPartitioner.
+"""
+
+import cython
+
+from collections import deque
+
+from cpython.bytes cimport PyBytes_GET_SIZE
+
+from aioproducer._hashing cimport murmur2_raw
+
+
+@cython.final
+cdef class ProducerBatch:
+
+    @property
+    def topic(self):
+        return self.queue.topic.name
+
+    @property
+    def topic_id(self):
+        return self.queue.topic.topic_id
+
+    @property
+    def partition(self):
+        return self.queue.partition
+
+    @property
+    def record_count(self):
+        return self.result.record_count
+
+    @property
+    def size_bytes(self):
+        return self.records.size_bytes
+
+    @property
+    def memory_bytes(self):
+        return self.records.memory_bytes
+
+    @property
+    def wire_bytes(self):
+        return self.records.wire_size()
+
+    @property
+    def largest_record_bytes(self):
+        return self.records.largest_record_bytes
+
+    @property
+    def compressed(self):
+        return self.records.compressed
+
+    @property
+    def attributes(self):
+        return self.records.attributes
+
+    @property
+    def has_sequence(self):
+        return self.base_sequence >= 0
+
+    @property
+    def in_flight(self):
+        return self.state == IN_FLIGHT
+
+    @property
+    def ended(self):
+        return self.state == ENDED
+
+    def set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
+                           bint transactional=False):
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.transactional = transactional
+
+    def contents(self):
+        return self.records.contiguous()
+
+    def seal(self, bytes compressed, int codec_bits):
+        cdef TopicQueues topic = self.queue.topic
+        cdef double ratio
+        if compressed is not None and self.records.size_bytes > 0:
+            ratio = PyBytes_GET_SIZE(compressed) / <double>self.records.size_bytes
+            topic.observe_ratio(ratio)
+            if ratio < 1.0:
+                self.records.seal_compressed(compressed, codec_bits)
+        self.sealed = True
+
+    def header(self, list payload not None):
+        return self.records.header(
+            self.producer_id, self.producer_epoch, self.base_sequence, self.transactional, payload
+        )
+
+    def payload(self):
+        return self.records.payload()
+
+    def complete(self, int64_t base_offset, int64_t log_append_time_ms):
+        self.result.complete(base_offset, log_append_time_ms)
+
+    def fail(self, error, dict record_errors=None, bint unobserved=True):
+        self.last_error = error
+        self.result.fail(error, record_errors, unobserved)
+
+    def __repr__(self):
+        names = ("OPEN", "CLOSED", "SEALING", "IN_FLIGHT", "ENDED")
+        return (
+            f"<ProducerBatch {self.topic}-{self.partition} #{self.serial} {names[self.state]} "
+            f"records={self.record_count} sequence={self.base_sequence} epoch={self.producer_epoch}>"
+        )
+
+
+@cython.final
+cdef class PartitionQueue:
+
+    def __cinit__(self, TopicQueues topic, int32_t partition):
+        self.topic = topic
+        self.partition = partition
+        self.leader = -1
+        self.leader_epoch = -1
+        self.batches = deque()
+
+    def __len__(self):
+        return self.length
+
+    cdef ProducerBatch first(self):
+        return <ProducerBatch>self.batches[0] if self.length else None
+
+    cdef bint can_go(self, ProducerBatch first, int64_t now_ms):
+        return (not self.muted and first is not None and first.state == CLOSED
+                and (first.retry_at_ms == 0 or first.retry_at_ms <= now_ms))
+
+    cdef void push(self, ProducerBatch batch):
+        self.batches.append(batch)
+        self.length += 1
+
+    cdef void pop_first(self):
+        self.batches.popleft()
+        self.length -= 1
+
+    cdef void insert(self, ProducerBatch batch):
+        """Put a batch back where the order of creation wants it."""
+        cdef Py_ssize_t at = 0
+        for other in self.batches:
+            if (<ProducerBatch>other).order > batch.order:
+                break
+            at += 1
+        self.batches.insert(at, batch)
+        self.length += 1
+
+    cdef void remove(self, ProducerBatch batch):
+        self.batches.remove(batch)
+        self.length -= 1
+
+
+@cython.final
+cdef class TopicQueues:
+
+    def __cinit__(self, str name):
+        self.name = name
+        self.topic_id = bytes(16)
+        self.queues = []
+        self.sticky = -1
+        self.compression_ratio = 1.0
+
+    @property
+    def partitions(self):
+        return self.partition_count
+
+    def observe_ratio(self, double ratio):
+        """Follow the topic's ratio: quickly when batches compress worse than foreseen, slowly when better."""
+        if ratio > self.compression_ratio:
+            self.compression_ratio = max(self.compression_ratio + 0.05, ratio)
+        elif ratio < self.compression_ratio:
+            self.compression_ratio = max(self.compression_ratio - 0.005, ratio)
+
+    cdef int32_t partition_of_key(self, const char* key, Py_ssize_t size) noexcept:
+        cdef uint32_t positive = murmur2_raw(<const unsigned char*>key, size) & 0x7FFFFFFF
+        return <int32_t>(positive % <uint32_t>self.partition_count)
+
+
+@cython.final
+cdef class NodeQueue:
+
+    def __cinit__(self, int32_t node_id):
+        self.node_id = node_id
+        self.ready = deque()
+        self.stalled_ms = -1
