@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from aioproducer import sealer as sealer_module
-from aioproducer._accumulator import ProducerBatch, RecordAccumulator
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer.compression import codec
 from aioproducer.config import ProducerConfig
 from aioproducer.sealer import JOB_BYTES, Sealer
