@@ -1,0 +1,783 @@
+"""The sender: when it sends, what it puts into a request, and what it makes of answers and of their absence."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from aioproducer._delivery import Delivery
+from aioproducer.batch_outcomes import BatchOutcomes
+from aioproducer.cluster import Broker
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    ClusterAuthorizationFailedError,
+    ConnectionLostError,
+    KafkaError,
+    ProducerClosedError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.protocol import produce as schema
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.sealer import Sealer
+from aioproducer.sender import Sender
+from aioproducer.transaction_manager import TransactionManager
+from tests.reference import record_batch as reference
+from tests.unit.core import TOPIC_ID, add_topic, make_accumulator, put
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+PID = 4000
+OTHER_ID = b"another id 16 by"
+
+
+@dataclass
+class Sent:
+    """A request that a connection was given."""
+
+    connection: FakeConnection
+    request: schema.ProduceRequest
+    version: int
+    correlation_id: int
+    client_id: str
+    timeout_ms: int
+    on_response: Callable[[bytes], None] | None
+    on_error: Callable[[KafkaError], None]
+
+    def answer(
+        self, *, code: int = 0, throttle_ms: int = 0, leader: tuple[int, int] = (-1, -1), skip: int = 0
+    ) -> bytes:
+        """The frame of an answer with the same code for each partition."""
+        response = schema.ProduceResponse(
+            responses=[
+                schema.TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[
+                        schema.PartitionProduceResponse(
+                            index=each.index,
+                            error_code=code,
+                            base_offset=100 if code == 0 else -1,
+                            current_leader=schema.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1]),
+                        )
+                        for each in topic.partition_data[skip:]
+                    ],
+                )
+                for topic in self.request.topic_data
+            ],
+            throttle_time_ms=throttle_ms,
+            node_endpoints=[schema.NodeEndpoint(node_id=leader[0], host="h", port=1)] if leader[0] >= 0 else [],
+        )
+        tags = b"\0" if self.version >= ProduceRequest.FLEXIBLE_FROM else b""
+        return self.correlation_id.to_bytes(4) + tags + response.encode(self.version)
+
+    def answered(self, **answer: Any) -> None:
+        assert self.on_response is not None
+        self.connection.in_flight -= 1
+        self.on_response(self.answer(**answer))
+
+    def lost(self) -> None:
+        self.connection.in_flight -= 1
+        self.on_error(ConnectionLostError("gone", maybe_written=True))
+
+    @property
+    def batches(self) -> list[tuple[str, int, reference.Batch]]:
+        """(topic, partition, batch), each batch checked."""
+        return [
+            (topic.name, each.index, reference.decoded(each.records or b""))
+            for topic in self.request.topic_data
+            for each in topic.partition_data
+        ]
+
+
+class FakeConnection:
+    """Takes frames and reads them."""
+
+    def __init__(self, node_id: int, *, version: int = 13) -> None:
+        self.node_id = node_id
+        self.produce_version: int | None = version
+        self.in_flight = 0
+        self.correlation_id = 0
+        self.sent: list[Sent] = []
+        self.throttled_until_ms = 0
+        self.arrived: asyncio.Queue[Sent] = asyncio.Queue()
+
+    def __str__(self) -> str:
+        return f"node {self.node_id}"
+
+    def version(self, _: type[ProduceRequest]) -> int:
+        if self.produce_version is None:
+            raise UnsupportedVersionError(f"{self} speaks no Produce")
+        return self.produce_version
+
+    def next_correlation_id(self) -> int:
+        self.correlation_id += 1
+        return self.correlation_id
+
+    def throttle(self, until_ms: int) -> None:
+        self.throttled_until_ms = until_ms
+
+    def send_frame(
+        self,
+        buffers: list[bytes | memoryview],
+        correlation_id: int,
+        api_key: int,
+        timeout_ms: int,
+        on_response: Callable[[bytes], None] | None,
+        on_error: Callable[[KafkaError], None],
+    ) -> None:
+        frame = b"".join(buffers)
+        assert int.from_bytes(frame[:4]) == len(frame) - 4
+        assert int.from_bytes(frame[4:6]) == api_key == 0
+        version = int.from_bytes(frame[6:8])
+        assert int.from_bytes(frame[8:12]) == correlation_id
+        end = 14 + int.from_bytes(frame[12:14])
+        body = end + (1 if version >= ProduceRequest.FLEXIBLE_FROM else 0)
+        request = ProduceRequest.decode(frame[body:], version)
+        sent = Sent(self, request, version, correlation_id, frame[14:end].decode(), timeout_ms, on_response, on_error)
+        self.sent.append(sent)
+        self.arrived.put_nowait(sent)
+        self.in_flight += 1
+
+
+class FakeClient:
+    """Connections by node id; those that are not there can't be sent to."""
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        self.connections: dict[int, FakeConnection] = {}
+        self.wanted: list[int] = []
+        self.retry_ms: int | None = None
+        self.max_in_flight = 5
+
+    def node_ready(self, node_id: int, now_ms: int) -> bool:
+        connection = self.connections.get(node_id)
+        return (
+            connection is not None
+            and connection.in_flight < self.max_in_flight
+            and connection.throttled_until_ms <= now_ms
+        )
+
+    def connection(self, node_id: int) -> FakeConnection | None:
+        return self.connections.get(node_id)
+
+    def connect_soon(self, node_id: int) -> None:
+        self.wanted.append(node_id)
+
+    def retry_at_ms(self, node_id: int, now_ms: int) -> int | None:
+        return self.retry_ms
+
+    def abort_all(self) -> None:
+        for connection in self.connections.values():
+            for sent in connection.sent:
+                if sent.on_response is not None:
+                    sent.lost()
+
+
+class FakeMetadata:
+    """Notes what the sender asks of the metadata."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self.touched: list[str] = []
+        self.hints: list[tuple[Any, ...]] = []
+
+    def request_update(self) -> None:
+        self.updates += 1
+
+    def touch(self, topic: str, now_ms: int) -> None:
+        self.touched.append(topic)
+
+    def apply_leader_hint(self, *hint: Any) -> bool:
+        self.hints.append(hint)
+        return True
+
+
+class Bench:
+    """A sender with real books and a fake network."""
+
+    def __init__(self, *, partitions: int = 1, version: int = 13, **configs: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self.loop = loop
+        self.config = config = ProducerConfig.parse({"bootstrap_servers": "unused:1", "client_id": "me", **configs})
+        self.accumulator = make_accumulator(
+            loop=loop,
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            max_request_size=config.max_request_size,
+            compresses=config.compression_type != "none",
+        )
+        self.topic = add_topic(self.accumulator, leaders=[1] * partitions)
+        self.transactions = TransactionManager(idempotent=config.enable_idempotence)
+        self.transactions.set_producer_id(PID, 0)
+        self.client, self.metadata = FakeClient(), FakeMetadata()
+        self.connection = self.client.connections[1] = FakeConnection(1, version=version)
+        self.metrics = ProducerMetrics(2, 30_000)
+        self.progress = 0
+        self.fatal: list[KafkaError] = []
+        self.id_requests = 0
+        sealer = Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=self._progressed)
+        self.sealer = sealer
+        outcomes = BatchOutcomes(
+            config,
+            accumulator=self.accumulator,
+            transactions=self.transactions,
+            sealer=sealer,
+            metrics=self.metrics,
+            rng=random.Random(1),
+        )
+        self.sender = Sender(
+            config,
+            loop=loop,
+            accumulator=self.accumulator,
+            transactions=self.transactions,
+            client=self.client,  # type: ignore[arg-type]
+            metadata=self.metadata,  # type: ignore[arg-type]
+            metrics=self.metrics,
+            sealer=sealer,
+            outcomes=outcomes,
+            on_progress=self._progressed,
+            on_fatal=self.fatal.append,
+            request_producer_id=self._wants_id,
+        )
+
+    def _progressed(self) -> None:
+        self.progress += 1
+
+    def _wants_id(self) -> None:
+        self.id_requests += 1
+
+    def now_ms(self) -> int:
+        return int(self.loop.time() * 1000)
+
+    def put(self, value: bytes = b"v", *, partition: int = 0, **record: Any) -> Delivery:
+        return put(self.accumulator, self.topic, value, partition=partition, now_ms=self.now_ms(), **record)
+
+    def close_all(self) -> None:
+        self.accumulator.close_all(self.now_ms())
+
+    def step(self) -> int:
+        """One pass over everything."""
+        return self.sender._pass(self.now_ms())
+
+    def send(self, *values: bytes, partition: int = 0) -> Sent:
+        """One request with these records."""
+        before = len(self.connection.sent)
+        for value in values or (b"v",):
+            self.put(value, partition=partition)
+        self.close_all()
+        self.step()
+        assert len(self.connection.sent) == before + 1
+        return self.connection.sent[-1]
+
+    def introduce(self) -> None:
+        """Have the leader know the producer."""
+        self.send().answered()
+        self.connection.sent.clear()
+
+
+async def running(bench: Bench, body: Callable[[], Awaitable[None]]) -> None:
+    """Run the sender's task beside the body of a test."""
+    task = asyncio.create_task(bench.sender.run())
+    try:
+        await asyncio.wait_for(body(), 20)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# --- what is in a request ---------------------------------------------------------------------------------------------
+
+
+async def test_request() -> None:
+    """A request says acks, time-out and client id, and holds the batches with their numbers."""
+    bench = Bench(partitions=2, acks="all", request_timeout_ms=1234)
+    bench.put(b"zero", partition=0)
+    bench.put(b"one", partition=1)
+    bench.close_all()
+    bench.step()
+    (sent,) = bench.connection.sent
+    assert (sent.version, sent.client_id, sent.timeout_ms) == (13, "me", 1234)
+    assert (sent.request.acks, sent.request.timeout_ms, sent.request.transactional_id) == (-1, 1234, None)
+    assert [topic.topic_id for topic in sent.request.topic_data] == [TOPIC_ID]
+    values = {}
+    for _, partition, batch in sent.batches:
+        assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (PID, 0, 0)
+        (record,) = reference.records_of(batch.section, batch.records_count, batch.base_timestamp)
+        values[partition] = record.value
+    assert values == {0: b"zero", 1: b"one"}
+    assert bench.metadata.touched == ["orders", "orders"]
+
+
+@pytest.mark.parametrize(("acks", "expected"), [("all", -1), (1, 1)])
+async def test_acks(acks: Any, expected: int) -> None:
+    """acks goes out as it is."""
+    bench = Bench(acks=acks)
+    assert bench.send().request.acks == expected
+
+
+@pytest.mark.parametrize(("version", "expected"), [(13, 12), (12, 12), (3, 3)])
+async def test_version_without_topic_ids(version: int, expected: int) -> None:
+    """Version 13 is only for topics whose id is known: without it goes 12, or what the broker speaks."""
+    bench = Bench(version=version)
+    bench.accumulator.update_topic("orders", bytes(16), [(1, 0)])
+    sent = bench.send()
+    assert sent.version == expected
+    assert sent.request.topic_data[0].name == "orders"
+
+
+async def test_unsupported_version() -> None:
+    """A broker that speaks no Produce of ours fails those batches, and nothing else."""
+    bench = Bench(partitions=2)
+    bench.accumulator.update_topic("orders", TOPIC_ID, [(1, 0), (2, 0)])
+    bench.client.connections[2] = FakeConnection(2)
+    bench.connection.produce_version = None
+    first, second = bench.put(partition=0), bench.put(partition=1)
+    bench.close_all()
+    bench.step()
+    error = first.exception()
+    assert isinstance(error, UnsupportedVersionError)
+    assert not error.maybe_written
+    bench.client.connections[2].sent[0].answered()
+    assert second.result()
+    assert not bench.accumulator.has_live_batches()
+
+
+async def test_zstd_and_an_old_broker() -> None:
+    """zstd below Produce 7 is refused with the version that it needs; other codecs are not."""
+    bench = Bench(version=6, compression_type="zstd")
+    delivery = bench.put()
+    bench.close_all()
+    bench.step()
+    with pytest.raises(UnsupportedVersionError, match=r"zstd needs Kafka 2\.1 or newer, node 1 speaks Produce 6"):
+        delivery.result()
+    bench = Bench(version=6, compression_type="gzip")
+    assert bench.send(b"x" * 1000).batches[0][2].attributes == 1
+
+
+async def test_compressed_on_the_loop() -> None:
+    """Small batches are compressed on their way out."""
+    bench = Bench(compression_type="lz4")
+    sent = bench.send(b"x" * 1000)
+    assert sent.batches[0][2].attributes == 3
+    assert len(sent.batches[0][2].section) < 200
+
+
+async def test_compressed_in_a_worker() -> None:
+    """Large batches are compressed in a worker first; the sender is woken when they are done."""
+    bench = Bench(compression_type="gzip", batch_size=1 << 20)
+
+    async def body() -> None:
+        bench.put(b"x" * 500_000)
+        bench.close_all()
+        sent = await bench.connection.arrived.get()
+        assert sent.batches[0][2].attributes == 1
+        assert len(sent.batches[0][2].section) < 5000
+        sent.answered()
+
+    await running(bench, body)
+    assert not bench.accumulator.has_live_batches()
+    await bench.sealer.close()
+
+
+async def test_requests_are_bounded_and_pipelined() -> None:
+    """What does not fit one request goes in further ones, as many as may be in flight."""
+    bench = Bench(partitions=8, batch_size=1000, max_request_size=2200)
+    bench.client.max_in_flight = 3
+    for partition in range(8):
+        bench.put(bytes(900), partition=partition)
+    bench.close_all()
+    bench.step()
+    assert [len(sent.batches) for sent in bench.connection.sent] == [2, 2, 2]
+    bench.connection.sent[0].answered()
+    bench.step()
+    assert len(bench.connection.sent) == 4
+
+
+# --- when it sends ----------------------------------------------------------------------------------------------------
+
+
+async def test_linger() -> None:
+    """An open batch is sent when it has lingered, with nothing else to wake the sender."""
+    bench = Bench(linger_ms=3)
+
+    async def body() -> None:
+        delivery = bench.put()
+        before = bench.now_ms()
+        sent = await bench.connection.arrived.get()
+        assert bench.now_ms() >= before + 3
+        sent.answered()
+        assert delivery.done()
+
+    await running(bench, body)
+
+
+async def test_send_goes_at_once() -> None:
+    """A record of send() is sent in the same breath."""
+    bench = Bench(linger_ms=60_000)
+
+    async def body() -> None:
+        bench.put(awaited=True)
+        await turns()
+        assert len(bench.connection.sent) == 1
+        bench.put(awaited=True)
+        await turns()
+        assert len(bench.connection.sent) == 1, "the broker owes an answer"
+        bench.connection.sent[0].answered()
+        await turns()
+        assert len(bench.connection.sent) == 2
+        bench.connection.sent[1].answered()
+
+    await running(bench, body)
+
+
+async def test_many_sends_make_few_requests() -> None:
+    """Sends of one turn of the loop share a batch, and those that come meanwhile the next."""
+    bench = Bench(linger_ms=60_000)
+
+    async def body() -> None:
+        for _ in range(200):
+            bench.put(awaited=True)
+        await turns()
+        for _ in range(200):
+            bench.put(awaited=True)
+        await turns()
+        (sent,) = bench.connection.sent
+        sent.answered()
+        await turns()
+        assert [each.batches[0][2].records_count for each in bench.connection.sent] == [200, 200]
+        bench.connection.sent[1].answered()
+
+    await running(bench, body)
+
+
+async def test_wakes_for_a_connection() -> None:
+    """A broker that can't be sent to is connected to; its batches go when it is ready."""
+    bench = Bench()
+    connection = bench.client.connections.pop(1)
+
+    async def body() -> None:
+        bench.put()
+        bench.close_all()
+        bench.sender.wake()
+        await turns()
+        assert bench.client.wanted == [1]
+        bench.client.connections[1] = connection
+        bench.client.on_change()
+        sent = await connection.arrived.get()
+        sent.answered()
+
+    await running(bench, body)
+
+
+async def test_looks_again_when_a_connection_may_be_tried() -> None:
+    """While a broker is in back-off the sender sleeps until that is over, or an earlier deadline."""
+    bench = Bench(linger_ms=50)
+    bench.client.connections.clear()
+    bench.put()
+    bench.close_all()
+    now_ms = bench.now_ms()
+    bench.client.retry_ms = now_ms + 30
+    assert bench.step() == now_ms + 30
+    bench.client.retry_ms = None
+    assert bench.step() >= now_ms + 120_000 - 1000
+    bench.client.retry_ms = now_ms - 5
+    assert bench.step() >= now_ms + 120_000 - 1000
+    put(bench.accumulator, bench.topic, now_ms=now_ms)
+    bench.client.retry_ms = now_ms + 1000
+    assert bench.step() == now_ms + 50
+
+
+async def test_a_broker_that_is_away_holds_up_nobody() -> None:
+    """Batches for other brokers go."""
+    bench = Bench(partitions=2)
+    bench.accumulator.update_topic("orders", TOPIC_ID, [(2, 0), (1, 0)])
+    bench.put(partition=0)
+    bench.put(partition=1)
+    bench.close_all()
+    bench.step()
+    assert [partition for _, partition, _ in bench.connection.sent[0].batches] == [1]
+    assert bench.client.wanted == [2]
+
+
+async def test_no_leader() -> None:
+    """Batches without a leader have the metadata asked for."""
+    bench = Bench()
+    bench.accumulator.update_topic("orders", TOPIC_ID, [(-1, 0)])
+    bench.put()
+    bench.close_all()
+    bench.step()
+    assert bench.metadata.updates == 1
+    assert bench.client.wanted == []
+
+
+async def test_producer_id_first() -> None:
+    """Without a producer id nothing goes, and it is asked for as soon as something wants to."""
+    bench = Bench()
+    bench.transactions.set_producer_id(-1, -1)
+    bench.step()
+    assert bench.id_requests == 0
+    bench.put()
+    bench.close_all()
+    bench.step()
+    assert bench.id_requests == 1
+    assert not bench.connection.sent
+    bench.transactions.set_producer_id(PID, 3)
+    bench.step()
+    assert bench.connection.sent[0].batches[0][2].producer_epoch == 3
+
+
+async def test_wakes_are_not_lost() -> None:
+    """A wake-up during a pass, and one before the sender sleeps, bring about another pass."""
+    bench = Bench()
+    passes = []
+    original = bench.sender._pass
+
+    def noting(now_ms: int) -> int:
+        passes.append(now_ms)
+        if len(passes) == 1:
+            bench.sender.wake()
+        return original(now_ms)
+
+    bench.sender._pass = noting  # type: ignore[method-assign]
+
+    async def body() -> None:
+        await turns()
+        assert len(passes) == 2
+        for _ in range(10):
+            bench.sender.wake()
+        await turns()
+        assert len(passes) == 3
+
+    await running(bench, body)
+
+
+async def test_expiry_wakes_it() -> None:
+    """With nobody to send to, batches fail at their delivery timeout all the same."""
+    bench = Bench()
+    bench.client.connections.clear()
+    delivery = put(bench.accumulator, bench.topic, now_ms=bench.now_ms() - 119_990)
+
+    async def body() -> None:
+        with pytest.raises(KafkaError, match="delivery_timeout_ms"):
+            await delivery
+
+    await running(bench, body)
+    assert bench.progress == 1
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_acknowledged() -> None:
+    """An answer ends its batches, tells the owner, and wakes the sender."""
+    bench = Bench(partitions=2)
+    deliveries = [bench.put(partition=partition) for partition in (0, 1)]
+    bench.close_all()
+    bench.step()
+    bench.connection.sent[0].answered()
+    assert [delivery.result().offset for delivery in deliveries] == [100, 100]
+    assert bench.progress == 1
+    assert bench.sender._awake
+    assert bench.accumulator.pool.used_bytes == 0
+
+
+async def test_answer_that_makes_no_sense() -> None:
+    """A malformed answer, or one that leaves a partition out, raises ProtocolError before anything is done."""
+    bench = Bench(partitions=2)
+    deliveries = [bench.put(partition=partition) for partition in (0, 1)]
+    bench.close_all()
+    bench.step()
+    (sent,) = bench.connection.sent
+    assert sent.on_response is not None
+    for frame in sent.answer()[:-3], sent.answer() + b"\0", sent.answer(skip=1), b"\0\0\0\1":
+        with pytest.raises(ProtocolError):
+            sent.on_response(frame)
+    assert not any(delivery.done() for delivery in deliveries)
+    sent.answered()
+    assert all(delivery.done() for delivery in deliveries)
+
+
+async def test_topic_made_again_in_flight() -> None:
+    """A topic may get a new id while a request is out: the answer, which bears the old one, is understood."""
+    bench = Bench()
+    delivery = bench.put()
+    bench.close_all()
+    bench.step()
+    bench.accumulator.update_topic("orders", OTHER_ID, [(1, 0)])
+    bench.connection.sent[0].answered()
+    assert delivery.result().offset == 100
+
+
+@pytest.mark.parametrize(("version", "throttled"), [(5, False), (6, True), (13, True)])
+async def test_throttled(version: int, throttled: bool) -> None:
+    """A throttle time is honoured from Produce 6 on; before, the broker had waited itself (KIP-219)."""
+    bench = Bench(version=version)
+    before = bench.now_ms()
+    bench.send().answered(throttle_ms=700)
+    if throttled:
+        assert before + 700 <= bench.connection.throttled_until_ms <= bench.now_ms() + 700
+    else:
+        assert bench.connection.throttled_until_ms == 0
+
+
+@pytest.mark.parametrize("code", [6, 74])
+async def test_leader_hint(code: int) -> None:
+    """A new leader that the answer names is taken over, with its address; fresh metadata is asked for all the same."""
+    bench = Bench()
+    bench.send().answered(code=code, leader=(7, 12))
+    assert bench.metadata.hints == [("orders", 0, 7, 12, [Broker(7, "h", 1, None)])]
+    assert bench.metadata.updates == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "leader", "updates"),
+    [(6, (-1, -1), 1), (6, (7, -1), 1), (3, (7, 12), 1), (19, (7, 12), 0), (87, (7, 12), 0)],
+)
+async def test_no_leader_hint(code: int, leader: tuple[int, int], updates: int) -> None:
+    """No hint without leader and epoch, or with another code; metadata only where the code says that it is stale."""
+    bench = Bench()
+    bench.send().answered(code=code, leader=leader)
+    assert bench.metadata.hints == []
+    assert bench.metadata.updates == updates
+
+
+async def test_fatal_answer() -> None:
+    """A code that ends the producer is told to the owner once; the other batches of the answer end too."""
+    bench = Bench(partitions=2)
+    deliveries = [bench.put(partition=partition) for partition in (0, 1)]
+    bench.close_all()
+    bench.step()
+
+    def fatal(error: KafkaError) -> None:
+        bench.fatal.append(error)
+        bench.sender.fail_all(lambda _: ProducerClosedError("failed"), unobserved=False)
+
+    bench.sender._on_fatal = fatal
+    sent = bench.connection.sent.pop()
+    sent.answered(code=31)
+    assert isinstance(bench.fatal[0], ClusterAuthorizationFailedError)
+    assert all(delivery.done() for delivery in deliveries)
+    assert isinstance(deliveries[0].exception(), ClusterAuthorizationFailedError)
+    assert isinstance(deliveries[1].exception(), ProducerClosedError)
+    assert not bench.accumulator.has_live_batches()
+    assert bench.accumulator.in_flight_batches == 0
+
+
+async def test_retry_keeps_order() -> None:
+    """A refused batch goes again before those behind it, which follow in their order."""
+    bench = Bench(retry_backoff_ms=0)
+    bench.introduce()
+    first, second, third = (bench.send(value) for value in (b"1", b"2", b"3"))
+    first.answered(code=19)
+    second.answered(code=45)
+    third.answered(code=45)
+    order = []
+    for _ in range(3):
+        bench.step()
+        sent = bench.connection.sent[-1]
+        order.append(sent.batches[0][2].base_sequence)
+        sent.answered()
+    assert order == [1, 2, 3]
+
+
+# --- no answer --------------------------------------------------------------------------------------------------------
+
+
+async def test_connection_lost() -> None:
+    """Batches without an answer are queued again; metadata is asked for, as the leader may have moved."""
+    bench = Bench(retry_backoff_ms=0)
+    delivery = bench.put()
+    bench.close_all()
+    bench.step()
+    bench.connection.sent[0].lost()
+    assert not delivery.done()
+    assert bench.metadata.updates == 1
+    assert bench.sender._awake
+    bench.step()
+    again = bench.connection.sent[1]
+    assert again.batches[0][2].base_sequence == 0
+    again.answered()
+    assert delivery.result().offset == 100
+
+
+async def test_acks_0() -> None:
+    """Without acknowledgements a batch ends when it is handed over; a lost connection concerns none of them."""
+    bench = Bench(acks=0, enable_idempotence=False)
+    delivery = bench.put()
+    bench.close_all()
+    bench.step()
+    (sent,) = bench.connection.sent
+    assert sent.on_response is None
+    assert sent.request.acks == 0
+    assert delivery.result().offset == -1
+    assert bench.progress == 1
+    assert not bench.accumulator.has_live_batches()
+    sent.on_error(ConnectionLostError("gone", maybe_written=True))
+    assert delivery.exception() is None
+
+
+async def test_acks_0_owes_no_answer() -> None:
+    """A broker that answers nothing is never busy: each send goes at once."""
+    bench = Bench(acks=0, enable_idempotence=False, linger_ms=60_000)
+
+    async def body() -> None:
+        for number in range(1, 4):
+            bench.put(awaited=True)
+            await turns()
+            assert len(bench.connection.sent) == number
+
+    await running(bench, body)
+
+
+async def test_fail_all() -> None:
+    """Everything ends at once: open, waiting and in flight; the connections end too."""
+    bench = Bench(partitions=3, linger_ms=60_000)
+    first = bench.put(partition=0)
+    bench.close_all()
+    bench.step()
+    bench.client.max_in_flight = 1
+    second = bench.put(partition=1)
+    bench.close_all()
+    bench.step()
+    third = bench.put(partition=2)
+    bench.sender.fail_all(
+        lambda batch: ProducerClosedError("closed", maybe_written=batch.maybe_written), unobserved=False
+    )
+    errors = [delivery.exception() for delivery in (first, second, third)]
+    assert [error.maybe_written for error in errors if error is not None] == [True, False, False]
+    assert not bench.accumulator.has_live_batches()
+    assert bench.accumulator.pool.used_bytes == 0
+    assert bench.progress > 0
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+async def test_metrics() -> None:
+    """Requests, batches, records and answers are counted under Kafka's names."""
+    bench = Bench(partitions=2)
+    for partition in 0, 0, 1:
+        bench.put(b"v" * 10, partition=partition)
+    bench.close_all()
+    bench.step()
+    bench.connection.sent[0].answered(throttle_ms=5)
+    snapshot = bench.metrics.snapshot(bench.now_ms())
+    producer = snapshot["producer-metrics"]
+    assert producer["record-send-total"] == 3
+    assert producer["records-per-request-avg"] == 3
+    assert producer["batch-size-max"] == bench.connection.sent[0].batches[0][2].batch_length + 12
+    assert producer["produce-throttle-time-max"] == 5
+    topic = snapshot["producer-topic-metrics"]["orders"]
+    assert topic["record-send-total"] == 3
