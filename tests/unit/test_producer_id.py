@@ -1,0 +1,192 @@
+"""InitProducerId of an idempotent producer: asked for until it is there, or given up for good."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    AuthenticationError,
+    ClusterAuthorizationFailedError,
+    ConnectionLostError,
+    CoordinatorLoadInProgressError,
+    KafkaError,
+    ProducerClosedError,
+    UnsupportedVersionError,
+)
+from aioproducer.producer_id import NO_TRANSACTION_TIMEOUT_MS, ProducerIdRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.transaction_manager import TransactionManager
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+Answer = InitProducerIdResponse | BaseException
+
+
+class FakeConnection:
+    """Answers in the given order; without an answer left it hangs."""
+
+    def __init__(self, answers: list[Answer]) -> None:
+        self.answers = answers
+        self.requests: list[InitProducerIdRequest] = []
+
+    def __str__(self) -> str:
+        return "node 1"
+
+    async def request(self, message: InitProducerIdRequest, *, timeout_ms: int) -> InitProducerIdResponse:
+        self.requests.append(message)
+        await asyncio.sleep(0)
+        if not self.answers:
+            await asyncio.get_running_loop().create_future()
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class FakeClient:
+    """Has one connection, or the error that there is none."""
+
+    def __init__(self, connection: FakeConnection, failures: list[KafkaError]) -> None:
+        self.connection = connection
+        self.failures = failures
+
+    async def any_ready_connection(self, deadline_ms: int) -> FakeConnection:
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.connection
+
+
+class Bench:
+    """A request with its surroundings; back-off takes no time."""
+
+    def __init__(self, *answers: Answer, failures: tuple[KafkaError, ...] = ()) -> None:
+        self.transactions = TransactionManager(idempotent=True)
+        self.connection = FakeConnection(list(answers))
+        self.done = asyncio.Event()
+        self.fatal: list[KafkaError] = []
+        self.request = ProducerIdRequest(
+            ProducerConfig.parse({"bootstrap_servers": "unused:1", "retry_backoff_ms": 0, "retry_backoff_max_ms": 0}),
+            loop=asyncio.get_running_loop(),
+            client=FakeClient(self.connection, list(failures)),  # type: ignore[arg-type]
+            transactions=self.transactions,
+            rng=random.Random(1),
+            on_done=self.done.set,
+            on_fatal=self.fatal.append,
+        )
+
+    async def run(self) -> None:
+        self.request.start()
+        assert self.request.task is not None
+        await asyncio.wait_for(asyncio.wait([self.request.task]), 10)
+
+
+def given(producer_id: int = 4000, epoch: int = 0, *, error_code: int = 0) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error_code, producer_id=producer_id, producer_epoch=epoch)
+
+
+async def test_id_is_taken() -> None:
+    """The answer goes to the transaction manager, and who waits for it is told."""
+    bench = Bench(given(4000, 7))
+    await bench.run()
+    assert (bench.transactions.producer_id, bench.transactions.epoch) == (4000, 7)
+    await asyncio.wait_for(bench.done.wait(), 10)
+    (request,) = bench.connection.requests
+    assert request.transactional_id is None
+    assert request.transaction_timeout_ms == NO_TRANSACTION_TIMEOUT_MS == 2**31 - 1
+
+
+async def test_one_request_at_a_time() -> None:
+    """Asking again while a request is under way changes nothing; afterwards it asks anew."""
+    bench = Bench()
+    for _ in range(3):
+        bench.request.start()
+        await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(bench.connection.requests) == 1
+    first = bench.request.task
+    assert first is not None
+    first.cancel()
+    await asyncio.wait([first])
+    bench.connection.answers.append(given())
+    await bench.run()
+    assert bench.transactions.producer_id == 4000
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        lambda: given(error_code=14),
+        lambda: given(error_code=15),
+        lambda: given(error_code=51),
+        lambda: ConnectionLostError("gone"),
+        lambda: CoordinatorLoadInProgressError("loading"),
+    ],
+    ids=["14", "15", "51", "lost", "loading"],
+)
+async def test_repeated(trouble: Callable[[], Answer]) -> None:
+    """Whatever may pass is tried again until it has."""
+    bench = Bench(trouble(), trouble(), given())
+    await bench.run()
+    assert bench.transactions.producer_id == 4000
+    assert len(bench.connection.requests) == 3
+    assert not bench.fatal
+
+
+async def test_repeated_without_a_connection() -> None:
+    """So is the search for a broker that can be asked."""
+    bench = Bench(given(), failures=(ConnectionLostError("no broker"), ConnectionLostError("no broker")))
+    await bench.run()
+    assert bench.transactions.producer_id == 4000
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [
+        (given(error_code=31), ClusterAuthorizationFailedError),
+        (given(error_code=42), KafkaError),
+        (AuthenticationError("wrong password"), AuthenticationError),
+        (UnsupportedVersionError("too old"), UnsupportedVersionError),
+    ],
+    ids=["31", "42", "password", "version"],
+)
+async def test_given_up(trouble: Answer, kind: type[KafkaError]) -> None:
+    """What no repetition helps against ends the producer with that error."""
+    bench = Bench(trouble)
+    await bench.run()
+    (error,) = bench.fatal
+    assert isinstance(error, kind)
+    assert bench.transactions.needs_producer_id
+
+
+async def test_an_old_broker_gets_a_remedy() -> None:
+    """A broker that knows no producer ids: the error says which config does without them."""
+    bench = Bench(UnsupportedVersionError("node 1 speaks no version of InitProducerId"))
+    await bench.run()
+    assert "enable_idempotence" in str(bench.fatal[0])
+
+
+async def test_closed_meanwhile() -> None:
+    """A closed producer needs no id, and that is no failure."""
+    bench = Bench(failures=(ProducerClosedError("closed"),))
+    await bench.run()
+    assert not bench.fatal
+    assert bench.transactions.needs_producer_id
+
+
+async def test_cancelled() -> None:
+    """It ends when it is cancelled."""
+    bench = Bench()
+    bench.request.start()
+    await asyncio.sleep(0)
+    task: Any = bench.request.task
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert not bench.fatal
