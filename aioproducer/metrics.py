@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeAlias, TypeVar
 
+BATCH_HEADER_BYTES = 61
+
 # --- what is added up -------------------------------------------------------------------------------------------------
 
 
@@ -268,7 +270,7 @@ class ProducerMetrics:
         counts.queue_ms += queue_time_ms
         counts.queue_ms_max = max(counts.queue_ms_max, queue_time_ms)
         counts.records += records
-        counts.record_bytes += uncompressed_bytes
+        counts.record_bytes += uncompressed_bytes - BATCH_HEADER_BYTES
         counts.record_bytes_max = max(counts.record_bytes_max, largest_record_bytes)
         of_topic = self._topic(topic, now_ms)
         of_topic.batches += 1
