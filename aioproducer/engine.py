@@ -325,6 +325,11 @@ class Engine:
         if failures:
             raise DeliveryErrors.of(failures, total_records=sum(records for _, records in failures))
 
+    async def written(self, timeout: float | None) -> None:
+        """Let what ``acks=0`` counts as ended leave the process; nobody waits for it any more, but closing drops it."""
+        timeout_ms = self._config.request_timeout_ms if timeout is None else int(timeout * 1000)
+        await self._client.written(self.now_ms() + timeout_ms)
+
     # --- failures that nobody looked at -------------------------------------------------------------------------------
 
     def _failures_waiting(self) -> None:

@@ -152,15 +152,23 @@ class Producer(Admission):
             return
         engine.turn_away(_closed())
         try:
-            await engine.flush(None if timeout is None else max(0.0, timeout))
-        except FlushTimeoutError as error:
-            logger.warning("close(timeout=%s): %d records had not ended and failed", timeout, error.pending)
-            engine.fail_all(_closed_too_early, unobserved=False)
+            await self._finish(engine, timeout)
         finally:
             _started.discard(self)
             await engine.stop()
             engine.report_failures()
             self._preparation.close()
+
+    async def _finish(self, engine: Engine, timeout: float | None) -> None:
+        """Wait until every record has ended and left, or fail what has not in time."""
+        began_ms = engine.now_ms()
+        try:
+            await engine.flush(None if timeout is None else max(0.0, timeout))
+        except FlushTimeoutError as error:
+            logger.warning("close(timeout=%s): %d records had not ended and failed", timeout, error.pending)
+            engine.fail_all(_closed_too_early, unobserved=False)
+        finally:
+            await engine.written(None if timeout is None else timeout - (engine.now_ms() - began_ms) / 1000)
 
     async def __aenter__(self) -> Self:
         await self.start()

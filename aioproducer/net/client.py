@@ -419,6 +419,11 @@ class NetworkClient:
         for connection in list(self._open):
             connection.abort(error)
 
+    async def written(self, deadline_ms: int) -> None:
+        """Wait until every request without an answer to come has left the process, or the deadline has passed."""
+        while any(connection.is_writing for connection in self._open) and (now_ms := self._now_ms()) < deadline_ms:
+            await self._changed(now_ms, deadline_ms, None)
+
     async def close(self) -> None:
         """End everything, for good: connections, attempts, waits, timers. Idempotent."""
         self._closed = True

@@ -192,6 +192,11 @@ class Connection:
         told = error or ConnectionLostError(f"{self}: the connection was closed on this side")
         self._end(error, lambda request: told)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether requests without an answer to come still wait in the transport."""
+        return self._undrained > 0
+
     def close_when_idle(self) -> None:
         """Take no more requests, and end as soon as nothing is in flight."""
         self.retiring = True

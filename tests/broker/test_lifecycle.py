@@ -313,6 +313,19 @@ async def test_close_cuts_linger_and_waits_for_everything(kafka: KafkaCluster) -
     assert [delivery.result().offset for delivery in deliveries] == [i // 3 for i in range(300)]
 
 
+async def test_close_without_acks_lets_everything_leave(kafka: KafkaCluster) -> None:
+    """With acks=0 a record has ended when the transport has it; what waits there still goes out."""
+    topic = await new_topic(kafka)
+    values = [bytes([i]) * 900_000 for i in range(40)]
+    async with producer_of(kafka, acks=0, buffer_memory=64 << 20) as producer:
+        for value in values:
+            await producer.submit(topic, value)
+    async with asyncio.timeout(PATIENCE_S):
+        while (await asyncio.to_thread(kafka.end_offsets, topic))[0] < len(values):
+            await asyncio.sleep(0.01)
+    assert await read_values(kafka, topic) == values
+
+
 async def test_close_is_idempotent_also_at_the_same_time(kafka: KafkaCluster) -> None:
     topic = await new_topic(kafka)
     producer = producer_of(kafka, **LONG_LINGER)
