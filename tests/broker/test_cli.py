@@ -281,7 +281,9 @@ def test_interrupted_twice_it_gives_up_and_says_so(fragile_kafka: KafkaCluster, 
     topic = new_name()
     fragile_kafka.create_topic(topic)
     rejects = tmp_path / "rejects"
-    with producing(fragile_kafka, topic, "--rejects", str(rejects)) as process:
+    # An idempotent producer keeps the second batch until the first is acknowledged; the broker may be paused by then.
+    at_once = ("--config", "enable.idempotence=false")
+    with producing(fragile_kafka, topic, "--rejects", str(rejects), *at_once) as process:
         write(process, b"one\n")
         until(lambda: fragile_kafka.end_offsets(topic) == {0: 1}, "the first line is sent")
         fragile_kafka.pause(1)
