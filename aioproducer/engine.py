@@ -16,7 +16,13 @@ from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.cluster import Cluster
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import DeliveryErrors, FlushTimeoutError, KafkaError, ProducerFailedError
+from aioproducer.errors import (
+    DeliveryErrors,
+    FlushTimeoutError,
+    KafkaError,
+    ProducerClosedError,
+    ProducerFailedError,
+)
 from aioproducer.memory_queue import MemoryQueue
 from aioproducer.metadata import Metadata
 from aioproducer.metrics import ProducerMetrics
@@ -124,6 +130,7 @@ class Engine:
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._failure: KafkaError | None = None
         self._stopping = False
+        self._ending: asyncio.Task[None] | None = None
         self._logged_ms = -LOG_FAILURES_EVERY_MS
         self._unlogged = 0
 
@@ -214,9 +221,15 @@ class Engine:
 
         def end() -> None:
             self._stopping = True
-            for task in self._tasks:
-                task.cancel()
-            self._client.abort_all()
+            self.turn_away(ProducerClosedError("the producer was dropped without close()"))
+            self.fail_all(
+                lambda batch: ProducerClosedError(
+                    f"{batch.topic}-{batch.partition}: the producer was dropped without close()",
+                    maybe_written=batch.maybe_written,
+                ),
+                unobserved=True,
+            )
+            self._ending = self.loop.create_task(self.stop(), name="aioproducer end")
 
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(end)

@@ -138,6 +138,8 @@ class Producer(Admission):
             self._close_admission()
             self._closing = loop.create_task(self._close(timeout), name="aioproducer close")
             self._closing.add_done_callback(_retrieve)
+        elif self._closing.done():
+            return  # what it had to raise, it has raised
         try:
             await asyncio.shield(self._closing)
         except asyncio.CancelledError:
@@ -212,6 +214,7 @@ class Producer(Admission):
         awaited: bool,
     ) -> Delivery:
         """Admit a record that has to wait for metadata or memory, or that code of the user's has to see first."""
+        self._check_admitting()
         engine = self._running_engine()
         record = self._preparation.intercept(
             Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
@@ -241,8 +244,10 @@ class Producer(Admission):
         self._check_admitting()
         delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited)
         while delivery is None:
-            if not engine.is_known(topic, partition):
+            if not engine.is_known(topic, partition):  # not any more: it changed while the user's code ran
                 await engine.wait_for_topic(topic, partition, deadline_ms)
+                delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited)
+                continue
             delivery = await engine.wait_for_memory(attempt, deadline_ms)
             if delivery is None and engine.is_known(topic, partition):
                 raise BufferExhaustedError(
@@ -261,6 +266,7 @@ class Producer(Admission):
         timestamp_ms: int | None,
     ) -> Delivery:
         """Admit a record that code of the user's has to see first, or raise what it would have to wait for."""
+        self._check_admitting()
         engine = self._running_engine()
         record = self._preparation.intercept(
             Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)

@@ -1,0 +1,663 @@
+"""The producer as a whole, against a broker on the loopback that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import weakref
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from aioproducer import Delivery, PartitionInfo, Producer, Record, RecordMetadata
+from aioproducer.cluster import Cluster
+from aioproducer.errors import (
+    AlreadyStartedError,
+    BootstrapError,
+    BufferExhaustedError,
+    ClusterAuthorizationFailedError,
+    ConfigError,
+    DeliveryErrors,
+    FlushTimeoutError,
+    KafkaError,
+    MetadataTimeoutError,
+    MetadataUnavailableError,
+    NotStartedError,
+    ProducerClosedError,
+    ProducerFailedError,
+    SerializationError,
+    TopicAuthorizationFailedError,
+    WrongLoopError,
+)
+from tests.unit.net.fake_broker import closed_port
+from tests.unit.producing_broker import ProducingBroker
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+PATIENCE_S = 20
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[ProducingBroker]:
+    async with ProducingBroker() as broker:
+        yield broker
+
+
+def producer_of(broker: ProducingBroker, **configs: Any) -> Producer:
+    return Producer(bootstrap_servers=broker.bootstrap_servers, **configs)
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+CALLS: dict[str, Callable[[Producer], Any]] = {  # what may be awaited
+    "send": lambda producer: producer.send("orders", b"v"),
+    "submit": lambda producer: producer.submit("orders", b"v"),
+    "flush": lambda producer: producer.flush(),
+    "ready": lambda producer: producer.ready(),
+    "partitions_for": lambda producer: producer.partitions_for("orders"),
+}
+
+each_call = pytest.mark.parametrize("call", CALLS)
+
+
+# --- its life ---------------------------------------------------------------------------------------------------------
+
+
+def test_made_without_a_loop() -> None:
+    """Making one does no I/O and needs no loop; a wrong config is found then."""
+    producer = Producer(bootstrap_servers="nowhere.invalid:9092", client_id="me")
+    assert repr(producer) == "<Producer me of nowhere.invalid:9092>"
+    assert producer.metrics() == {}
+    with pytest.raises(ConfigError, match="bootstrap_server"):
+        Producer(bootstrap_server="localhost:9092")
+
+
+@each_call
+async def test_before_start(call: str) -> None:
+    """Every call before start says so."""
+    producer = Producer(bootstrap_servers="unused:1")
+    with pytest.raises(NotStartedError, match=r"async with.*start\(\)"):
+        await CALLS[call](producer)
+    with pytest.raises(NotStartedError):
+        producer.submit_nowait("orders", b"v")
+
+
+@each_call
+async def test_after_close(broker: ProducingBroker, call: str) -> None:
+    """Every call after close says so, after a start and without one."""
+    producer = producer_of(broker)
+    await producer.start()
+    await producer.close()
+    never_started = producer_of(broker)
+    await never_started.close()
+    for each in producer, never_started:
+        with pytest.raises(ProducerClosedError):
+            await CALLS[call](each)
+        with pytest.raises(ProducerClosedError):
+            each.submit_nowait("orders", b"v")
+        with pytest.raises(ProducerClosedError):
+            await each.start()
+
+
+async def test_started_twice(broker: ProducingBroker) -> None:
+    """A second start is an error and changes nothing, also while the first is under way."""
+    producer = producer_of(broker)
+    first = asyncio.create_task(producer.start())
+    await turns(1)
+    with pytest.raises(AlreadyStartedError):
+        await producer.start()
+    await first
+    with pytest.raises(AlreadyStartedError):
+        await producer.start()
+    assert await producer.send("orders", b"v")
+    await producer.close()
+
+
+async def test_failed_start(broker: ProducingBroker) -> None:
+    """After a failed start it may be started again, or closed."""
+    await broker.stop()
+    producer = producer_of(broker, max_block_ms=2000)
+    with pytest.raises(BootstrapError, match=broker.bootstrap_servers) as caught:
+        await producer.start()
+    assert isinstance(caught.value, TimeoutError)
+    with pytest.raises(NotStartedError):
+        producer.submit_nowait("orders", b"v")
+    await broker.start()
+    await producer.start()
+    assert await producer.send("orders", b"v")
+    await producer.close()
+    other = Producer(bootstrap_servers=f"127.0.0.1:{closed_port()}")
+    with pytest.raises(BootstrapError):
+        await other.start()
+    await other.close()
+
+
+async def test_cancelled_start(broker: ProducingBroker) -> None:
+    """A cancelled start leaves nothing, and may be repeated."""
+    producer = producer_of(broker)
+    for steps in range(6):
+        starting = asyncio.create_task(producer.start())
+        await turns(steps)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    async with producer:
+        assert await producer.send("orders", b"v")
+
+
+async def test_closed_during_start(broker: ProducingBroker) -> None:
+    """Closing while start is under way ends both, and nothing is admitted afterwards."""
+    for steps in range(0, 12, 3):
+        producer = producer_of(broker)
+        starting = asyncio.create_task(producer.start())
+        await turns(steps)
+        await asyncio.wait_for(producer.close(), PATIENCE_S)
+        (result,) = await asyncio.gather(starting, return_exceptions=True)
+        assert isinstance(result, (KafkaError, type(None)))
+        with pytest.raises(ProducerClosedError):
+            producer.submit_nowait("orders", b"v")
+
+
+async def test_closed_by_many(broker: ProducingBroker) -> None:
+    """close may be called often and at once; each call returns when everything has ended."""
+    broker.holding = True
+    producer = producer_of(broker)
+    await producer.start()
+    delivery = await producer.submit("orders", b"v")
+    closing = [asyncio.create_task(producer.close()) for _ in range(3)]
+    await broker.holds()
+    assert not any(task.done() for task in closing)
+    broker.release()
+    await asyncio.gather(*closing)
+    assert delivery.result().offset == 0
+    await producer.close()
+
+
+async def test_close_cuts_linger(broker: ProducingBroker) -> None:
+    """close sends what lingers."""
+    producer = producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000)
+    await producer.start()
+    delivery = await producer.submit("orders", b"v")
+    await producer.close()
+    assert delivery.result().offset == 0
+    assert broker.values() == [b"v"]
+
+
+async def test_close_reports_once(broker: ProducingBroker) -> None:
+    """Failures that nobody looked at are raised by the close that ends it and those beside it, not by later ones."""
+    broker.error_code = 29
+    producer = producer_of(broker)
+    await producer.start()
+    await producer.submit("orders", b"v")
+    results = await asyncio.gather(producer.close(), producer.close(), return_exceptions=True)
+    assert [type(result) for result in results] == [DeliveryErrors] * 2
+    await producer.close()
+
+
+async def test_close_with_a_timeout(broker: ProducingBroker) -> None:
+    """What has not ended in time fails; what was on the wire may be written, what was not is surely not."""
+    broker.holding = True
+    broker.topics = {"orders": 1, "audit": 1}
+    producer = producer_of(broker, max_in_flight_requests_per_connection=1)
+    await producer.start()
+    await producer.partitions_for("audit")
+    first = await producer.submit("orders", b"1")
+    await broker.holds()
+    second = await producer.submit("audit", b"2")
+    await producer.close(timeout=0.01)
+    errors = [first.exception(), second.exception()]
+    assert [type(error) for error in errors] == [ProducerClosedError] * 2
+    assert [error.maybe_written for error in errors if error is not None] == [True, False]
+    assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 33554432
+
+
+async def test_cancelled_close(broker: ProducingBroker) -> None:
+    """A cancelled close ends as close(0) would: nothing is left pending, no task, no socket, no report."""
+    broker.holding = True
+    producer = producer_of(broker)
+    await producer.start()
+    delivery = await producer.submit("orders", b"v")
+    await broker.holds()
+    closing = asyncio.create_task(producer.close())
+    await turns()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert isinstance(delivery.exception(), ProducerClosedError)
+    await asyncio.wait_for(producer.close(), PATIENCE_S)
+
+
+async def test_exception_of_the_body_wins(broker: ProducingBroker) -> None:
+    """async with never replaces what its body raised; what close raised becomes a note."""
+    broker.error_code = 29
+
+    async def body() -> None:
+        async with producer_of(broker) as producer:
+            await producer.submit("orders", b"v")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        await body()
+    assert "closing the producer failed too: 1 records were not delivered" in caught.value.__notes__[0]
+
+
+async def test_async_with_raises_what_nobody_looked_at(broker: ProducingBroker) -> None:
+    """Without an exception of the body, unobserved failures are raised at its end."""
+    broker.error_code = 29
+
+    async def body() -> None:
+        async with producer_of(broker) as producer:
+            for _ in range(3):
+                await producer.submit("orders", b"v")
+
+    with pytest.raises(DeliveryErrors) as caught:
+        await body()
+    assert caught.value.record_count == 3
+    assert isinstance(caught.value.exceptions[0], TopicAuthorizationFailedError)
+
+
+async def test_dropped_unclosed(broker: ProducingBroker) -> None:
+    """A producer that is dropped unclosed says so; what is pending fails, and its tasks and sockets end."""
+    producers = [producer_of(broker)]
+    await producers[0].start()
+    broker.holding = True
+    delivery = await producers[0].submit("orders", b"v")
+    await broker.holds()
+    before = len(asyncio.all_tasks())
+    with pytest.warns(ResourceWarning, match="never closed"):
+        producers.clear()
+    with pytest.raises(ProducerClosedError, match="dropped without close") as caught:
+        await delivery
+    assert caught.value.maybe_written
+    for peer in broker.peers:
+        await asyncio.wait_for(peer.gone.wait(), PATIENCE_S)
+    while len(asyncio.all_tasks()) >= before:
+        await asyncio.sleep(0)
+
+
+async def test_closed_producers_are_free(broker: ProducingBroker) -> None:
+    """Nothing holds a closed producer, nor its engine."""
+    producer = producer_of(broker)
+    async with producer:
+        await producer.send("orders", b"v")
+    engine: Any = producer._engine
+    gone = [weakref.ref(producer), weakref.ref(engine)]
+    del producer, engine
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
+
+
+# --- sending ----------------------------------------------------------------------------------------------------------
+
+
+async def test_send_submit_and_nowait(broker: ProducingBroker) -> None:
+    """The three ways put records into the log, in call order."""
+    async with producer_of(broker) as producer:
+        metadata = await producer.send("orders", b"1", key=b"k", headers=[("h", b"x")], timestamp_ms=5)
+        assert metadata == RecordMetadata("orders", 0, 0, 5, 1, 1)
+        delivery = await producer.submit("orders", b"2")
+        last = producer.submit_nowait("orders", b"3")
+        assert (await last).offset == 2
+        assert (await delivery).offset == 1
+    assert broker.values() == [b"1", b"2", b"3"]
+    assert broker.log["orders", 0][0].headers == (("h", b"x"),)
+
+
+OLD = {0: (0, 3), 3: (0, 4), 18: (0, 0), 22: (0, 0)}
+"""What a broker of Kafka 0.11 speaks."""
+
+
+@pytest.mark.parametrize("produce", range(3, 14))
+async def test_every_version_of_produce(produce: int) -> None:
+    """Brokers from 0.11 on are sent to in the newest Produce that they speak."""
+    ranges = {**OLD, 0: (0, produce)}
+    async with ProducingBroker(ranges=ranges) as broker, producer_of(broker) as producer:
+        assert (await producer.send("orders", b"v", headers={"h": None})).offset == 0
+        assert {request.version for request in broker.requests if request.api_key == 0} == {min(produce, 12)}
+    assert broker.values() == [b"v"]
+
+
+async def test_partitions_for(broker: ProducingBroker) -> None:
+    """partitions_for tells what the cluster says, waiting for it."""
+    broker.topics["wide"] = 3
+    async with producer_of(broker) as producer:
+        assert await producer.partitions_for("wide") == tuple(
+            PartitionInfo("wide", number, 1, (1,), (1,), ()) for number in range(3)
+        )
+
+
+async def test_unknown_topic(broker: ProducingBroker) -> None:
+    """submit waits max_block_ms for a topic; submit_nowait does not wait, but has it asked for."""
+    async with producer_of(broker, max_block_ms=50) as producer:
+        for call in (
+            producer.submit("nothing", b"v"),
+            producer.send("nothing", b"v"),
+            producer.partitions_for("nothing"),
+        ):
+            with pytest.raises(MetadataTimeoutError, match="nothing"):
+                await call
+        with pytest.raises(MetadataUnavailableError, match=r"'later' is not known yet; await submit\(\)"):
+            producer.submit_nowait("later", b"v")
+        with pytest.raises(MetadataUnavailableError, match="'orders', partition 7"):
+            producer.submit_nowait("orders", b"v", partition=7)
+
+
+async def test_topic_that_vanishes_while_serializing(broker: ProducingBroker) -> None:
+    """If the topic is gone when the serializer is done, the call waits for its metadata, not for memory."""
+
+    async def serializer(value: bytes) -> bytes:
+        engine: Any = producer._engine
+        engine._metadata._take(Cluster(brokers=engine._metadata.cluster.brokers))
+        assert engine.accumulator.topic("orders") is None
+        return value
+
+    async with producer_of(broker, value_serializer=serializer) as producer:
+        metadata = await asyncio.wait_for(producer.send("orders", b"v"), PATIENCE_S)
+        assert metadata.offset == 0
+
+
+async def test_full_buffer(broker: ProducingBroker) -> None:
+    """With the buffer full, submit and ready wait in order, and nobody behind them overtakes."""
+    broker.holding = True
+    async with producer_of(broker, buffer_memory=50_000, batch_size=16_384, linger_ms=0) as producer:
+        held = [await producer.submit("orders", bytes(15_000)) for _ in range(3)]
+        waiting = [asyncio.create_task(producer.submit("orders", b"%d" % i + bytes(14_000))) for i in range(3)]
+        small = asyncio.create_task(producer.submit("orders", b"small"))
+        await turns()
+        with pytest.raises(BufferExhaustedError, match="buffer_memory=50,000 bytes are in use, 4 callers wait"):
+            producer.submit_nowait("orders", b"")
+        room = asyncio.create_task(producer.ready())
+        await turns()
+        assert not any(task.done() for task in [*waiting, small, room])
+        waiting[1].cancel()
+        broker.release()
+        deliveries = [await waiting[0], await waiting[2], await small]
+        await room
+        assert producer.submit_nowait("orders", b"nowait")
+        assert [delivery.done() for delivery in held] == [True] * 3
+        await producer.flush()
+        assert all(delivery.done() for delivery in deliveries)
+    assert [(value or b"")[:1] for value in broker.values()[3:]] == [b"0", b"2", b"s", b"n"]
+
+
+async def test_buffer_stays_full(broker: ProducingBroker) -> None:
+    """After max_block_ms a wait for memory ends with what is in use and the configs that matter."""
+    broker.holding = True
+    async with producer_of(broker, buffer_memory=20_000, batch_size=16_384, max_block_ms=30) as producer:
+        await producer.submit("orders", bytes(19_000))
+        message = r"within max_block_ms=30: 19,0\d\d of buffer_memory=20,000 bytes"
+        for call in producer.submit("orders", bytes(5000)), producer.send("orders", bytes(5000)), producer.ready():
+            with pytest.raises(BufferExhaustedError, match=message) as caught:
+                await call
+            assert isinstance(caught.value, BufferError)
+            assert not caught.value.maybe_written
+        broker.release()
+        await producer.submit("orders", bytes(5000))
+
+
+async def test_users_code_sees_the_record(broker: ProducingBroker) -> None:
+    """Interceptors, serializers and partitioner work together, on every way of sending."""
+    broker.topics = {"orders": 3}
+    ends: list[tuple[Any, Any, Any]] = []
+
+    class Interceptor:
+        def on_send(self, record: Record) -> Record:
+            return Record(record.value + 1, record.key, topic=record.topic, headers=[("seen", b"1")])
+
+        def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+            ends.append((metadata, error, headers))
+
+        def close(self) -> None:
+            ends.append((None, None, "closed"))
+
+    configs: dict[str, Any] = {
+        "interceptor_classes": [Interceptor()],
+        "value_serializer": lambda value: b"%d" % value,
+        "partitioner": lambda topic, key, value, partitions: int(value) % len(partitions),
+    }
+    async with producer_of(broker, **configs) as producer:
+        metadata = await producer.send("orders", 4)
+        delivery = await producer.submit("orders", 5)
+        last = producer.submit_nowait("orders", 6)
+        await producer.flush()
+        assert [metadata.partition, delivery.result().partition, last.result().partition] == [2, 0, 1]
+    assert [broker.values(partition=partition) for partition in range(3)] == [[b"6"], [b"7"], [b"5"]]
+    assert broker.log["orders", 2][0].headers == (("seen", b"1"),)
+    assert ends[:3] == [(each, None, [("seen", b"1")]) for each in (metadata, delivery.result(), last.result())]
+    assert ends[3:] == [(None, None, "closed")]
+
+
+async def test_interceptors_hear_of_failures(broker: ProducingBroker) -> None:
+    """Also of those of records that were never admitted; that does not count as somebody looking."""
+    ends: list[tuple[Any, Any]] = []
+
+    class Interceptor:
+        def on_send(self, record: Record) -> Record:
+            return record
+
+        def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+            ends.append((metadata, type(error)))
+
+        def close(self) -> None:
+            pass
+
+    broker.error_code = 29
+    producer = producer_of(broker, interceptor_classes=[Interceptor()])
+    await producer.start()
+    with pytest.raises(SerializationError):
+        await producer.submit("orders", 5)
+    await producer.submit("orders", b"v")
+    with pytest.raises(DeliveryErrors):
+        await producer.flush()
+    await turns()
+    assert ends == [(None, SerializationError), (None, TopicAuthorizationFailedError)]
+    await producer.close()
+
+
+# --- flush ------------------------------------------------------------------------------------------------------------
+
+
+async def test_flush(broker: ProducingBroker) -> None:
+    """flush sends what lingers and waits for its end; later records can't hold it up."""
+    async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        called: list[Delivery] = []
+        delivery = await producer.submit("orders", b"1")
+        delivery.add_done_callback(called.append)
+        broker.holding = True
+        flushing = asyncio.create_task(producer.flush())
+        await broker.holds()
+        later = await producer.submit("orders", b"2")
+        broker.release()
+        await flushing
+        await turns(1)
+        assert called == [delivery]
+        assert not later.done()
+    assert later.done()
+
+
+async def test_flush_timeout(broker: ProducingBroker) -> None:
+    """When the time is not enough, the error counts what is pending; nothing is dropped."""
+    broker.holding = True
+    async with producer_of(broker) as producer:
+        deliveries = [await producer.submit("orders", b"v") for _ in range(3)]
+        with pytest.raises(FlushTimeoutError, match=r"3 records had not ended after 0.01 s") as caught:
+            await producer.flush(timeout=0.01)
+        assert caught.value.pending == 3
+        assert isinstance(caught.value, TimeoutError)
+        broker.release()
+        await producer.flush(timeout=PATIENCE_S)
+        assert [delivery.result().offset for delivery in deliveries] == [0, 1, 2]
+
+
+async def test_flush_of_nothing(broker: ProducingBroker) -> None:
+    """With nothing to wait for it returns, timeout or not."""
+    async with producer_of(broker) as producer:
+        await producer.flush()
+        await producer.flush(timeout=0)
+
+
+async def test_cancelled_flush(broker: ProducingBroker) -> None:
+    """A cancelled flush changes nothing; its failures are the next one's."""
+    broker.holding = True
+    broker.error_code = 29
+    producer = producer_of(broker)
+    await producer.start()
+    await producer.submit("orders", b"v")
+    flushing = asyncio.create_task(producer.flush())
+    await broker.holds()
+    flushing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await flushing
+    broker.release()
+    with pytest.raises(DeliveryErrors):
+        await producer.flush()
+    await producer.flush()
+    await producer.close()
+
+
+async def test_on_error(broker: ProducingBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """A failure that nobody looks at is given to on_error once, with its records, and logged, whatever that does."""
+    told: list[tuple[KafkaError, int]] = []
+
+    def on_error(error: KafkaError, records: int) -> None:
+        told.append((error, records))
+        raise ZeroDivisionError
+
+    broker.error_code = 29
+    producer = producer_of(broker, on_error=on_error)
+    await producer.start()
+    for _ in range(4):
+        await producer.submit("orders", b"v")
+    with pytest.raises(DeliveryErrors):
+        await producer.flush()
+    await turns()
+    ((error, records),) = told
+    assert isinstance(error, TopicAuthorizationFailedError)
+    assert records == 4
+    messages = [entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR]
+    assert any("4 records failed and nobody looked" in message for message in messages)
+    assert any("on_error raised" in message for message in messages)
+    await producer.close()
+    assert len(told) == 1
+
+
+# --- wrong places -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["fast path", "slow path"])
+def test_another_loop(slow: bool) -> None:
+    """Calls from another loop of the thread are told so at once, also where they would have to wait."""
+    configs: dict[str, Any] = {"value_serializer": lambda value: value} if slow else {}
+    home, elsewhere = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def start() -> tuple[ProducingBroker, Producer]:
+        broker = ProducingBroker()
+        await broker.start()
+        producer = producer_of(broker, **configs)
+        await producer.start()
+        await producer.partitions_for("orders")
+        producer._look_again()
+        return broker, producer
+
+    async def call(producer: Producer, what: str, topic: str) -> None:
+        arguments: dict[str, list[Any]] = {"send": [topic, b"v"], "submit": [topic, b"v"], "partitions_for": [topic]}
+        with pytest.raises(WrongLoopError, match="another event loop"):
+            await getattr(producer, what)(*arguments.get(what, []))
+        with pytest.raises(WrongLoopError, match="another event loop"):
+            producer.submit_nowait(topic, b"v")
+
+    broker, producer = home.run_until_complete(start())
+    try:
+        for topic in "orders", "unknown":
+            for what in (*CALLS, "close"):
+                producer._look_again()
+                elsewhere.run_until_complete(call(producer, what, topic))
+        home.run_until_complete(producer.close())
+        home.run_until_complete(broker.stop())
+    finally:
+        home.close()
+        elsewhere.close()
+
+
+async def test_another_thread(broker: ProducingBroker) -> None:
+    """Another thread is told what to do instead."""
+    async with producer_of(broker) as producer:
+
+        def elsewhere() -> None:
+            producer.submit_nowait("orders", b"v")
+
+        with pytest.raises(WrongLoopError, match=r"thread|event loop"):
+            await asyncio.to_thread(elsewhere)
+
+
+# --- the end of everything --------------------------------------------------------------------------------------------
+
+
+async def test_fatal_answer(broker: ProducingBroker) -> None:
+    """A fatal answer ends the producer: what is pending fails, later calls say why, and it can be closed."""
+    broker.topics = {"orders": 1, "audit": 1}
+    broker.holding = True
+    producer = producer_of(broker, buffer_memory=40_000, batch_size=16_384, max_in_flight_requests_per_connection=1)
+    await producer.start()
+    await producer.partitions_for("audit")
+    first = await producer.submit("orders", b"v")
+    await broker.holds()
+    second = await producer.submit("audit", b"v")
+    waiting = asyncio.create_task(producer.submit("orders", bytes(39_000)))
+    topic = asyncio.create_task(producer.submit("unknown", b"v"))
+    flushing = asyncio.create_task(producer.flush())
+    await turns()
+    broker.error_code = 31
+    broker.release()
+    with pytest.raises(ClusterAuthorizationFailedError):
+        await first
+    with pytest.raises(ProducerFailedError, match="CLUSTER_AUTHORIZATION_FAILED") as caught:
+        await second
+    assert isinstance(caught.value.__cause__, ClusterAuthorizationFailedError)
+    assert not caught.value.maybe_written
+    for task in waiting, topic:
+        with pytest.raises(ProducerClosedError):
+            await task
+    await flushing
+    for call in CALLS.values():
+        with pytest.raises(ProducerFailedError, match="CLUSTER_AUTHORIZATION_FAILED"):
+            await call(producer)
+    await producer.close()
+    with pytest.raises(ProducerClosedError):
+        producer.submit_nowait("orders", b"v")
+
+
+async def test_task_that_ends(broker: ProducingBroker) -> None:
+    """If somebody cancels the producer's tasks, nothing hangs: what is pending fails, and what comes."""
+    producer = producer_of(broker)
+    await producer.start()
+    broker.holding = True
+    delivery = await producer.submit("orders", b"v")
+    await broker.holds()
+    for task in asyncio.all_tasks():
+        if task.get_name() == "aioproducer sender":
+            task.cancel()
+    with pytest.raises(ProducerFailedError, match="was cancelled"):
+        await delivery
+    with pytest.raises(ProducerFailedError):
+        producer.submit_nowait("orders", b"v")
+    await producer.close()
+
+
+async def test_all_is_released(broker: ProducingBroker) -> None:
+    """After close there is no task, no socket, no memory in use, no thread."""
+    tasks = len(asyncio.all_tasks())
+    async with producer_of(broker, compression_type="gzip", batch_size=1 << 20) as producer:
+        await producer.submit("orders", bytes(500_000))
+        await producer.send("orders", b"v")
+    for peer in broker.peers:
+        await asyncio.wait_for(peer.gone.wait(), PATIENCE_S)
+    while len(asyncio.all_tasks()) > tasks:
+        await asyncio.sleep(0)
+    metrics = producer.metrics()["producer-metrics"]
+    assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
