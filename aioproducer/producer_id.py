@@ -87,7 +87,8 @@ class ProducerIdRequest:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
         response = await connection.request(request, timeout_ms=self._request_timeout_ms)
         if response.error_code:
-            raise broker_error(response.error_code, f"{connection} refused a producer id")
+            name = error_class(response.error_code).name
+            raise broker_error(response.error_code, f"{connection} refused a producer id with {name}")
         return response.producer_id, response.producer_epoch
 
 
