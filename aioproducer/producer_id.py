@@ -15,6 +15,7 @@ from aioproducer.errors import (
     ProducerClosedError,
     UnsupportedVersionError,
     broker_error,
+    error_class,
 )
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
