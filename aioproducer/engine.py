@@ -199,7 +199,7 @@ class Engine:
     def turn_away(self, error: KafkaError) -> None:
         """Refuse those who wait to be admitted."""
         self.memory_queue.refuse_all(error)
-        self._metadata.close()
+        self._metadata.close(error)
 
     def fail_all(self, error_of: Callable[[ProducerBatch], KafkaError], *, unobserved: bool) -> None:
         self._sender.fail_all(error_of, unobserved=unobserved)

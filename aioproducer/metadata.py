@@ -227,9 +227,13 @@ class Metadata:
             self._end(ended)
             self._on_fatal(error)
 
-    def close(self) -> None:
-        """Turn away everybody who waits for a topic, now and later."""
-        self._end(ProducerClosedError("the producer was closed"))
+    def close(self, error: KafkaError | None = None) -> None:
+        """Turn away everybody who waits for a topic, now and later.
+
+        Args:
+            error: None says that the producer was closed.
+        """
+        self._end(error or ProducerClosedError("the producer was closed"))
 
     def _end(self, error: KafkaError) -> None:
         if self._ended_by is None:
