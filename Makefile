@@ -38,7 +38,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/cython-lint aioproducer
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint aioproducer
 	$(BIN)/python -m pytest -q tests/test_layering.py
 
 bench bench-quick: $(STAMP)
