@@ -155,7 +155,7 @@ cdef class Reader:
 
     cdef object nullable_string(self):
         cdef int64_t length = self.uvarint() - 1 if self.flexible else self.int16()
-        if length < 0:
+        if length == -1:
             return None
         cdef const unsigned char* text = self.take(length)
         try:

@@ -85,16 +85,18 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data(), keep_views=st.booleans())
     def acknowledge(self, data: st.DataObject, keep_views: bool) -> None:
         batch = self.take_one(data)
-        if keep_views:
+        if keep_views and batch.parent is None:  # pieces of a split have memory of their own
             self.late += [(view, bytes(view)) for view in views_of(batch)]
         batch.complete(0, -1)
         self.accumulator.release(batch)
         assert batch.memory_bytes == 0
 
-    @precondition(lambda self: self.in_flight)
+    @precondition(lambda self: any(not batch.expired for batch in self.in_flight))
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        self.accumulator.requeue(self.take_one(data), self.now_ms, self.now_ms)
+        batch = data.draw(st.sampled_from([batch for batch in self.in_flight if not batch.expired]))
+        self.in_flight.remove(batch)
+        self.accumulator.requeue(batch, self.now_ms, self.now_ms)
 
     @property
     def splittable(self) -> list[ProducerBatch]:

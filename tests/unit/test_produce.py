@@ -398,6 +398,15 @@ def test_random_answers(version: int, frame: bytes) -> None:
     both(version, frame)
 
 
+@pytest.mark.parametrize("length", [-(2**15), -2, 2**15 - 1])
+def test_wrong_lengths_of_text(length: int) -> None:
+    """Only -1 is null; any other negative length is refused, as is one beyond the end."""
+    frame = sample(8)
+    at = frame.index(b"\0\4text")
+    both(8, frame[:at] + length.to_bytes(2, signed=True) + frame[at + 2 :])
+    both(8, frame[:at] + length.to_bytes(2, signed=True) + frame[at + 6 :])
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(VERSIONS), st.data())
 def test_damaged_answers(version: int, data: st.DataObject) -> None:

@@ -413,8 +413,8 @@ async def test_linger() -> None:
     bench = Bench(linger_ms=3)
 
     async def body() -> None:
-        delivery = bench.put()
         before = bench.now_ms()
+        delivery = bench.put()
         sent = await bench.connection.arrived.get()
         assert bench.now_ms() >= before + 3
         sent.answered()
