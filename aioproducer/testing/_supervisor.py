@@ -112,6 +112,9 @@ class Supervisor:
         if child is None or child.poll() is not None:
             return False
         _signal_group(child, number)
+        if number == signal.SIGSTOP and hasattr(os, "waitid"):
+            # Its threads may run for a moment longer, and a broker that seems to be frozen would still answer.
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return True
 
     def _report_exits(self) -> None:
