@@ -31,6 +31,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
+test-long: export AIOPRODUCER_TEST_LOOPS = asyncio,debug,uvloop
 test-long: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 

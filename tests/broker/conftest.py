@@ -1,16 +1,40 @@
-"""What the broker tests share."""
+"""What the broker tests share, and the event loops that they run on.
+
+AIOPRODUCER_TEST_LOOPS names the loops, with commas: asyncio (the default), debug, uvloop. `test_loops.py` takes the
+main promises through the last two in any case; `make test-long` takes every test.
+"""
 
 from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
 
 from tests.broker.fixtures import (
     clean_loop,
     cluster_of_three,
+    debug_loop,
     fragile_cluster,
     fragile_kafka,
     kafka,
     strict_kafka,
     three_brokers,
 )
+
+LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "debug": debug_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+@pytest.hookimpl
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {name: LOOPS[name] for name in os.environ.get("AIOPRODUCER_TEST_LOOPS", "asyncio").split(",")}
+
 
 __all__ = [
     "clean_loop",

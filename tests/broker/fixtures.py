@@ -23,6 +23,13 @@ HANGING_S = 2 * PATIENCE_S
 _numbers = itertools.count(1)
 
 
+def debug_loop() -> asyncio.AbstractEventLoop:
+    """asyncio's own loop, in debug mode."""
+    loop = asyncio.new_event_loop()
+    loop.set_debug(True)
+    return loop
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
     """One broker of the newest Kafka, which nobody stops; topics make themselves."""
