@@ -6,10 +6,7 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import socket
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -32,7 +29,7 @@ from aioproducer import (
 )
 from aioproducer.testing import KafkaCluster
 from tests.broker.fixtures import PATIENCE_S, new_topic, producer_of, until
-from tests.broker.readers import read, read_values
+from tests.broker.readers import read_values
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
@@ -583,130 +580,3 @@ def test_a_producer_whose_loop_has_ended_refuses(kafka: KafkaCluster) -> None:
 
     producer = asyncio.run(start())
     asyncio.run(use(producer))
-
-
-def script(source: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start a Python script of its own process, with every warning an error."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(source), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-FORK = """
-    import asyncio, os, sys, traceback
-    from aioproducer import Producer, WrongLoopError
-
-    CALLS = [
-        lambda p: p.send("forked", b"child"), lambda p: p.submit("forked", b"child"),
-        lambda p: p.submit_nowait("forked", b"child"), lambda p: p.ready(), lambda p: p.flush(),
-        lambda p: p.partitions_for("forked"), lambda p: p.close(), lambda p: p.start(),
-    ]
-
-    async def main():
-        async with Producer(bootstrap_servers=sys.argv[1]) as producer:
-            await producer.send("forked", b"parent 1")
-            child = os.fork()
-            if child == 0:
-                refused = 0
-                for call in CALLS:
-                    try:
-                        result = call(producer)
-                        if result is not None:
-                            result.__await__().send(None)
-                    except WrongLoopError as error:
-                        assert "fork" in str(error), error
-                        refused += 1
-                    except BaseException:
-                        traceback.print_exc()
-                os._exit(refused)
-            _, status = os.waitpid(child, 0)
-            print(len(CALLS) - os.waitstatus_to_exitcode(status))
-            await producer.send("forked", b"parent 2")
-
-    asyncio.run(main())
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-async def test_a_forked_child_is_refused_and_the_parent_goes_on(kafka: KafkaCluster) -> None:
-    process = script(FORK, kafka.bootstrap_servers)
-    output, errors = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
-    assert (process.returncode, output.strip(), errors) == (0, "0", "")
-    stored = await read(kafka, "forked")
-    assert [one.value for records in stored.values() for one in records] == [b"parent 1", b"parent 2"]
-
-
-CHILD_WITH_ITS_OWN = """
-    import asyncio, os, sys
-    from aioproducer import Producer
-
-    async def publish(value):
-        async with Producer(bootstrap_servers=sys.argv[1]) as producer:
-            await producer.send("own", value)
-
-    asyncio.run(publish(b"parent"))
-    if os.fork() == 0:
-        asyncio.run(publish(b"child"))
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-async def test_a_forked_child_can_have_a_producer_of_its_own(kafka: KafkaCluster) -> None:
-    process = script(CHILD_WITH_ITS_OWN, kafka.bootstrap_servers)
-    output, errors = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
-    assert (process.returncode, output.strip(), errors) == (0, "0", "")
-
-
-INTERRUPTED = """
-    import asyncio, sys
-    from aioproducer import Producer
-
-    async def main():
-        async with Producer(bootstrap_servers=sys.argv[1]) as producer:
-            await producer.send("interrupted", b"first")
-            print("sending", flush=True)
-            while True:
-                await producer.submit("interrupted", b"value")
-
-    asyncio.run(main())
-"""
-
-
-async def test_ctrl_c_ends_a_script_that_sends_without_end(kafka: KafkaCluster) -> None:
-    process = script(INTERRUPTED, kafka.bootstrap_servers)
-    assert process.stdout is not None
-    assert await asyncio.to_thread(process.stdout.readline) == "sending\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
-    assert process.returncode == -signal.SIGINT
-    assert errors.strip().splitlines()[-1] == "KeyboardInterrupt"
-    assert "never" not in errors
-
-
-UNCLOSED = """
-    import asyncio, sys
-    from aioproducer import Producer
-
-    async def main():
-        producer = Producer(bootstrap_servers=sys.argv[1])
-        await producer.start()
-        await producer.send("unclosed", b"value")
-        print("sent", flush=True)
-
-    asyncio.run(main())
-    print("over", flush=True)
-"""
-
-
-async def test_a_script_that_forgets_to_close_ends_with_a_warning(kafka: KafkaCluster) -> None:
-    process = script(UNCLOSED, kafka.bootstrap_servers)
-    output, errors = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
-    assert (process.returncode, output) == (0, "sent\nover\n")
-    assert "ResourceWarning" in errors
-    assert "never closed" in errors
-    assert "Traceback" not in errors.split("ResourceWarning", 1)[1]
