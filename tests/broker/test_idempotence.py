@@ -51,15 +51,15 @@ async def test_records_that_fail_among_others_leave_no_gap(kafka: KafkaCluster) 
     async with producer_of(kafka, batch_size=600, linger_ms=0) as producer:
         deliveries = []
         for i in range(3_000):
-            deliveries.append(await producer.submit(topic, b"%0100d" % i if i % 100 != 50 else bytes(1_500)))
+            deliveries.append(await producer.submit(topic, b"%0100d" % i if i % 300 != 150 else bytes(1_500)))
         errors = [await outcome(delivery) for delivery in deliveries]
     for i, error in enumerate(errors):
-        if i % 100 == 50:
+        if i % 300 == 150:
             assert isinstance(error, RecordTooLargeError)
             assert not error.maybe_written
         else:
             assert error is None
-    good = [i for i in range(3_000) if i % 100 != 50]
+    good = [i for i in range(3_000) if i % 300 != 150]
     assert [deliveries[i].result().offset for i in good] == list(range(len(good)))
     assert await read_values(kafka, topic) == [b"%0100d" % i for i in good]
     dump = await asyncio.to_thread(kafka.dump_log_segments, topic)
@@ -203,8 +203,6 @@ async def test_a_leader_killed_under_load(three_brokers: KafkaCluster) -> None:
         assert leader is not None
         await asyncio.to_thread(three_brokers.kill, leader)
         await load.advance(2_000)
-        await asyncio.to_thread(three_brokers.start_broker, leader)
-        await load.advance()
     await check_exactly_once(three_brokers, topic, load)
     await check_log(three_brokers, topic, 3)
 
@@ -215,7 +213,7 @@ async def test_leaders_that_move_under_load(three_brokers: KafkaCluster) -> None
         producer_of(three_brokers, linger_ms=0) as producer,
         load_on(producer, topic) as load,
     ):
-        for broker in (1, 2, 3, 1):
+        for broker in (1, 2, 3):
             for partition in (0, 1):
                 await load.advance(200)
                 await asyncio.to_thread(three_brokers.move_leader, topic, partition, broker)
