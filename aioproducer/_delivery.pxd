@@ -23,7 +23,10 @@ cdef class DeliveryLedger:
     cdef dict unseen                        # failed results with live, unobserved Deliveries (a dict as ordered set)
     cdef int64_t clock                      # counts flush starts and ends, to tell which flush ran beside which
     cdef list running                       # clock values at which the running flushes started
+    cdef object called                      # deque of (index, callback, Delivery) that wait for their turn of the loop
+    cdef bint is_calling                    # a turn of the loop will call some of them
 
+    cdef void call_soon(self)
     cdef void add(self, ProduceRequestResult result, object error, int64_t records)
 
 

@@ -166,7 +166,5 @@ class DeliveryLedger:
 def watch(delivery: Delivery, fn: Callable[[Delivery], object]) -> None:
     """As ``Delivery.add_done_callback``, but does not count as looking at the record's end."""
 
-def run_callbacks(
-    loop: asyncio.AbstractEventLoop, callbacks: list[tuple[int, Callable[[Delivery], object], Delivery]]
-) -> None:
-    """Call done callbacks in order, some hundred a turn of the loop; the loop calls this."""
+def run_callbacks(ledger: DeliveryLedger) -> None:
+    """Call the next done callbacks in order, some hundred a turn of the loop; the loop calls this."""

@@ -18,6 +18,7 @@ of a flush; a flush raises what is unstamped or was stamped after it started.
 import cython
 
 from asyncio import InvalidStateError, get_running_loop
+from collections import deque
 from copy import copy
 from operator import itemgetter
 
@@ -55,6 +56,17 @@ cdef class DeliveryLedger:
         self.unseen = {}
         self.running = []
         self.clock = 1
+        self.called = deque()
+
+    cdef void call_soon(self):
+        """Have the waiting callbacks called; one queue for all batches keeps the order of their ends."""
+        if self.is_calling or not self.called:
+            return
+        try:
+            self.loop.call_soon(run_callbacks, self)
+            self.is_calling = True
+        except RuntimeError:
+            self.called.clear()     # the loop is closed: nobody is left to be told
 
     cdef void add(self, ProduceRequestResult result, object error, int64_t records):
         """Book `records` of a failed batch as unobserved."""
@@ -237,7 +249,8 @@ cdef class ProduceRequestResult:
         self.callbacks = None
         if callbacks is not None:
             callbacks.sort(key=itemgetter(0))
-            call_later(self.ledger.loop, callbacks)
+            self.ledger.called.extend(callbacks)
+            self.ledger.call_soon()
 
     def wake(self):
         cdef list waiters = self.waiters
@@ -248,25 +261,23 @@ cdef class ProduceRequestResult:
                     future.set_result(None)
 
 
-cdef void call_later(loop, list callbacks):
-    try:
-        loop.call_soon(run_callbacks, loop, callbacks)
-    except RuntimeError:
-        pass    # the loop is closed: nobody is left to be told
-
-
-def run_callbacks(loop, list callbacks):
-    """Call done callbacks in order, some hundred a turn of the loop."""
-    cdef list now = callbacks[:CALLBACKS_A_TURN]
-    if len(callbacks) > CALLBACKS_A_TURN:
-        loop.call_soon(run_callbacks, loop, callbacks[CALLBACKS_A_TURN:])
-    for _, fn, delivery in now:
+def run_callbacks(DeliveryLedger ledger not None):
+    """Call the next done callbacks in order, some hundred a turn of the loop."""
+    cdef object called = ledger.called
+    cdef int left = CALLBACKS_A_TURN
+    ledger.is_calling = False
+    if len(called) > CALLBACKS_A_TURN:
+        ledger.call_soon()
+    while called and left > 0:
+        left -= 1
+        _, fn, delivery = called.popleft()
         try:
             fn(delivery)
         except (SystemExit, KeyboardInterrupt):
+            ledger.call_soon()
             raise
         except BaseException as error:
-            loop.call_exception_handler(
+            ledger.loop.call_exception_handler(
                 {"message": "a done callback of a Delivery raised", "exception": error, "handle": fn}
             )
 
@@ -359,7 +370,8 @@ cdef class Delivery:
 def watch(Delivery delivery not None, fn):
     cdef ProduceRequestResult owner = delivery.settled()
     if owner.done:
-        owner.ledger.loop.call_soon(fn, delivery)
+        owner.ledger.called.append((delivery.index, fn, delivery))
+        owner.ledger.call_soon()
     elif owner.callbacks is None:
         owner.callbacks = [(delivery.index, fn, delivery)]
     else:

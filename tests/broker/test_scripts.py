@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from aioproducer.testing import KafkaCluster
-from tests.broker.fixtures import PATIENCE_S
+from tests.broker.fixtures import PATIENCE_S, new_topic
 from tests.broker.readers import read
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
@@ -35,15 +35,16 @@ FORK = """
     import asyncio, os, sys, traceback
     from aioproducer import Producer, WrongLoopError
 
+    TOPIC = sys.argv[2]
     CALLS = [
-        lambda p: p.send("forked", b"child"), lambda p: p.submit("forked", b"child"),
-        lambda p: p.submit_nowait("forked", b"child"), lambda p: p.ready(), lambda p: p.flush(),
-        lambda p: p.partitions_for("forked"), lambda p: p.close(), lambda p: p.start(),
+        lambda p: p.send(TOPIC, b"child"), lambda p: p.submit(TOPIC, b"child"),
+        lambda p: p.submit_nowait(TOPIC, b"child"), lambda p: p.ready(), lambda p: p.flush(),
+        lambda p: p.partitions_for(TOPIC), lambda p: p.close(), lambda p: p.start(),
     ]
 
     async def main():
         async with Producer(bootstrap_servers=sys.argv[1]) as producer:
-            await producer.send("forked", b"parent 1")
+            await producer.send(TOPIC, b"parent 1")
             child = os.fork()
             if child == 0:
                 refused = 0
@@ -60,7 +61,7 @@ FORK = """
                 os._exit(refused)
             _, status = os.waitpid(child, 0)
             print(len(CALLS) - os.waitstatus_to_exitcode(status))
-            await producer.send("forked", b"parent 2")
+            await producer.send(TOPIC, b"parent 2")
 
     asyncio.run(main())
 """
@@ -68,10 +69,11 @@ FORK = """
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 async def test_a_forked_child_is_refused_and_the_parent_goes_on(kafka: KafkaCluster) -> None:
-    with script(FORK, kafka.bootstrap_servers) as process:
+    topic = await new_topic(kafka)
+    with script(FORK, kafka.bootstrap_servers, topic) as process:
         output, errors = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
     assert (process.returncode, output.strip(), errors) == (0, "0", "")
-    stored = await read(kafka, "forked")
+    stored = await read(kafka, topic)
     assert [one.value for records in stored.values() for one in records] == [b"parent 1", b"parent 2"]
 
 

@@ -376,6 +376,23 @@ async def test_many_callbacks_take_turns() -> None:
     assert counts == [256, 512, 768, 1000]
 
 
+async def test_callbacks_of_batches_that_end_together_stay_in_order() -> None:
+    """The second batch does not begin before the first one's callbacks are through, however many these are."""
+    accumulator = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1 << 20)
+    called: list[int] = []
+    batches = []
+    for first in (0, 1000):
+        batch, deliveries = filled(accumulator, 1000, size=1)
+        batches.append(batch)
+        for number, delivery in enumerate(deliveries, first):
+            delivery.add_done_callback(lambda _, number=number: called.append(number))  # type: ignore[misc]
+    for batch in batches:
+        end(accumulator, batch)
+    while len(called) < 2000:
+        await turns(1)
+    assert called == list(range(2000))
+
+
 async def test_callback_after_the_end(accumulator: RecordAccumulator) -> None:
     """One that is attached late is called soon, not at once."""
     batch, delivery = one(accumulator)
