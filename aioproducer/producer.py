@@ -220,11 +220,10 @@ class Producer(Admission):
             Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         )
         try:
-            delivery = await self._admit_prepared(engine, record, awaited)
+            return await self._admit_prepared(engine, record, awaited)
         except KafkaError as error:
             self._preparation.ended(None, error, record.headers)
             raise
-        return self._watched(delivery, record)
 
     async def _admit_prepared(self, engine: Engine, record: Record, awaited: bool) -> Delivery:
         deadline_ms = engine.now_ms() + self._config.max_block_ms
@@ -237,18 +236,18 @@ class Producer(Admission):
         partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
         deadline_ms += engine.now_ms() - began_ms  # the user's own time does not count
 
-        def attempt() -> Delivery | None:
+        def admit(queued: bool = False) -> Delivery | None:
             self._check_admitting()
-            return self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited, queued=True)
+            delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited, queued=queued)
+            return None if delivery is None else self._watched(delivery, record)
 
-        self._check_admitting()
-        delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited)
+        delivery = admit()
         while delivery is None:
             if not engine.is_known(topic, partition):  # not any more: it changed while the user's code ran
                 await engine.wait_for_topic(topic, partition, deadline_ms)
-                delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited)
+                delivery = admit()
                 continue
-            delivery = await engine.wait_for_memory(attempt, deadline_ms)
+            delivery = await engine.wait_for_memory(lambda: admit(queued=True), deadline_ms)
             if delivery is None and engine.is_known(topic, partition):
                 raise BufferExhaustedError(
                     f"no memory for a record for topic {topic!r} within max_block_ms={self._config.max_block_ms}: "
