@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
-import shutil
 import subprocess
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.compiler import compile_c
+
 SOURCE = Path(__file__).with_name("sink.c")
-BUILD = Path(__file__).parent.parent / ".cache" / "benchmarks"
-FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 UNCOMPRESSED_SHARE = 0.02
-
-
-class NoCompilerError(RuntimeError):
-    """There is no C compiler, or it refused the sink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +62,6 @@ class Counts:
         return found
 
 
-def compile_sink() -> Path:
-    """Return the program, compiled when its source or the compiler's name is new.
-
-    Raises:
-        NoCompilerError: with the compiler's own message.
-    """
-    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
-    if shutil.which(compiler[0]) is None:
-        compiler = ["cc"]
-    command = [*compiler, *FLAGS]
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
-    program = BUILD / f"sink-{digest}"
-    if not program.exists():
-        BUILD.mkdir(parents=True, exist_ok=True)
-        new = program.with_suffix(f".{os.getpid()}")
-        try:
-            done = subprocess.run([*command, "-o", new, SOURCE], capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            raise NoCompilerError(f"the sink needs a C compiler; {command[0]} was not found (set CC)") from None
-        if done.returncode:
-            raise NoCompilerError(f"{' '.join(command)} could not compile {SOURCE.name}:\n{done.stderr}")
-        new.replace(program)
-    return program
-
-
 class Sink:
     """A running sink.
 
@@ -118,7 +85,7 @@ class Sink:
 @contextlib.contextmanager
 def running_sink(partitions: int = 6) -> Iterator[Sink]:
     """Run a sink; it has ended when the block has, whatever happened in it."""
-    command = [str(compile_sink()), "--partitions", str(partitions)]
+    command = [str(compile_c(SOURCE)), "--partitions", str(partitions)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             sink = Sink(process)

@@ -111,18 +111,18 @@ async def publish(job: Job, client: Client) -> Outcome:
     publisher = client.publisher(job.settings)
     pool = payloads.pool(job.value_bytes)
     await publisher.start()
-    warmup = await publisher.publish(payloads.stream(pool, job.warmup_records))
+    warmup = await publisher.publish_pool(pool, job.warmup_records)
     with Section() as section:
-        ends = await publisher.publish(payloads.stream(pool, job.records))
+        ends = await publisher.publish_pool(pool, job.records)
     peak = peak_rss_bytes()
     await publisher.stop()
     return Outcome(
         sent=warmup.acked + warmup.failed + ends.acked + ends.failed,
         failed=warmup.failed + ends.failed,
         records=ends.acked,
-        seconds=section.seconds,
-        cpu_seconds=section.cpu_seconds,
-        peak_rss_bytes=peak,
+        seconds=section.seconds if ends.seconds is None else ends.seconds,
+        cpu_seconds=section.cpu_seconds if ends.cpu_seconds is None else ends.cpu_seconds,
+        peak_rss_bytes=peak if ends.peak_rss_bytes is None else ends.peak_rss_bytes,
     )
 
 

@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 
+from benchmarks import programs
 from benchmarks.peers.base import Publisher, Sender, Settings
 
 IMPORT_NAMES = {"confluent-kafka": "confluent_kafka", "kafka-python": "kafka"}
@@ -57,6 +58,21 @@ class Client:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramClient(Client):
+    """A client that is a program of its own, built and run by `benchmarks.programs`."""
+
+    def missing(self) -> str | None:
+        return programs.missing(self.name)
+
+    def version(self) -> str:
+        if self.package == "franz-go":
+            return programs.franz_version()
+        if self.package == "Kafka's Java client":
+            return programs.java_version()
+        return importlib.metadata.version(self.package)
+
+
 PUBLISHERS = (
     Client(
         "aioproducer submit_nowait",
@@ -70,6 +86,27 @@ PUBLISHERS = (
         "aioproducer",
         "aioproducer:Submit",
         "await submit one by one; every Delivery awaited, in chunks of 1,000",
+        1_000_000,
+    ),
+    ProgramClient(
+        "librdkafka",
+        "confluent-kafka",
+        "programs:Librdkafka",
+        "its C API in a C program (the library of confluent-kafka): rd_kafka_produce with a delivery report a record",
+        1_000_000,
+    ),
+    ProgramClient(
+        "franz-go",
+        "franz-go",
+        "programs:Franz",
+        "a Go program: Produce with a promise a record",
+        1_500_000,
+    ),
+    ProgramClient(
+        "java",
+        "Kafka's Java client",
+        "programs:ProducerPerformance",
+        "Kafka's ProducerPerformance: no keys; its times have the JVM's start in them",
         1_000_000,
     ),
     Client(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from benchmarks.payloads import KeyValue
+from benchmarks.payloads import KeyValue, stream
 
 Operation = TypeVar("Operation")
 
@@ -35,10 +35,17 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """How many records ended, each seen by the client: acknowledged or failed."""
+    """How many records ended, each seen by the client: acknowledged or failed.
+
+    Attributes:
+        seconds, cpu_seconds, peak_rss_bytes: what it took, from clients that are programs of their own.
+    """
 
     acked: int
     failed: int
+    seconds: float | None = None
+    cpu_seconds: float | None = None
+    peak_rss_bytes: int | None = None
 
 
 class Peer(ABC):
@@ -65,6 +72,10 @@ class Publisher(Peer):
 
         Clients that block do so here: nothing else runs on the loop meanwhile.
         """
+
+    async def publish_pool(self, pool: list[KeyValue], records: int) -> Ends:
+        """Send so many records, from the pool's first on and around again."""
+        return await self.publish(stream(pool, records))
 
 
 class Sender(Peer):
