@@ -28,6 +28,8 @@ _APIS = {
     26: Api("EndTxn", 1),
     28: Api("TxnOffsetCommit", 1),
     36: Api("SaslAuthenticate"),
+    65: Api("DescribeTransactions", 0),
+    66: Api("ListTransactions", 0),
     71: Api("GetTelemetrySubscriptions", 0),
     72: Api("PushTelemetry", 0),
 }
