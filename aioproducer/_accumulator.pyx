@@ -90,8 +90,8 @@ cdef class RecordAccumulator:
             if partition == len(topic.queues):
                 topic.queues.append(PartitionQueue(topic, partition))
             queue = <PartitionQueue>topic.queues[partition]
-            if epoch > queue.leader_epoch and queue.length and queue.first().retry_at_ms > 0:
-                queue.first().retry_at_ms = 0       # a new leader: there is nothing to wait for (KIP-951)
+            if epoch > queue.leader_epoch and queue.length:
+                queue.end_back_off()    # a new leader: there is nothing to wait for (KIP-951)
                 self.mark_ready(queue)
             queue.leader_epoch = epoch
             self.move(queue, leader)
@@ -426,6 +426,7 @@ cdef class RecordAccumulator:
     cdef void take(self, ProducerBatch batch):
         batch.queue.pop_first()
         batch.state = IN_FLIGHT
+        batch.leader_epoch = batch.queue.leader_epoch
         self.in_flight_batches += 1
         self.end_sealing(batch)
         if self.mutes:
@@ -459,6 +460,8 @@ cdef class RecordAccumulator:
         self.land(batch)
         batch.state = CLOSED
         batch.queue.insert(batch)
+        if batch.queue.leader_epoch > batch.leader_epoch:
+            retry_at_ms = now_ms        # it was sent to a former leader; the present one has refused nothing
         if retry_at_ms > now_ms:
             batch.retry_at_ms = retry_at_ms
             heappush(self.backing_off, (retry_at_ms, batch.serial, id(batch), batch))
@@ -540,7 +543,7 @@ cdef class RecordAccumulator:
         piece.created_ms = parent.created_ms
         piece.closed_ms = parent.closed_ms
         piece.state = CLOSED
-        piece.attempts = parent.attempts
+        piece.attempts = parent.attempts - 1    # what was too large was no attempt of the piece
         piece.maybe_written = parent.maybe_written
         piece.in_doubt = parent.in_doubt
         piece.last_error = parent.last_error

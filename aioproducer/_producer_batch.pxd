@@ -39,6 +39,7 @@ cdef class ProducerBatch:
     cdef NodeQueue sealing_node             # whose sealing_bytes count it
     cdef public int attempts
     cdef public int64_t retry_at_ms
+    cdef int32_t leader_epoch               # of the partition, when the batch was last drained
     cdef public object last_error
     cdef public bint maybe_written          # for the user: sticky
     cdef public bint in_doubt               # an attempt may have written it, and no later answer has ruled that out
@@ -64,6 +65,7 @@ cdef class PartitionQueue:
     cdef void pop_first(self)
     cdef void insert(self, ProducerBatch batch)
     cdef void remove(self, ProducerBatch batch)
+    cdef void end_back_off(self)
 
 
 @cython.final

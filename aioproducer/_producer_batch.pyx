@@ -159,6 +159,10 @@ cdef class PartitionQueue:
         self.batches.remove(batch)
         self.length -= 1
 
+    cdef void end_back_off(self):
+        for batch in self.batches:
+            (<ProducerBatch>batch).retry_at_ms = 0
+
 
 @cython.final
 cdef class TopicQueues:

@@ -3,7 +3,7 @@
     answer                                      what happens
     ------------------------------------------  ---------------------------------------------------------------------
     none, or DUPLICATE_SEQUENCE_NUMBER          acknowledged
-    MESSAGE_TOO_LARGE, more than one record     split: its pieces go in its place
+    MESSAGE_TOO_LARGE, more than one record     split: its pieces go in its place; failed if it is in doubt
     retriable, or the broker lost its state     queued again in the order of its partition, after a back-off
     no answer: the connection ended             the same, and the batch is in doubt until a later answer tells
     anything else, or no retries left           failed
@@ -80,7 +80,7 @@ class BatchOutcomes:
             return None
         batch.maybe_written = batch.maybe_written or error_class(answer.error_code).in_doubt
         error = _error_of(batch, answer, broker)
-        if answer.error_code == MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.expired:
+        if answer.error_code == MESSAGE_TOO_LARGE and self._may_split(batch):
             self._split(batch, now_ms)
         elif self._retriable(batch, error):
             self._retry(batch, error, now_ms, in_doubt=error.in_doubt)
@@ -179,6 +179,13 @@ class BatchOutcomes:
         if batch.expired or batch.attempts > self._retries:
             return False
         return error.retriable or (batch.has_sequence and error.code in LOST_STATE)
+
+    def _may_split(self, batch: ProducerBatch) -> bool:
+        """Not what an earlier attempt may have written, before the limit was lowered.
+
+        A broker recognises a batch by its first and last sequence, so it would not know the pieces again.
+        """
+        return batch.record_count > 1 and not batch.expired and not batch.in_doubt
 
     def _retry(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool) -> None:
         """Queue the batch again, in the order of its partition, after a back-off."""

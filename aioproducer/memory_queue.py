@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -73,10 +74,10 @@ class MemoryQueue:
             self._loop.call_soon(self._serve)
 
     def refuse_all(self, error: BaseException) -> None:
-        """End every wait, now and later, with an error."""
+        """End every wait, now and later, each with an error of its own."""
         self._refusal = error
         while self._waiters:
-            self._end(self._waiters[0], _raising(error))
+            self._end(self._waiters[0], _raising(copy.copy(error)))
 
     # --- serving ------------------------------------------------------------------------------------------------------
 
@@ -114,7 +115,7 @@ class MemoryQueue:
 
     def _join(self, waiter: _Waiter) -> None:
         if self._refusal is not None:
-            waiter.served.set_result(_raising(self._refusal))
+            waiter.served.set_result(_raising(copy.copy(self._refusal)))
             return
         self._waiters.append(waiter)
         waiter.queued = True

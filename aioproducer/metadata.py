@@ -25,6 +25,7 @@ from aioproducer.errors import (
     KafkaError,
     MetadataTimeoutError,
     ProducerClosedError,
+    ProducerFailedError,
     ProtocolError,
     RebootstrapRequiredError,
     TopicAuthorizationFailedError,
@@ -222,9 +223,7 @@ class Metadata:
                 await self._until_due()
                 await self._update()
         except Exception as error:
-            ended = KafkaError(f"the producer's metadata task ended by an internal error: {error!r}")
-            ended.__cause__ = error
-            self._end(ended)
+            self._end(ProducerFailedError(f"the task of metadata ended by an internal error: {error!r}", cause=error))
             self._on_fatal(error)
 
     def close(self, error: KafkaError | None = None) -> None:

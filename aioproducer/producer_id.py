@@ -13,6 +13,8 @@ from aioproducer.errors import (
     AuthenticationError,
     KafkaError,
     ProducerClosedError,
+    ProducerFailedError,
+    ProtocolError,
     UnsupportedVersionError,
     broker_error,
     error_class,
@@ -72,10 +74,14 @@ class ProducerIdRequest:
             except ProducerClosedError:
                 return
             except KafkaError as error:
-                if not error.retriable or isinstance(error, AuthenticationError):
+                if not _may_pass(error):
                     self._on_fatal(_with_remedy(error))
                     return
                 logger.info("InitProducerId will be repeated: %s", error)
+            except Exception as error:
+                told = f"the request for a producer id ended by an internal error: {error!r}"
+                self._on_fatal(ProducerFailedError(told, cause=error))
+                return
             else:
                 self._transactions.set_producer_id(producer_id, epoch)
                 return
@@ -91,6 +97,11 @@ class ProducerIdRequest:
             name = error_class(response.error_code).name
             raise broker_error(response.error_code, f"{connection} refused a producer id with {name}")
         return response.producer_id, response.producer_epoch
+
+
+def _may_pass(error: KafkaError) -> bool:
+    """Bytes that make no sense cost the broker its connection, and the next one may do better."""
+    return (error.retriable or isinstance(error, ProtocolError)) and not isinstance(error, AuthenticationError)
 
 
 def _with_remedy(error: KafkaError) -> KafkaError:

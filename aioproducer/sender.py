@@ -264,12 +264,16 @@ class Sender:
         self._metrics.record_throttle(response.throttle_time_ms, now_ms)
         if response.throttle_time_ms > 0 and call.version >= THROTTLE_SINCE_VERSION:
             call.connection.throttle(now_ms + response.throttle_time_ms)
-        for batch, answer in zip(call.batches, answers, strict=True):
+        fatal: KafkaError | None = None
+        for batch, answer, key in zip(call.batches, answers, call.keys, strict=True):
             error = self._outcomes.answered(batch, answer, call.connection, now_ms)
             if error is not None and error.refresh_metadata:
-                self._refresh_metadata(batch, answer, response)
+                is_same_topic = key[0] in (batch.topic_id, batch.topic)
+                self._refresh_metadata(batch, answer, response if is_same_topic else None)
             if error is not None and error.fatal:
-                self._on_fatal(error)
+                fatal = error
+        if fatal is not None:
+            self._on_fatal(fatal)  # last, as it fails whatever has not ended
         self._on_progress()
         self.wake()
 
@@ -282,10 +286,11 @@ class Sender:
             raise ProtocolError(f"{call.connection} left a partition out of its answer to Produce") from None
 
     def _refresh_metadata(
-        self, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse
+        self, batch: ProducerBatch, answer: PartitionProduceResponse, hints: ProduceResponse | None
     ) -> None:
-        if answer.error_code in HINTED and answer.leader_id >= 0 and answer.leader_epoch >= 0:
-            brokers = [Broker(*endpoint) for endpoint in response.node_endpoints]
+        """Ask for metadata, and take over what the answer says of the leader (None: it is of another topic)."""
+        if hints and answer.error_code in HINTED and answer.leader_id >= 0 and answer.leader_epoch >= 0:
+            brokers = [Broker(*endpoint) for endpoint in hints.node_endpoints]
             self._metadata.apply_leader_hint(
                 batch.topic, batch.partition, answer.leader_id, answer.leader_epoch, brokers
             )

@@ -19,6 +19,10 @@ once one batch is surely not in the log, neither is any that was numbered after 
 Books are kept for as long as the producer lives, also of a topic that is forgotten because nobody uses it: from 0 again
 under the same epoch, a broker would take new batches for repetitions of old ones, and acknowledge them unwritten.
 
+A topic that is deleted and made again has an empty log, whose leader takes any sequence for the first. The numbers go
+on there, for the reason above, but nothing else that is known of the former log holds: the producer has to be
+introduced again, and what was ruled out before may be written now.
+
 The new epoch is local: a broker takes a higher epoch from an idempotent producer without being asked. After 32767 a new
 producer id is fetched instead. Other partitions go on under their old epoch and move when nothing of theirs is
 unresolved.
@@ -60,6 +64,10 @@ class PartitionSequences:
     next: int = 0
     known_producer_id: int = NO_PRODUCER_ID
     """The producer id under which the leader has acknowledged something."""
+    topic_id: bytes = b""
+    """Of the topic whose log the next attempt goes to; one that was made again has another."""
+    former: tuple[int, ...] = ()
+    """Order of the last batch that may have been sent to a topic of another id."""
     numbered: list[ProducerBatch] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     """Of each in ``numbered``: how many batches had been numbered before it."""
@@ -81,6 +89,14 @@ class PartitionSequences:
         at = self.numbered.index(batch)
         self.numbered[at : at + 1] = pieces
         self.places[at : at + 1] = [self.places[at]] * len(pieces)
+
+    def turn_to(self, topic_id: bytes) -> None:
+        """Note which topic the next attempt is for: what is known of the log of another one does not hold for it."""
+        if topic_id != self.topic_id:
+            self.topic_id = topic_id
+            self.former = self.numbered[-1].order if self.numbered else ()
+            self.known_producer_id = NO_PRODUCER_ID
+            self.absent = None
 
     def has_room(self) -> bool:
         """Whether a broker that is sent one more still remembers the oldest unresolved one."""
@@ -131,6 +147,7 @@ class TransactionManager:
         if not self.idempotent:
             return True
         entry = self._entry(batch)
+        entry.turn_to(batch.topic_id)
         if batch.has_sequence:
             # A repeated batch goes only as the first of its partition; whatever overtakes another is out of order.
             return entry.numbered[0] is batch
@@ -139,7 +156,8 @@ class TransactionManager:
         if not entry.numbered:
             return True
         # A leader that does not know the producer yet takes any sequence for the first (KIP-360), so until it has
-        # acknowledged one batch, a second one could be written in the place of the first.
+        # acknowledged one batch, a second one could be written in the place of the first. That of a topic that was
+        # made again knows nobody.
         is_known = entry.known_producer_id == entry.producer_id
         return is_known and entry.gap is None and self._is_current(entry) and entry.has_room()
 
@@ -167,7 +185,8 @@ class TransactionManager:
             return
         entry = self._entry(batch)
         entry.strike(batch)
-        entry.known_producer_id = batch.producer_id
+        if batch.order > entry.former:
+            entry.known_producer_id = batch.producer_id
         if entry.gap is not None and batch.order >= entry.gap:
             entry.gap = None
         self._bump_if_settled(entry)

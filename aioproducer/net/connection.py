@@ -519,6 +519,9 @@ class Connection:
                 await asyncio.sleep(0)
         except OSError:
             return  # the reader meets the same end and tells everybody
+        except asyncio.CancelledError:
+            self.abort(ConnectionLostError(f"{self}: the task that watches the write buffer was cancelled"))
+            raise
         if not self._ended:
             self._undrained = 0
             self._on_capacity(self)

@@ -643,6 +643,30 @@ def test_newer_leader_ends_a_back_off(leader: int, epoch: int, goes: bool) -> No
         assert accumulator.ready(NOW + 100)[0] == [leader]
 
 
+def test_newer_leader_ends_the_back_off_of_all() -> None:
+    """Also of those that stand behind the first: none of them has been refused by the new leader."""
+    accumulator = make_accumulator()
+    batches = many(accumulator, 3)
+    for batch in batches:
+        accumulator.requeue(batch, NOW, NOW + 100)
+    accumulator.update_topic("orders", TOPIC_ID, [(2, 1)])
+    went = []
+    while drained := drain(accumulator, 2, now_ms=NOW):
+        went += drained
+    assert went == batches
+
+
+def test_no_back_off_for_what_went_to_a_former_leader() -> None:
+    """The leader was known to have moved before the answer of the former one came."""
+    accumulator = make_accumulator()
+    (batch,) = many(accumulator, 1)
+    accumulator.update_topic("orders", TOPIC_ID, [(2, 1)])
+    accumulator.requeue(batch, NOW, NOW + 100)
+    assert drain(accumulator, 2, now_ms=NOW) == [batch]
+    accumulator.requeue(batch, NOW, NOW + 100)
+    assert drain(accumulator, 2, now_ms=NOW) == []
+
+
 def test_leader_moves_while_in_flight() -> None:
     """A batch that comes back goes to the new leader."""
     accumulator = make_accumulator()

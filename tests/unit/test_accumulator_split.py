@@ -100,7 +100,7 @@ def test_split_continues_sequences() -> None:
     sequence = 2**31 - 4
     for piece in pieces:
         assert (piece.producer_id, piece.producer_epoch, piece.base_sequence) == (7, 3, sequence)
-        assert (piece.transactional, piece.attempts, piece.last_error) == (True, 2, batch.last_error)
+        assert (piece.transactional, piece.attempts, piece.last_error) == (True, 1, batch.last_error)
         assert piece.maybe_written
         assert piece.in_doubt
         sequence = (sequence + piece.record_count) % 2**31

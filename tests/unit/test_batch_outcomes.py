@@ -366,6 +366,32 @@ async def test_split_of_a_compressed_batch() -> None:
     assert records == expected
 
 
+async def test_no_split_in_doubt() -> None:
+    """What an earlier attempt may have written is not split: a broker would take the pieces for new batches."""
+    bench = Bench()
+    batch, deliveries = bench.sent(8)
+    bench.lose(batch)
+    batch = bench.resend(now_ms=NOW + 2000)
+    bench.answer(batch, Answer(10), now_ms=NOW + 2000)
+    assert failures(deliveries) == {MessageTooLargeError}
+    assert all(error is not None and error.maybe_written for error in (one.exception() for one in deliveries))
+    assert not bench.accumulator.has_live_batches()
+    batch, _ = bench.sent(1)
+    assert (batch.producer_epoch, batch.base_sequence) == (1, 0)
+
+
+async def test_split_is_no_attempt() -> None:
+    """A piece has all the retries that its batch had left before it was found too large."""
+    bench = Bench(retries=1, idempotent=False)
+    batch, deliveries = bench.sent(2)
+    bench.answer(batch, Answer(10))
+    piece = bench.resend(now_ms=NOW)
+    bench.answer(piece, Answer(19))
+    assert not deliveries[0].done()
+    bench.answer(bench.resend(now_ms=NOW + 2000), Answer(0, 7))
+    assert deliveries[0].result().offset == 7
+
+
 async def test_single_record_too_large() -> None:
     """One record alone can't be split: it fails, as a RecordTooLargeError too."""
     bench = Bench()

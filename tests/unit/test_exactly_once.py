@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -35,6 +36,7 @@ OK, DUPLICATE = 0, 46
 OUT_OF_ORDER, INVALID_EPOCH = 45, 47
 NOT_LEADER, TIMED_OUT, TOO_FEW_REPLICAS, TOO_FEW_AFTER_APPEND = 6, 7, 19, 20
 TOO_LARGE, INVALID_RECORD, UNAUTHORIZED = 10, 87, 29
+UNKNOWN_TOPIC_ID = 100
 
 
 @dataclass
@@ -121,13 +123,19 @@ class Run:
         self.now_ms = 0
         self.leader_epoch = 0
         self.node = 1
+        self.topic_id = TOPIC_ID
         self.leaders = [Leader(self.rng, max_batch_bytes) for _ in range(PARTITIONS)]
+        self.former: list[Leader] = []
+        """Of topics that were deleted."""
         self.requests: list[list[ProducerBatch]] = []
         """In flight to the present leader, oldest first."""
         self.answers: list[list[tuple[ProducerBatch, Answer]]] = []
         """Handled by the leader, and the answer on its way back."""
         self.deliveries: list[tuple[int, Delivery]] = []
-        self.accumulator.update_topic("orders", TOPIC_ID, [(1, 0)] * PARTITIONS)
+        self.update_topic()
+
+    def update_topic(self) -> None:
+        self.accumulator.update_topic("orders", self.topic_id, [(self.node, self.leader_epoch)] * PARTITIONS)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -181,16 +189,33 @@ class Run:
         """The partitions move; requests to the old leader end without an answer."""
         self.leader_epoch += 1
         self.node = 3 - self.node
-        self.accumulator.update_topic("orders", TOPIC_ID, [(self.node, self.leader_epoch)] * PARTITIONS)
+        self.update_topic()
         self.disconnect()
+
+    def make_topic_again(self) -> None:
+        """The topic is deleted and made again; what is on its way bears the old id. Answers may still come."""
+        self.answers += [[(batch, Answer(UNKNOWN_TOPIC_ID)) for batch in batches] for batches in self.requests]
+        self.requests = []
+        self.former += self.leaders
+        self.leaders = [Leader(self.rng, leader.max_batch_bytes) for leader in self.leaders]
+        self.topic_id = self.rng.randbytes(16)
+        self.leader_epoch = 0
+        self.update_topic()
+
+    def lower_the_limit(self) -> None:
+        """Somebody lowers max.message.bytes, to what at least one record fits in."""
+        for leader in self.leaders:
+            leader.max_batch_bytes = max(90, leader.max_batch_bytes - 30)
 
     def wait(self, most_ms: int) -> None:
         self.now_ms += self.rng.randrange(most_ms)
         self.outcomes.expire(self.now_ms)
 
-    def go(self, steps: int, trouble: float) -> None:
-        """So many random steps."""
+    def go(self, steps: int, trouble: float, *rare: Callable[[Run], None]) -> None:
+        """So many random steps, a few of which are of the rare kind."""
         for _ in range(steps):
+            if rare and self.rng.random() < 0.02:
+                self.rng.choice(rare)(self)
             step = self.rng.random()
             if step < 0.25:
                 self.admit()
@@ -221,17 +246,18 @@ class Run:
     def check(self) -> None:
         assert self.accumulator.pool.used_bytes == 0
         assert self.accumulator.in_flight_batches == 0
-        written = {number for leader in self.leaders for number in leader.log}
-        for partition, leader in enumerate(self.leaders):
-            assert leader.log == sorted(set(leader.log)), f"partition {partition} holds records twice, or out of order"
+        every = self.leaders + self.former
+        written = {number for leader in every for number in leader.log}
+        for leader in every:
+            assert leader.log == sorted(set(leader.log)), "a partition holds records twice, or out of order"
         for number, delivery in self.deliveries:
             assert delivery.done()
             error = delivery.exception()
             if error is None:
                 offset = delivery.result().offset
-                log = self.leaders[number % PARTITIONS].log
                 assert number in written, "acknowledged and not in the log"
-                assert offset in (-1, log.index(number)), "acknowledged with another offset"
+                offsets = [leader.log.index(number) for leader in every if number in leader.log]
+                assert offset in (-1, *offsets), "acknowledged with another offset"
             elif not error.maybe_written:
                 assert number not in written, f"surely not in the log, it said: {error}"
 
@@ -240,10 +266,12 @@ class Run:
         return sum(delivery.exception() is not None for _, delivery in self.deliveries)
 
 
-def run(seed: int, *, trouble: float, steps: int = 250, **options: object) -> Run:
+def run(
+    seed: int, *, trouble: float, steps: int = 250, rare: tuple[Callable[[Run], None], ...] = (), **options: object
+) -> Run:
     attempt = Run(seed, **options)  # type: ignore[arg-type]
     try:
-        attempt.go(steps, trouble)
+        attempt.go(steps, trouble, *rare)
         attempt.settle()
         attempt.check()
     finally:
@@ -266,6 +294,20 @@ def test_exactly_once_in_order(seed: int, trouble: float) -> None:
 def test_with_splits(seed: int) -> None:
     """Also where the leader takes only small batches."""
     run(seed, trouble=0.1, max_batch_bytes=90)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seeds)
+def test_with_a_topic_that_is_made_again(seed: int) -> None:
+    """Also where the topic is deleted and made again: each of its logs has no record twice, or out of order."""
+    run(seed, trouble=0.3, rare=(Run.make_topic_again,))
+
+
+@settings(max_examples=50, deadline=None)
+@given(seeds)
+def test_with_a_limit_that_is_lowered(seed: int) -> None:
+    """Also where a batch, written and not acknowledged, is refused as too large when it is repeated."""
+    run(seed, trouble=0.3, rare=(Run.lower_the_limit,), max_batch_bytes=300)
 
 
 @settings(max_examples=30, deadline=None)

@@ -621,8 +621,9 @@ async def test_fatal_answer(broker: ProducingBroker) -> None:
     assert isinstance(caught.value.__cause__, ClusterAuthorizationFailedError)
     assert not caught.value.maybe_written
     for task in waiting, topic:
-        with pytest.raises(ProducerClosedError):
+        with pytest.raises(ProducerFailedError, match="CLUSTER_AUTHORIZATION_FAILED") as told:
             await task
+        assert isinstance(told.value.__cause__, ClusterAuthorizationFailedError)
     await flushing
     for call in CALLS.values():
         with pytest.raises(ProducerFailedError, match="CLUSTER_AUTHORIZATION_FAILED"):

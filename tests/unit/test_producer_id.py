@@ -17,6 +17,8 @@ from aioproducer.errors import (
     CoordinatorLoadInProgressError,
     KafkaError,
     ProducerClosedError,
+    ProducerFailedError,
+    ProtocolError,
     UnsupportedVersionError,
 )
 from aioproducer.producer_id import NO_TRANSACTION_TIMEOUT_MS, ProducerIdRequest
@@ -127,8 +129,9 @@ async def test_one_request_at_a_time() -> None:
         lambda: given(error_code=51),
         lambda: ConnectionLostError("gone"),
         lambda: CoordinatorLoadInProgressError("loading"),
+        lambda: ProtocolError("bytes that make no sense"),
     ],
-    ids=["14", "15", "51", "lost", "loading"],
+    ids=["14", "15", "51", "lost", "loading", "nonsense"],
 )
 async def test_repeated(trouble: Callable[[], Answer]) -> None:
     """Whatever may pass is tried again until it has."""
@@ -153,8 +156,9 @@ async def test_repeated_without_a_connection() -> None:
         (given(error_code=42), KafkaError),
         (AuthenticationError("wrong password"), AuthenticationError),
         (UnsupportedVersionError("too old"), UnsupportedVersionError),
+        (ZeroDivisionError("a bug"), ProducerFailedError),
     ],
-    ids=["31", "42", "password", "version"],
+    ids=["31", "42", "password", "version", "bug"],
 )
 async def test_given_up(trouble: Answer, kind: type[KafkaError]) -> None:
     """What no repetition helps against ends the producer with that error."""

@@ -51,9 +51,19 @@ class Sent:
     on_error: Callable[[KafkaError], None]
 
     def answer(
-        self, *, code: int = 0, throttle_ms: int = 0, leader: tuple[int, int] = (-1, -1), skip: int = 0
+        self,
+        *,
+        code: int = 0,
+        codes: tuple[int, ...] = (),
+        throttle_ms: int = 0,
+        leader: tuple[int, int] = (-1, -1),
+        skip: int = 0,
     ) -> bytes:
-        """The frame of an answer with the same code for each partition."""
+        """The frame of an answer with the same code for each partition, or with one for each."""
+
+        def code_of(partition: int) -> int:
+            return codes[partition] if codes else code
+
         response = schema.ProduceResponse(
             responses=[
                 schema.TopicProduceResponse(
@@ -62,8 +72,8 @@ class Sent:
                     partition_responses=[
                         schema.PartitionProduceResponse(
                             index=each.index,
-                            error_code=code,
-                            base_offset=100 if code == 0 else -1,
+                            error_code=code_of(each.index),
+                            base_offset=100 if code_of(each.index) == 0 else -1,
                             current_leader=schema.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1]),
                         )
                         for each in topic.partition_data[skip:]
@@ -653,10 +663,22 @@ async def test_no_leader_hint(code: int, leader: tuple[int, int], updates: int) 
     assert bench.metadata.updates == updates
 
 
+async def test_no_leader_hint_of_a_former_topic() -> None:
+    """The leader epochs of a topic that was made again begin anew: an older topic's would never be outdone."""
+    bench = Bench()
+    bench.put()
+    bench.close_all()
+    bench.step()
+    bench.accumulator.update_topic("orders", OTHER_ID, [(1, 0)])
+    bench.connection.sent[0].answered(code=6, leader=(7, 12))
+    assert bench.metadata.hints == []
+    assert bench.metadata.updates == 1
+
+
 async def test_fatal_answer() -> None:
-    """A code that ends the producer is told to the owner once; the other batches of the answer end too."""
-    bench = Bench(partitions=2)
-    deliveries = [bench.put(partition=partition) for partition in (0, 1)]
+    """A code that ends the producer is told to the owner once, and fails what the answer has not ended."""
+    bench = Bench(partitions=3)
+    deliveries = [bench.put(partition=partition) for partition in (0, 1, 2)]
     bench.close_all()
     bench.step()
 
@@ -666,11 +688,12 @@ async def test_fatal_answer() -> None:
 
     bench.sender._on_fatal = fatal
     sent = bench.connection.sent.pop()
-    sent.answered(code=31)
-    assert isinstance(bench.fatal[0], ClusterAuthorizationFailedError)
+    sent.answered(codes=(31, 0, 19))
+    assert [type(error) for error in bench.fatal] == [ClusterAuthorizationFailedError]
     assert all(delivery.done() for delivery in deliveries)
     assert isinstance(deliveries[0].exception(), ClusterAuthorizationFailedError)
-    assert isinstance(deliveries[1].exception(), ProducerClosedError)
+    assert deliveries[1].result().offset == 100
+    assert isinstance(deliveries[2].exception(), ProducerClosedError)
     assert not bench.accumulator.has_live_batches()
     assert bench.accumulator.in_flight_batches == 0
 

@@ -33,6 +33,7 @@ class FakeBatch:
     record_count: int = 10
     topic: str = "orders"
     partition: int = 0
+    topic_id: bytes = b"1"
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
     base_sequence: int = NO_SEQUENCE
@@ -59,10 +60,11 @@ class Partition:
         self.manager = manager
         self.partition = partition
         self.serial = 0
+        self.topic_id = b"1"
 
     def batch(self, records: int = 10) -> FakeBatch:
         self.serial += 1
-        return FakeBatch((self.serial,), records, partition=self.partition)
+        return FakeBatch((self.serial,), records, partition=self.partition, topic_id=self.topic_id)
 
     def may_send(self, batch: FakeBatch) -> bool:
         return self.manager.may_send(cast(ProducerBatch, batch))
@@ -271,6 +273,19 @@ def test_a_known_producer_needs_no_introduction_after_a_bump(one: Partition, man
     assert manager.epoch == 1
     assert one.send().number == (PID, 1, 0)
     assert one.may_send(one.batch())
+
+
+def test_a_topic_made_again_does_not_know_the_producer(one: Partition, manager: TransactionManager) -> None:
+    """Its log is empty and takes any sequence for the first, so one batch has to be acknowledged before more go."""
+    one.ack(one.send())
+    one.topic_id = b"2"
+    first, second = one.batch(), one.batch()
+    one.send(first)
+    assert not one.may_send(second)
+    one.ack(first)
+    one.send(second)
+    assert one.may_send(one.batch())
+    assert second.number == (PID, 0, 20), "the numbers go on: under the same epoch none is given twice"
 
 
 def test_only_the_first_is_repeated(one: Partition) -> None:

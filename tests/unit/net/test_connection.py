@@ -699,6 +699,21 @@ async def test_a_peer_that_takes_no_bytes_is_given_up(broker: FakeBroker, owner:
     peer.drop()
 
 
+async def test_a_cancelled_watch_of_the_write_buffer_ends_the_connection(broker: FakeBroker, owner: Owner) -> None:
+    """Whoever cancels all tasks there are must not leave a connection that looks full for ever."""
+    connection = await owner.open(broker)
+    peer = await broker.connected.get()
+    peer.stop_reading()
+    connection.send_frame([bytes(20_000_000)], connection.next_correlation_id(), 0, 10_000, None, lambda _: None)
+    await asyncio.sleep(0)
+    assert connection._drain_task is not None
+    connection._drain_task.cancel()
+    await owner.change()
+    assert connection.closed
+    await connection.wait_closed()
+    peer.drop()
+
+
 async def test_deadlines_of_answers_and_of_writing_are_both_kept(broker: FakeBroker, owner: Owner) -> None:
     broker.silent(MetadataRequest)
     connection = await owner.open(broker)
