@@ -36,8 +36,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioproducer.records import TopicPartition
-
 if TYPE_CHECKING:
     from aioproducer._producer_batch import ProducerBatch
 
@@ -128,7 +126,7 @@ class TransactionManager:
         self.idempotent = idempotent
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
-        self._partitions: dict[TopicPartition, PartitionSequences] = {}
+        self._partitions: dict[tuple[str, int], PartitionSequences] = {}
 
     @property
     def needs_producer_id(self) -> bool:
@@ -251,7 +249,11 @@ class TransactionManager:
     # --- the bump -----------------------------------------------------------------------------------------------------
 
     def _entry(self, batch: ProducerBatch) -> PartitionSequences:
-        return self._partitions.setdefault(TopicPartition(batch.topic, batch.partition), PartitionSequences())
+        key = (batch.topic, batch.partition)
+        entry = self._partitions.get(key)
+        if entry is None:
+            entry = self._partitions[key] = PartitionSequences()
+        return entry
 
     def _is_current(self, entry: PartitionSequences) -> bool:
         return entry.producer_id == self.producer_id and entry.epoch == self.epoch
