@@ -1,4 +1,4 @@
-"""A real Apache Kafka for tests, with nothing but pip: ``KafkaCluster``, and a pytest plugin with its fixtures.
+"""Kafka for tests, with nothing but pip: the real one, ``KafkaCluster``, and one inside the process, ``FakeCluster``.
 
 The plugin (``aioproducer.testing.plugin``) is found by pytest itself once the package is installed.
 """
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from aioproducer.testing.errors import ClusterError as ClusterError
     from aioproducer.testing.errors import DownloadError as DownloadError
     from aioproducer.testing.errors import JavaNotFoundError as JavaNotFoundError
+    from aioproducer.testing.fake.cluster import FakeCluster as FakeCluster
+    from aioproducer.testing.fake.faults import Fault as Fault
+    from aioproducer.testing.fake.faults import FaultScript as FaultScript
+    from aioproducer.testing.fake.partition_log import LogRecord as LogRecord
     from aioproducer.testing.log_dump import DumpedBatch as DumpedBatch
     from aioproducer.testing.log_dump import LogDump as LogDump
 
@@ -26,6 +30,10 @@ _HOMES = {
     "ClusterError": "errors",
     "DownloadError": "errors",
     "JavaNotFoundError": "errors",
+    "FakeCluster": "fake.cluster",
+    "Fault": "fake.faults",
+    "FaultScript": "fake.faults",
+    "LogRecord": "fake.partition_log",
     "DumpedBatch": "log_dump",
     "LogDump": "log_dump",
 }

@@ -1,0 +1,184 @@
+"""What a broker of the model does for each API, and how it says no. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.errors import InvalidRequestError, RebootstrapRequiredError, UnsupportedVersionError
+from aioproducer.protocol.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.schema import Message, Request
+from aioproducer.testing.fake.faults import Fault, Targets
+from aioproducer.testing.fake.frames import RequestFrame
+from aioproducer.testing.fake.metadata import metadata
+from aioproducer.testing.fake.produce import ProduceHandler
+from aioproducer.testing.fake.versions import TRANSACTION_VERSION
+
+if TYPE_CHECKING:
+    from aioproducer.testing.fake.model import ClusterModel
+
+NO_ACKS = 0
+SOFTWARE_SINCE = 3
+ZERO_LEVELS_SINCE = 4
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
+
+
+class CloseConnectionError(Exception):
+    """The broker ends the connection in place of an answer."""
+
+
+Handler = Callable[["ClusterModel", int, RequestFrame, int], "Message | None"]
+"""(cluster, node id, request, now_ms) -> the answer, None where the protocol has none."""
+
+
+def handle(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message | None:
+    """Do what a request asks of a broker.
+
+    Raises:
+        CloseConnectionError: the broker ends the connection instead.
+    """
+    return _HANDLERS[request.api_key](cluster, node_id, request, now_ms)
+
+
+def _api_versions(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message:
+    if request.message is None:
+        # In a version that the broker does not know: version 0, with no range but its own for this API (KIP-511).
+        low, high = cluster.version.ranges[ApiVersionsRequest.API_KEY]
+        own = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=low, max_version=high)
+        return OldestApiVersions(error_code=UnsupportedVersionError.code or 0, api_keys=[own])
+    message: ApiVersionsRequest = request.message
+    software = message.client_software_name, message.client_software_version
+    if request.version >= SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(one) for one in software):
+        return ApiVersionsResponse(error_code=InvalidRequestError.code or 0, api_keys=[])
+    return _known_versions(cluster, request.version)
+
+
+class OldestApiVersions(ApiVersionsResponse):
+    """An answer that is written in version 0, whatever was asked for."""
+
+    def encode(self, version: int) -> bytes:
+        """The body in version 0."""
+        return super().encode(0)
+
+
+def _known_versions(cluster: ClusterModel, version: int) -> ApiVersionsResponse:
+    features = dict(cluster.version.features)
+    if cluster.version.transaction_version:
+        features[TRANSACTION_VERSION] = 0, cluster.version.transaction_version, cluster.transaction_version
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in cluster.version.ranges.items()
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high, _) in features.items()
+            if low or version >= ZERO_LEVELS_SINCE
+        ],
+        finalized_features_epoch=cluster.features_epoch if features else -1,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, (_, _, level) in features.items()
+            if level
+        ],
+    )
+
+
+def _metadata(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message:
+    return metadata(cluster, request.message)
+
+
+def _init_producer_id(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message:
+    message: InitProducerIdRequest = request.message
+    if (message.producer_id < 0) != (message.producer_epoch < 0):
+        return InitProducerIdResponse(error_code=InvalidRequestError.code or 0)
+    return InitProducerIdResponse(producer_id=cluster.new_producer_id(node_id), producer_epoch=0)
+
+
+def _produce(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message | None:
+    message: ProduceRequest = request.message
+    response = ProduceHandler(cluster, node_id, message, request.version, now_ms).response()
+    if message.acks != NO_ACKS:
+        return response
+    if any(one.error_code for topic in response.responses for one in topic.partition_responses):
+        # Nobody waits for an answer, so that is how the client hears that something went wrong.
+        raise CloseConnectionError
+    return None
+
+
+_HANDLERS: dict[int, Handler] = {
+    ApiVersionsRequest.API_KEY: _api_versions,
+    InitProducerIdRequest.API_KEY: _init_producer_id,
+    MetadataRequest.API_KEY: _metadata,
+    ProduceRequest.API_KEY: _produce,
+}
+API_CLASSES: dict[int, tuple[type[Request[Any]], ...]] = {
+    ApiVersionsRequest.API_KEY: (ApiVersionsRequest,),
+    InitProducerIdRequest.API_KEY: (InitProducerIdRequest,),
+    MetadataRequest.API_KEY: (MetadataRequest,),
+    ProduceRequest.API_KEY: (ProduceRequest,),
+}
+"""The class of each request that can be read, by API key; several where their versions differ in kind."""
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+def targets_of(cluster: ClusterModel, request: RequestFrame) -> Targets:
+    """The topics that a request names, with their partitions where it names those too."""
+    if request.api_key == ProduceRequest.API_KEY:
+        found: dict[str, set[int]] = {}
+        for topic in request.message.topic_data:
+            known = cluster.topic_by_id(topic.topic_id)
+            found[topic.name or (known.name if known else "")] = {one.index for one in topic.partition_data}
+        return found
+    if request.api_key == MetadataRequest.API_KEY:
+        return {one.name: set() for one in request.message.topics or () if one.name is not None}
+    return {}
+
+
+def refuse(cluster: ClusterModel, request: RequestFrame, fault: Fault, applied: Message | None) -> Message:
+    """The answer to a request that a fault makes fail.
+
+    Args:
+        applied: what the answer would have been, where the request was done all the same.
+    """
+    if request.api_key == MetadataRequest.API_KEY:
+        return _refused_metadata(cluster, request.message, fault)
+    if request.api_key == ApiVersionsRequest.API_KEY:
+        return ApiVersionsResponse(error_code=fault.error_code, api_keys=[])
+    message: Any = type(request.message).RESPONSE
+    failed: Message = message(error_code=fault.error_code)
+    return failed
+
+
+def _refused_metadata(cluster: ClusterModel, request: MetadataRequest, fault: Fault) -> MetadataResponse:
+    """With the error where a broker puts it: rebootstrapping on top, else at the topic or one of its partitions."""
+    answer = metadata(cluster, replace(request, allow_auto_topic_creation=fault.apply))
+    if fault.error_code == RebootstrapRequiredError.code:
+        return MetadataResponse(brokers=[], topics=[], error_code=fault.error_code)
+    for topic in answer.topics:
+        if fault.topic in (None, topic.name):
+            _spoil(topic, fault)
+    return answer
+
+
+def _spoil(topic: MetadataResponseTopic, fault: Fault) -> None:
+    if fault.partition is None:
+        topic.error_code, topic.partitions = fault.error_code, []
+        return
+    for partition in topic.partitions:
+        if partition.partition_index == fault.partition:
+            partition.error_code = fault.error_code
+            partition.leader_id = partition.leader_epoch = -1

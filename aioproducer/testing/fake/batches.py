@@ -1,0 +1,294 @@
+"""Record batches v2 as a broker takes them in: every byte is checked, and nothing is believed before that. Pure.
+
+What is refused, in which order and with which error, follows ProduceRequest.validateRecords, UnifiedLog.append and
+LogValidator of Kafka 4.3, and is compared with a real broker by tests/broker/test_fake_conformance.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from aioproducer.compression import codec_by_attribute
+from aioproducer.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    ProtocolError,
+    UnsupportedCompressionTypeError,
+)
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+CRC_FROM = 21
+PREFIX_BYTES = 12
+"""Offset and length, which the length itself does not count."""
+UP_TO_MAGIC_BYTES = 17
+SMALLEST_BATCH_BYTES = 14
+"""The overhead of the oldest message format: a length below it can be no batch of any kind."""
+MAGIC = 2
+CODEC_BITS = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+ZSTD = 4
+ZSTD_SINCE_PRODUCE = 7
+MAX_SECTION_BYTES = 256 * 1024 * 1024
+NO_PRODUCER_ID = -1
+SEQUENCES = 2**31
+"""Sequences count from 0 to one below this, and then from 0 again."""
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class BatchRecord(NamedTuple):
+    """One record inside a batch."""
+
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch as its producer wrote it."""
+
+    size_bytes: int
+    attributes: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: list[BatchRecord]
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether an idempotent producer wrote it."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of its last record."""
+        return self.sequence_of(len(self.records) - 1)
+
+    def sequence_of(self, index: int) -> int:
+        """The sequence of one record."""
+        return (self.base_sequence + index) % SEQUENCES
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What a topic allows.
+
+    Args:
+        max_message_bytes: of a whole batch (``max.message.bytes``).
+        compacted: every record needs a key.
+        log_append_time: the broker's time replaces the producer's, which then is not looked at.
+        timestamp_before_ms, timestamp_after_ms: how far a record's time may lie before or after the broker's.
+    """
+
+    max_message_bytes: int = 1_048_588
+    compacted: bool = False
+    log_append_time: bool = False
+    timestamp_before_ms: int = 2**63 - 1
+    timestamp_after_ms: int = 2**63 - 1
+
+
+class RefusedRecordsError(Exception):
+    """Single records made their batch fail.
+
+    Attributes:
+        cause: the error of the batch.
+        records: what is wrong with each of them, by its index (KIP-467).
+    """
+
+    def __init__(self, cause: InvalidRecordError | InvalidTimestampError, records: Mapping[int, str]) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.records = dict(records)
+
+
+def check_frame(data: bytes | None, produce_version: int) -> None:
+    """What a broker looks at before it knows whether it leads the partition: one batch, of the right kind.
+
+    Raises:
+        InvalidRecordError, CorruptMessageError, UnsupportedCompressionTypeError: the answer to the producer.
+    """
+    size = _next_batch_bytes(data or b"", 0)
+    if size is None:
+        raise InvalidRecordError(f"Produce {produce_version} must have at least one record batch a partition")
+    assert data is not None
+    if data[UP_TO_MAGIC_BYTES - 1] != MAGIC:
+        raise InvalidRecordError(f"Produce {produce_version} takes record batches of magic {MAGIC} only")
+    if size < HEADER.size:
+        raise CorruptMessageError(f"a record batch of {size} bytes")
+    (attributes,) = struct.unpack_from(">h", data, CRC_FROM)
+    if attributes & CODEC_BITS == ZSTD and produce_version < ZSTD_SINCE_PRODUCE:
+        raise UnsupportedCompressionTypeError(f"Produce {produce_version} can't carry zstd")
+    if _next_batch_bytes(data, size) is not None:
+        raise InvalidRecordError(f"Produce {produce_version} takes exactly one record batch a partition")
+
+
+def read_batch(data: bytes, limits: BatchLimits, now_ms: int) -> Batch:
+    """Read what ``check_frame`` let pass.
+
+    Raises:
+        BrokerError: the answer to the producer.
+        RefusedRecordsError: the same, where it names records.
+    """
+    size = _next_batch_bytes(data, 0)
+    assert size is not None
+    batch = data[:size]
+    (
+        base_offset, _, _, _, crc, attributes, last_offset_delta, base_timestamp_ms, max_timestamp_ms,
+        producer_id, producer_epoch, base_sequence, count,
+    ) = HEADER.unpack_from(batch)  # fmt: skip
+    if base_offset != 0:
+        raise InvalidRecordError(f"the base offset of a batch from a producer is 0, not {base_offset}")
+    if size > limits.max_message_bytes:
+        raise MessageTooLargeError(f"a batch of {size} bytes is above max.message.bytes={limits.max_message_bytes}")
+    if crc != crc32c(batch[CRC_FROM:]):
+        raise CorruptMessageError(f"the batch's checksum is {crc}, that of its content {crc32c(batch[CRC_FROM:])}")
+    if last_offset_delta < 0 or count <= 0 or count != last_offset_delta + 1:
+        raise InvalidRecordError(f"{count} records with a last offset delta of {last_offset_delta}")
+    if attributes & CONTROL:
+        raise InvalidRecordError("clients may not write control records")
+    if producer_id > NO_PRODUCER_ID and base_sequence < 0:
+        raise InvalidRecordError(f"base sequence {base_sequence} with producer id {producer_id}")
+    section = _decompressed(batch[HEADER.size :], attributes & CODEC_BITS)
+    records = _Reader(section, base_timestamp_ms).records(count)
+    _check_records(records, attributes, limits, now_ms)
+    return Batch(
+        size, attributes, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, records
+    )
+
+
+def _next_batch_bytes(data: bytes, at: int) -> int | None:
+    """The size of the batch that begins here; None if no whole one does."""
+    left = len(data) - at
+    if left < PREFIX_BYTES:
+        return None
+    (length,) = struct.unpack_from(">i", data, at + 8)
+    if length < SMALLEST_BATCH_BYTES:
+        raise CorruptMessageError(f"a record batch says that it has {length} bytes")
+    if left < UP_TO_MAGIC_BYTES:
+        return None
+    if data[at + UP_TO_MAGIC_BYTES - 1] > MAGIC:
+        raise CorruptMessageError(f"magic {data[at + UP_TO_MAGIC_BYTES - 1]} in a record batch")
+    size: int = length + PREFIX_BYTES
+    return size if size <= left else None
+
+
+def _decompressed(section: bytes, codec: int) -> bytes:
+    try:
+        return codec_by_attribute(codec).decompress(section, MAX_SECTION_BYTES)
+    except ProtocolError as error:
+        raise CorruptMessageError(str(error)) from error
+
+
+def _check_records(records: list[BatchRecord], attributes: int, limits: BatchLimits, now_ms: int) -> None:
+    if limits.compacted:
+        keyless = {index: "a compacted topic takes no record without a key" for index, one in enumerate(records)
+                   if one.key is None}  # fmt: skip
+        if keyless:
+            raise RefusedRecordsError(InvalidRecordError("one or more records have been rejected"), keyless)
+    if limits.log_append_time:
+        return
+    if attributes & LOG_APPEND_TIME:
+        wrong = dict.fromkeys(range(len(records)), "a producer can't set the timestamp type to LogAppendTime")
+    else:
+        earliest, latest = now_ms - limits.timestamp_before_ms, now_ms + limits.timestamp_after_ms
+        wrong = {index: f"timestamp {one.timestamp_ms} is outside {earliest} to {latest}"
+                 for index, one in enumerate(records)
+                 if one.timestamp_ms >= 0 and not earliest <= one.timestamp_ms <= latest}  # fmt: skip
+    if wrong:
+        raise RefusedRecordsError(InvalidTimestampError("one or more records have been rejected"), wrong)
+
+
+class _Reader:
+    """Reads the records of one section; anything odd is an InvalidRecordError."""
+
+    def __init__(self, section: bytes, base_timestamp_ms: int) -> None:
+        self._data = section
+        self._at = 0
+        self._base_timestamp_ms = base_timestamp_ms
+
+    def records(self, count: int) -> list[BatchRecord]:
+        """All of them, to the last byte of the section."""
+        try:
+            found = [self._record(number) for number in range(count)]
+        except IndexError:
+            raise InvalidRecordError(f"the batch ends inside one of its {count} records") from None
+        except UnicodeDecodeError:
+            raise InvalidRecordError("the name of a record header is not UTF-8") from None
+        if self._at != len(self._data):
+            raise InvalidRecordError(f"{len(self._data) - self._at} bytes after the last of {count} records")
+        return found
+
+    def _record(self, number: int) -> BatchRecord:
+        size = self._varint()
+        end = self._at + size
+        if size < 0 or end > len(self._data):
+            raise InvalidRecordError(f"record {number} says that it has {size} bytes")
+        self._at += 1  # attributes, unused
+        timestamp_ms = self._base_timestamp_ms + self._varint(64)
+        offset_delta = self._varint()
+        if offset_delta != number:
+            raise InvalidRecordError(f"record {number} has offset delta {offset_delta}")
+        key, value = self._blob(), self._blob()
+        headers = self._headers() if self._data[self._at] else self._no_headers()
+        if self._at != end:
+            raise InvalidRecordError(f"record {number} has {size} bytes, its fields end at another one")
+        return BatchRecord(timestamp_ms, key, value, headers)
+
+    def _no_headers(self) -> Headers:
+        self._at += 1
+        return ()
+
+    def _headers(self) -> Headers:
+        count = self._varint()
+        if not 0 <= count <= len(self._data) - self._at:
+            raise InvalidRecordError(f"{count} headers in a record")
+        headers = []
+        for _ in range(count):
+            name = self._blob()
+            if name is None:
+                raise InvalidRecordError("a record header without a name")
+            headers.append((name.decode(), self._blob()))
+        return tuple(headers)
+
+    def _blob(self) -> bytes | None:
+        size = self._varint()
+        if size < 0:
+            return None
+        start = self._at
+        self._at = end = start + size
+        if end > len(self._data):
+            raise IndexError
+        return self._data[start:end]
+
+    def _varint(self, bits: int = 32) -> int:
+        byte = self._data[self._at]
+        self._at += 1
+        if byte < 0x80:
+            return byte >> 1 ^ -(byte & 1)
+        raw = byte & 0x7F
+        for shift in range(7, bits + 3, 7):
+            byte = self._data[self._at]
+            self._at += 1
+            raw |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                raw &= (1 << bits) - 1
+                return raw >> 1 ^ -(raw & 1)
+        raise InvalidRecordError(f"a varint of more than {bits} bits")

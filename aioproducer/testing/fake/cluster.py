@@ -1,0 +1,283 @@
+"""FakeCluster: the cluster model on real sockets, for tests that need no real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from aioproducer.testing.errors import ClusterError
+from aioproducer.testing.fake.faults import FaultScript
+from aioproducer.testing.fake.model import Address, ClusterModel
+from aioproducer.testing.fake.partition_log import LogRecord
+from aioproducer.testing.fake.server import BrokerServers
+from aioproducer.testing.fake.versions import NEWEST
+from aioproducer.testing.ports import HOST
+
+NO_PORT = 0
+
+
+class FakeCluster:
+    """A Kafka cluster inside the test's process, ready in milliseconds.
+
+    It takes what a broker takes and refuses what a broker refuses: batches are read to the last byte, sequences,
+    epochs and transactions are kept as Kafka keeps them. It has no consumers: ``records`` shows what was written.
+    ``faults`` makes single requests go wrong.
+
+    Use it in a ``with`` or ``async with`` block. It answers from a thread of its own, so calls may come from any
+    thread or event loop, return within milliseconds, and a test that blocks its loop blocks no broker.
+
+    Args:
+        brokers: how many; their node ids count from 1.
+        version: which Kafka it speaks like: "4.3", "3.9", "2.8", "2.1" or "0.11".
+        transaction_version: level of the feature ``transaction.version``; None for the newest.
+        auto_create_topics: whether a topic that a client asks for comes into being.
+        default_partitions: of topics that come into being so.
+        min_insync_replicas, message_max_bytes: what topics obey that say nothing else.
+        seed: of all that is left to chance.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        version: str = NEWEST,
+        transaction_version: int | None = None,
+        auto_create_topics: bool = True,
+        default_partitions: int = 1,
+        min_insync_replicas: int = 1,
+        message_max_bytes: int = 1_048_588,
+        seed: int = 0,
+    ) -> None:
+        self._lock = threading.RLock()
+        self._model = ClusterModel(
+            brokers=brokers,
+            rng=random.Random(seed),
+            version=version,
+            transaction_version=transaction_version,
+            auto_create_topics=auto_create_topics,
+            default_partitions=default_partitions,
+            min_insync_replicas=min_insync_replicas,
+            message_max_bytes=message_max_bytes,
+            addresses=dict.fromkeys(range(1, brokers + 1), (HOST, NO_PORT)),
+            guard=self._lock,
+        )
+        self._servers: BrokerServers | None = None
+
+    # --- the cluster
+
+    def start(self) -> None:
+        """Listen on a free port of the loopback for every broker."""
+        if self._servers is not None:
+            raise ClusterError("the fake cluster is running")
+        self._servers = BrokerServers(self._model, self._lock, now_ms)
+        self._servers.start()
+
+    def stop(self) -> None:
+        """Close all ports and connections. What was written can still be read. Nothing to do if it does not run."""
+        servers, self._servers = self._servers, None
+        if servers is not None:
+            servers.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.stop()
+        # The clients of this loop see the ends of their connections in its next turn.
+        await asyncio.sleep(0)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers as a producer takes them: ``host:port,host:port``."""
+        return ",".join("{}:{}".format(*self.address_of(broker)) for broker in self.brokers)
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The node ids of all brokers, also of those that do not run now."""
+        return tuple(self._model.brokers)
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """The brokers that run."""
+        with self._lock:
+            return tuple(node_id for node_id, broker in self._model.brokers.items() if broker.up)
+
+    def address_of(self, broker: int) -> Address:
+        """Host and port at which clients reach a broker. They stay over restarts.
+
+        Raises:
+            ClusterError: the cluster was never started.
+        """
+        found = self._model.brokers[broker]
+        if found.port == NO_PORT:
+            raise ClusterError("the fake cluster has no addresses before it is started: use it in a with block")
+        return found.host, found.port
+
+    @property
+    def faults(self) -> FaultScript:
+        """What goes wrong on purpose: see FaultScript."""
+        return self._model.faults
+
+    # --- its brokers
+
+    def stop_broker(self, broker: int, *, elect: bool = True) -> None:
+        """End a broker with all its connections; its partitions get other leaders.
+
+        Args:
+            elect: False leaves them without one until ``elect_leaders``.
+        """
+        servers = self._running_servers()
+        with self._lock:
+            self._model.stop_broker(broker, elect=elect)
+        servers.close(broker)
+
+    def start_broker(self, broker: int) -> None:
+        """Start a broker that was stopped, on its port; it is in sync again at once."""
+        servers = self._running_servers()
+        if broker in self.running:
+            raise ClusterError(f"broker {broker} is running")
+        with self._lock:
+            self._model.start_broker(broker)
+        servers.open(broker)
+
+    def drop_connections(self, broker: int) -> None:
+        """Close all connections of a broker; it goes on listening."""
+        servers = self._running_servers()
+        servers.close(broker)
+        servers.open(broker)
+
+    def change_addresses(self, *brokers: int) -> None:
+        """Move brokers that run, all if none is named, to other ports, and close their connections.
+
+        Clients hear of it from a broker that they still reach; ``bootstrap_servers`` has the new addresses.
+        """
+        self._running_servers().move(brokers or self.running)
+
+    # --- topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        configs: Mapping[str, object] | None = None,
+        *,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+    ) -> None:
+        """Make a topic.
+
+        Args:
+            replication_factor: None for as many as there are brokers, at most 3.
+            configs: by their Kafka names. These have an effect: max.message.bytes, min.insync.replicas, cleanup.policy
+                (compact: records need a key), message.timestamp.type and message.timestamp.{before,after}.max.ms.
+            assignments: the brokers of each partition, its leader first; instead of the two numbers.
+        Raises:
+            BrokerError: as a real cluster answers, for instance TopicAlreadyExistsError.
+        """
+        with self._lock:
+            self._model.create_topic(name, partitions, replication_factor, configs, assignments=assignments)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with its records. Made again it has another id."""
+        with self._lock:
+            self._model.delete_topic(name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, ``total`` in all."""
+        with self._lock:
+            self._model.add_partitions(name, total)
+
+    def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
+        """Set configs of a topic; see ``create_topic`` for those that have an effect."""
+        with self._lock:
+            self._model.alter_configs(topic, configs)
+
+    def topics(self) -> tuple[str, ...]:
+        """The names of all topics, in the order in which they were made."""
+        with self._lock:
+            return tuple(self._model.topics)
+
+    def topic_id(self, topic: str) -> bytes:
+        """The 16 bytes of a topic's id."""
+        with self._lock:
+            return self._model.topic(topic).topic_id
+
+    # --- leaders and replicas
+
+    def leader_of(self, topic: str, partition: int = 0) -> int | None:
+        """The node id of the leader, None during an election."""
+        with self._lock:
+            return self._model.leader_of(topic, partition)
+
+    def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+        """Make another replica the leader, the next one in sync if none is given; returns its node id."""
+        with self._lock:
+            return self._model.move_leader(topic, partition, to)
+
+    def remove_leader(self, topic: str, partition: int = 0) -> None:
+        """Begin a time without a leader; ``elect_leaders`` or ``move_leader`` ends it."""
+        with self._lock:
+            self._model.remove_leader(topic, partition)
+
+    def elect_leaders(self) -> None:
+        """Give each partition without a leader the first replica that is in sync and runs."""
+        with self._lock:
+            self._model.elect_leaders()
+
+    def shrink_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
+        """Set the replicas in sync, the leader among them."""
+        with self._lock:
+            self._model.shrink_isr(topic, partition, isr)
+
+    # --- what stands in the log
+
+    def records(self, topic: str, partition: int = 0, *, read_committed: bool = False) -> list[LogRecord]:
+        """The records of a partition in the order of the log.
+
+        Args:
+            read_committed: leave out what belongs to open and to aborted transactions, and what follows an open one.
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
+        with self._lock:
+            return self._model.records(topic, partition, read_committed=read_committed)
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """The offset that the next record of each partition will have."""
+        with self._lock:
+            return self._model.end_offsets(topic)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Drop the oldest records, as retention does."""
+        with self._lock:
+            self._model.delete_records(topic, partition, before_offset)
+
+    def forget_producers(self, topic: str, partition: int = 0, producer_id: int | None = None) -> None:
+        """Let a partition forget one producer or all, as after ``producer.id.expiration.ms``."""
+        with self._lock:
+            self._model.forget_producers(topic, partition, producer_id)
+
+    def _running_servers(self) -> BrokerServers:
+        if self._servers is None:
+            raise ClusterError("the fake cluster does not run")
+        return self._servers
+
+
+def now_ms() -> int:
+    """The wall clock, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,296 @@
+"""Scripts of faults: which requests go wrong, how, and how often. Pure.
+
+Users' tests and the simulation write them in the same words::
+
+    cluster.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2, topic="orders")
+    cluster.faults.drop("Produce", when="after")          # written, but nobody hears of it
+    cluster.faults.delay("Metadata", 500)
+    cluster.faults.garble("Produce", how="correlation_id")
+
+A fault stays until it has struck ``times`` times or is cancelled; several can strike the same request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal
+
+from aioproducer.errors import BrokerError
+
+When = Literal["before", "after"]
+How = Literal["garbage", "correlation_id", "truncated"]
+Targets = Mapping[str, Set[int]]
+"""The topics that a request names, with the partitions of each."""
+
+
+class Effect(Enum):
+    """What a fault does."""
+
+    FAIL = "fail"
+    DROP = "drop"
+    SWALLOW = "swallow"
+    DELAY = "delay"
+    GARBLE = "garble"
+    THROTTLE = "throttle"
+
+
+@dataclass(slots=True)
+class Fault:
+    """One rule. ``struck`` counts how often it has taken effect so far."""
+
+    effect: Effect
+    api: str | None
+    times: int | None
+    skip: int
+    topic: str | None
+    partition: int | None
+    node: int | None
+    error_code: int = 0
+    error_message: str | None = None
+    apply: bool = False
+    duration_ms: int = 0
+    how: How = "garbage"
+    struck: int = 0
+    cancelled: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it can still strike."""
+        return not self.cancelled and (self.times is None or self.struck < self.times)
+
+    def cancel(self) -> None:
+        """End it."""
+        self.cancelled = True
+
+    def aims_at(self, node: int, api: str) -> bool:
+        """Whether requests of this kind to this broker are meant."""
+        return self.active and self.api in (None, api) and self.node in (None, node)
+
+    def covers(self, topic: str, partition: int) -> bool:
+        """Whether this partition is meant."""
+        return self.topic in (None, topic) and self.partition in (None, partition)
+
+    def touches(self, targets: Targets) -> bool:
+        """Whether a request with these topics is meant."""
+        if self.topic is None and self.partition is None:
+            return True
+        return any(
+            self.topic in (None, topic) and (self.partition is None or not partitions or self.partition in partitions)
+            for topic, partitions in targets.items()
+        )
+
+    def strike(self) -> bool:
+        """Take effect once, unless this is one of the first that it lets pass."""
+        if self.skip:
+            self.skip -= 1
+            return False
+        self.struck += 1
+        return True
+
+
+class FaultScript:
+    """The faults of a cluster, in the order in which they were added.
+
+    What all methods take:
+
+    - ``api``: Kafka's name of the request, such as ``"Produce"``, ``"Metadata"``, ``"InitProducerId"``; None for all.
+    - ``times``: how many requests it strikes, None for all that come. For a ``fail`` of Produce every partition's
+      batch counts, as each has an answer of its own.
+    - ``skip``: how many that match are let pass first.
+    - ``topic``, ``partition``, ``node``: only requests that name this topic or partition, or go to this broker.
+
+    Args:
+        guard: held while the script changes, where requests come in on another thread.
+    """
+
+    def __init__(self, guard: AbstractContextManager[Any] | None = None) -> None:
+        self._faults: list[Fault] = []
+        self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
+
+    def fail(
+        self,
+        api: str,
+        error: str | int | type[BrokerError],
+        *,
+        apply: bool = False,
+        message: str | None = None,
+        times: int | None = 1,
+        skip: int = 0,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+    ) -> Fault:
+        """Answer with an error.
+
+        Args:
+            error: Kafka's name of it, its number, or the class in ``aioproducer.errors``.
+            apply: do what was asked all the same, as a leader does that writes and then finds too few replicas.
+            message: the text that goes with it, where the API has one.
+        """
+        code = error_code(error)
+        return self._add(
+            Fault(Effect.FAIL, api, times, skip, topic, partition, node, code, error_message=message, apply=apply)
+        )
+
+    def drop(
+        self,
+        api: str | None = None,
+        *,
+        when: When = "before",
+        times: int | None = 1,
+        skip: int = 0,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+    ) -> Fault:
+        """Close the connection in place of an answer, before or after doing what was asked."""
+        return self._add(Fault(Effect.DROP, api, times, skip, topic, partition, node, apply=when == "after"))
+
+    def swallow(
+        self,
+        api: str | None = None,
+        *,
+        when: When = "before",
+        times: int | None = 1,
+        skip: int = 0,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+    ) -> Fault:
+        """Never answer, before or after doing what was asked; the connection stays open and goes silent with it."""
+        return self._add(Fault(Effect.SWALLOW, api, times, skip, topic, partition, node, apply=when == "after"))
+
+    def delay(
+        self,
+        api: str | None,
+        duration_ms: int,
+        *,
+        times: int | None = 1,
+        skip: int = 0,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+    ) -> Fault:
+        """Answer later. What was asked is done at once; what follows on the connection waits too."""
+        return self._add(
+            Fault(Effect.DELAY, api, times, skip, topic, partition, node, duration_ms=_duration(duration_ms))
+        )
+
+    def garble(
+        self,
+        api: str | None = None,
+        *,
+        how: How = "garbage",
+        times: int | None = 1,
+        skip: int = 0,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+    ) -> Fault:
+        """Do what was asked and spoil the answer.
+
+        Args:
+            how: ``"garbage"`` is a frame of random bytes, ``"correlation_id"`` an answer to another request,
+                ``"truncated"`` a part of the answer and then the end of the connection.
+        """
+        return self._add(Fault(Effect.GARBLE, api, times, skip, topic, partition, node, apply=True, how=how))
+
+    def throttle(
+        self,
+        api: str | None,
+        duration_ms: int,
+        *,
+        times: int | None = None,
+        skip: int = 0,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+    ) -> Fault:
+        """Say that a quota is exceeded: the client must send nothing for so long, and is not heard if it does.
+
+        Versions from before KIP-219 get their answer that much later instead.
+        """
+        return self._add(
+            Fault(Effect.THROTTLE, api, times, skip, topic, partition, node, duration_ms=_duration(duration_ms))
+        )
+
+    def clear(self) -> None:
+        """End all faults."""
+        with self._guard:
+            for fault in self._faults:
+                fault.cancel()
+            self._faults.clear()
+
+    @property
+    def pending(self) -> tuple[Fault, ...]:
+        """Those that can still strike."""
+        with self._guard:
+            return tuple(fault for fault in self._faults if fault.active)
+
+    def of_request(self, node: int, api: str, targets: Targets) -> list[Fault]:
+        """The faults that strike this request as a whole: all but errors that belong to a partition of Produce."""
+        struck = [
+            fault
+            for fault in self._aimed_at(node, api)
+            if not (fault.effect is Effect.FAIL and api == "Produce") and fault.touches(targets) and fault.strike()
+        ]
+        self._tidy()
+        return struck
+
+    def of_batch(self, node: int, topic: str, partition: int) -> Fault | None:
+        """The error that strikes the batch of one partition in a Produce request."""
+        for fault in self._aimed_at(node, "Produce"):
+            if fault.effect is Effect.FAIL and fault.covers(topic, partition) and fault.strike():
+                self._tidy()
+                return fault
+        return None
+
+    def _aimed_at(self, node: int, api: str) -> Iterator[Fault]:
+        return (fault for fault in self._faults if fault.aims_at(node, api))
+
+    def _add(self, fault: Fault) -> Fault:
+        if fault.api is not None and fault.api not in API_NAMES:
+            raise ValueError(f"api={fault.api!r}: a fake broker answers {', '.join(sorted(API_NAMES))}")
+        if fault.times is not None and fault.times < 1:
+            raise ValueError(f"times={fault.times}: at least 1, or None for every time")
+        with self._guard:
+            self._faults.append(fault)
+        return fault
+
+    def _tidy(self) -> None:
+        self._faults = [fault for fault in self._faults if fault.active]
+
+
+API_NAMES = frozenset(
+    {
+        "AddOffsetsToTxn", "AddPartitionsToTxn", "ApiVersions", "EndTxn", "FindCoordinator", "InitProducerId",
+        "Metadata", "Produce", "TxnOffsetCommit",
+    }
+)  # fmt: skip
+
+
+def error_code(error: str | int | type[BrokerError]) -> int:
+    """The number of an error that is given by name, number or class.
+
+    Raises:
+        ValueError: Kafka has no such error.
+    """
+    if isinstance(error, int):
+        return error
+    if isinstance(error, str):
+        known = next((cls for cls in BrokerError.__subclasses__() if cls.name == error.upper()), None)
+        if known is None:
+            raise ValueError(f"error={error!r}: no error of Kafka has this name")
+        error = known
+    code = error.code
+    assert code is not None
+    return code
+
+
+def _duration(duration_ms: int) -> int:
+    if duration_ms < 0:
+        raise ValueError(f"duration_ms={duration_ms}: at least 0")
+    return duration_ms

@@ -1,0 +1,77 @@
+"""Metadata, as any broker answers it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import (
+    InvalidTopicError,
+    LeaderNotAvailableError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from aioproducer.protocol.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from aioproducer.testing.fake.topology import NO_LEADER, Partition, Topic, is_topic_name
+
+if TYPE_CHECKING:
+    from aioproducer.testing.fake.model import ClusterModel
+
+
+def metadata(cluster: ClusterModel, request: MetadataRequest) -> MetadataResponse:
+    """The answer. A topic that is missing is made, where both sides want that, but shown only from the next time on."""
+    live = [broker for broker in cluster.brokers.values() if broker.up]
+    if request.topics is None:
+        topics = [_shown(cluster, topic) for topic in cluster.topics.values()]
+    else:
+        topics = [_asked_for(cluster, one, create=request.allow_auto_topic_creation) for one in request.topics]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in live
+        ],
+        cluster_id=cluster.cluster_id,
+        controller_id=live[0].node_id if live else -1,
+        topics=topics,
+    )
+
+
+def _asked_for(cluster: ClusterModel, asked: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
+    if asked.name is None:
+        topic = cluster.topic_by_id(asked.topic_id)
+        if topic is None:
+            code = UnknownTopicIdError.code
+            return MetadataResponseTopic(error_code=code or 0, name=None, topic_id=asked.topic_id, partitions=[])
+        return _shown(cluster, topic)
+    if (topic := cluster.topics.get(asked.name)) is not None:
+        return _shown(cluster, topic)
+    if not is_topic_name(asked.name):
+        code = InvalidTopicError.code
+    else:
+        code = UnknownTopicOrPartitionError.code
+        if create and cluster.auto_create_topics:
+            cluster.create_topic(asked.name)
+    return MetadataResponseTopic(error_code=code or 0, name=asked.name, partitions=[])
+
+
+def _shown(cluster: ClusterModel, topic: Topic) -> MetadataResponseTopic:
+    partitions = [_partition(cluster, one) for one in topic.partitions]
+    return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def _partition(cluster: ClusterModel, partition: Partition) -> MetadataResponsePartition:
+    led = partition.leader != NO_LEADER and cluster.brokers[partition.leader].up
+    return MetadataResponsePartition(
+        error_code=0 if led else LeaderNotAvailableError.code or 0,
+        partition_index=partition.index,
+        leader_id=partition.leader if led else NO_LEADER,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[one for one in partition.replicas if not cluster.brokers[one].up],
+    )

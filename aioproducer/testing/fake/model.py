@@ -1,0 +1,331 @@
+"""A Kafka cluster as its clients see it: state and rules, without a loop, a socket or a clock. Pure.
+
+Time comes in as ``now_ms`` (milliseconds since the epoch, never going back), chance from one ``random.Random``. All
+brokers share one picture of the cluster, and all replicas of a partition one log.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from aioproducer.errors import broker_error
+from aioproducer.testing.fake.batches import BatchLimits
+from aioproducer.testing.fake.faults import FaultScript
+from aioproducer.testing.fake.partition_log import LogRecord, PartitionLog
+from aioproducer.testing.fake.session import Session
+from aioproducer.testing.fake.topology import NO_LEADER, Broker, Partition, Topic, TopicConfig, is_topic_name
+from aioproducer.testing.fake.versions import NEWEST, kafka_version
+
+TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION = 36, 3, 17, 37, 38
+PRODUCER_ID_BLOCK = 1000
+"""How many producer ids a broker takes from the controller at a time."""
+DEFAULT_REPLICAS = 3
+
+Address = tuple[str, int]
+
+
+class ClusterModel:
+    """See the module.
+
+    Args:
+        brokers: how many; their node ids count from 1.
+        rng: all that is left to chance: ids, which broker leads first, garbage.
+        version: of Kafka, a name in ``versions.VERSIONS``: the ranges of the APIs, and rules that changed over time.
+        transaction_version: the finalized level of ``transaction.version``; None for the newest the brokers know.
+        auto_create_topics: whether a topic that a client asks for comes into being.
+        default_partitions: of topics that come into being so.
+        min_insync_replicas, message_max_bytes: what topics obey that say nothing else.
+        addresses: host and port of each broker by node id; otherwise they are made up.
+        guard: of the fault script, where requests come in on another thread than the one that writes it.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 3,
+        rng: random.Random,
+        version: str = NEWEST,
+        transaction_version: int | None = None,
+        auto_create_topics: bool = True,
+        default_partitions: int = 1,
+        min_insync_replicas: int = 1,
+        message_max_bytes: int = 1_048_588,
+        addresses: Mapping[int, Address] | None = None,
+        guard: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster of {brokers} brokers")
+        self.rng = rng
+        self.version = kafka_version(version)
+        newest = self.version.transaction_version
+        self.transaction_version = newest if transaction_version is None else transaction_version
+        if not 0 <= self.transaction_version <= newest:
+            raise ValueError(f"transaction_version={transaction_version}: Kafka {version} has 0 to {newest}")
+        self.auto_create_topics = auto_create_topics
+        self.default_partitions = default_partitions
+        self.faults = FaultScript(guard)
+        self.features_epoch = 1
+        self.cluster_id = base64.urlsafe_b64encode(rng.randbytes(16)).decode().rstrip("=")
+        self.brokers = {
+            node_id: Broker(node_id, *(addresses or {}).get(node_id, (f"broker{node_id}.invalid", 9092)))
+            for node_id in range(1, brokers + 1)
+        }
+        self.topics: dict[str, Topic] = {}
+        self.now_ms = 0
+        self._topics_by_id: dict[bytes, Topic] = {}
+        limits = BatchLimits(message_max_bytes, timestamp_after_ms=self.version.timestamp_after_ms)
+        self._topic_defaults = TopicConfig(limits, min_insync_replicas)
+        self._sessions: dict[int, list[Session]] = {node_id: [] for node_id in self.brokers}
+        self._producer_ids: dict[int, range] = {}
+        self._next_block = 0
+
+    # --- connections
+
+    def session(self, node_id: int) -> Session:
+        """A new connection to a broker.
+
+        Raises:
+            ConnectionRefusedError: the broker does not run.
+        """
+        if not self._broker(node_id).up:
+            raise ConnectionRefusedError(f"broker {node_id} is down")
+        session = Session(self, node_id)
+        self._sessions[node_id].append(session)
+        return session
+
+    def sessions(self, node_id: int) -> tuple[Session, ...]:
+        """The open connections of a broker, in the order in which they came."""
+        return tuple(self._sessions[node_id])
+
+    def forget(self, session: Session) -> None:
+        """A connection has ended."""
+        if session in self._sessions[session.node_id]:
+            self._sessions[session.node_id].remove(session)
+
+    def advance(self, now_ms: int) -> None:
+        """Let time pass; every request does it, so nobody else has to."""
+        self.now_ms = max(self.now_ms, now_ms)
+
+    # --- topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, object] | None = None,
+        *,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+    ) -> Topic:
+        """Make a topic.
+
+        Args:
+            partitions: None for the cluster's default.
+            replication_factor: None for as many as there are brokers, at most 3.
+            configs: by their Kafka names. These have an effect: max.message.bytes, min.insync.replicas, cleanup.policy
+                (compact: records need a key), message.timestamp.type and message.timestamp.{before,after}.max.ms.
+            assignments: the brokers of each partition, its leader first; instead of the two numbers.
+        Raises:
+            BrokerError: as a real cluster answers, for instance TopicAlreadyExistsError.
+        """
+        if name in self.topics:
+            raise broker_error(TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+        if not is_topic_name(name):
+            raise broker_error(INVALID_TOPIC, f"{name!r} is no name for a topic")
+        topic = Topic(name, self.rng.randbytes(16), self._topic_defaults.with_overrides(configs or {}))
+        if assignments is not None:
+            for index in sorted(assignments):
+                self._add_partition(topic, list(assignments[index]))
+        else:
+            self._grow(topic, self.default_partitions if partitions is None else partitions, replication_factor)
+        self.topics[name] = self._topics_by_id[topic.topic_id] = topic
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with its records. Made again it has another id."""
+        topic = self.topic(name)
+        del self.topics[name], self._topics_by_id[topic.topic_id]
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, ``total`` in all."""
+        topic = self.topic(name)
+        if total <= len(topic.partitions):
+            raise broker_error(INVALID_PARTITIONS, f"topic {name} has {len(topic.partitions)} partitions already")
+        self._grow(topic, total, len(topic.partitions[0].replicas))
+
+    def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
+        """Set configs of a topic; see ``create_topic`` for those that have an effect."""
+        found = self.topic(topic)
+        found.config = found.config.with_overrides(configs)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        if name not in self.topics:
+            raise broker_error(UNKNOWN_TOPIC, f"there is no topic {name}")
+        return self.topics[name]
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of this id, None if there is none."""
+        return self._topics_by_id.get(topic_id)
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """One partition.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        found = self.topic(topic).partition(partition)
+        if found is None:
+            raise broker_error(UNKNOWN_TOPIC, f"there is no partition {partition} of topic {topic}")
+        return found
+
+    # --- what stands in the log
+
+    def records(self, topic: str, partition: int = 0, *, read_committed: bool = False) -> list[LogRecord]:
+        """The records of a partition in the order of the log.
+
+        Args:
+            read_committed: leave out what belongs to open and to aborted transactions, and what follows an open one.
+        """
+        return self.partition(topic, partition).log.read(read_committed=read_committed)
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """The offset that the next record of each partition will have."""
+        return {partition.index: partition.log.end_offset for partition in self.topic(topic).partitions}
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Drop the oldest records, as retention does."""
+        self.partition(topic, partition).log.delete_before(before_offset)
+
+    def forget_producers(self, topic: str, partition: int, producer_id: int | None = None) -> None:
+        """Let a partition forget one producer or all, as after ``producer.id.expiration.ms``."""
+        self.partition(topic, partition).log.producers.forget(producer_id)
+
+    # --- leaders and replicas
+
+    def leader_of(self, topic: str, partition: int = 0) -> int | None:
+        """The node id of the leader, None during an election."""
+        leader = self.partition(topic, partition).leader
+        return None if leader == NO_LEADER else leader
+
+    def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+        """Make another replica the leader, the next one in sync if none is given; returns its node id.
+
+        Raises:
+            ValueError: the broker can't lead the partition now.
+        """
+        found = self.partition(topic, partition)
+        candidates = [one for one in found.isr if self.brokers[one].up and one != found.leader]
+        leader = to if to is not None else next(iter(candidates), found.leader)
+        if leader not in found.isr or not self.brokers[leader].up:
+            raise ValueError(f"broker {leader} can't lead {topic}-{partition}: in sync and up are {candidates}")
+        _lead(found, leader)
+        return leader
+
+    def remove_leader(self, topic: str, partition: int = 0) -> None:
+        """Begin a time without a leader; ``move_leader`` ends it."""
+        _lead(self.partition(topic, partition), NO_LEADER)
+
+    def shrink_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
+        """Set the replicas in sync.
+
+        Raises:
+            ValueError: it is not a part of the replicas, or the leader is not in it.
+        """
+        found = self.partition(topic, partition)
+        if not set(isr) <= set(found.replicas) or (found.leader != NO_LEADER and found.leader not in isr):
+            raise ValueError(f"isr {list(isr)} of {topic}-{partition}: leader {found.leader} of {found.replicas}")
+        found.isr = list(isr)
+
+    # --- brokers
+
+    def stop_broker(self, node_id: int, *, elect: bool = True) -> None:
+        """End a broker with all its connections. Its partitions get other leaders.
+
+        Args:
+            elect: False leaves them without one until ``elect_leaders``, as after a crash that nobody noticed yet.
+        """
+        self._broker(node_id).up = False
+        for session in self.sessions(node_id):
+            session.close()
+        for partition in self._partitions():
+            if partition.leader == node_id:
+                _lead(partition, NO_LEADER)
+            if node_id in partition.isr and len(partition.isr) > 1:
+                partition.isr.remove(node_id)
+        if elect:
+            self.elect_leaders()
+
+    def start_broker(self, node_id: int) -> None:
+        """Start a broker that was stopped; it is in sync again at once."""
+        self._broker(node_id).up = True
+        for partition in self._partitions():
+            if node_id in partition.replicas and node_id not in partition.isr:
+                partition.isr.append(node_id)
+        self.elect_leaders()
+
+    def elect_leaders(self) -> None:
+        """Give each partition without a leader the first replica that is in sync and up."""
+        for partition in self._partitions():
+            if partition.leader == NO_LEADER:
+                ready = [one for one in partition.replicas if one in partition.isr and self.brokers[one].up]
+                if ready:
+                    _lead(partition, ready[0])
+
+    def change_addresses(self, addresses: Mapping[int, Address]) -> None:
+        """Let brokers be found elsewhere from now on. Connections that exist stay."""
+        for node_id, (host, port) in addresses.items():
+            broker = self._broker(node_id)
+            broker.host, broker.port = host, port
+
+    # --- producer ids
+
+    def new_producer_id(self, node_id: int) -> int:
+        """A producer id that nobody had before, from the block of a broker."""
+        block = self._producer_ids.get(node_id, range(0))
+        if not block:
+            block = range(self._next_block, self._next_block + PRODUCER_ID_BLOCK)
+            self._next_block += PRODUCER_ID_BLOCK
+        self._producer_ids[node_id] = block[1:]
+        return block[0]
+
+    # ---
+
+    def _broker(self, node_id: int) -> Broker:
+        if node_id not in self.brokers:
+            raise ValueError(f"there is no broker {node_id}, only {list(self.brokers)}")
+        return self.brokers[node_id]
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self.topics.values() for partition in topic.partitions]
+
+    def _grow(self, topic: Topic, partitions: int, replication_factor: int | None) -> None:
+        nodes = list(self.brokers)
+        replicas = min(DEFAULT_REPLICAS, len(nodes)) if replication_factor is None else replication_factor
+        if partitions < 1:
+            raise broker_error(INVALID_PARTITIONS, f"{partitions} partitions")
+        if not 1 <= replicas <= len(nodes):
+            raise broker_error(INVALID_REPLICATION, f"{replicas} replicas on {len(nodes)} brokers")
+        start = self.rng.randrange(len(nodes))
+        for index in range(len(topic.partitions), partitions):
+            self._add_partition(topic, [nodes[(start + index + number) % len(nodes)] for number in range(replicas)])
+
+    def _add_partition(self, topic: Topic, replicas: list[int]) -> None:
+        isr = [one for one in replicas if self.brokers[one].up] or replicas[:1]
+        leader = isr[0] if self.brokers[isr[0]].up else NO_LEADER
+        log = PartitionLog(self.version.unknown_producer)
+        topic.partitions.append(Partition(len(topic.partitions), replicas, isr, leader, 0, log))
+
+
+def _lead(partition: Partition, leader: int) -> None:
+    if partition.leader != leader:
+        partition.leader = leader
+        partition.leader_epoch += 1

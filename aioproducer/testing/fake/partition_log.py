@@ -1,0 +1,145 @@
+"""The log of one partition: records with their offsets, the ends of transactions, and the producers it knows. Pure.
+
+All replicas are taken to have the same log, so a new leader loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aioproducer.testing.fake.batches import Batch, Headers
+from aioproducer.testing.fake.producer_state import ProducerStates, UnknownProducer
+
+NO_TIMESTAMP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One record as it stands in the log.
+
+    Attributes:
+        log_append_time: whether ``timestamp_ms`` is the broker's, not the producer's.
+        producer_id, producer_epoch, sequence: -1 without an idempotent producer.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    log_append_time: bool = False
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sequence: int = -1
+    transactional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMarker:
+    """The control record that ends a transaction in one partition; it takes up one offset."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    first_offset: int | None
+    """Where the transaction began here; None if it wrote nothing that it did not end before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LoggedBatch:
+    """A batch at its place. Its records are numbered only when somebody reads them."""
+
+    base_offset: int
+    batch: Batch
+    log_append_time_ms: int | None
+
+    def records(self) -> Iterator[LogRecord]:
+        batch, fixed_ms = self.batch, self.log_append_time_ms
+        numbered = batch.has_producer_id
+        for index, record in enumerate(batch.records):
+            yield LogRecord(
+                self.base_offset + index,
+                record.timestamp_ms if fixed_ms is None else fixed_ms,
+                record.key,
+                record.value,
+                record.headers,
+                fixed_ms is not None,
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.sequence_of(index) if numbered else -1,
+                batch.transactional,
+            )
+
+
+class PartitionLog:
+    """See the module."""
+
+    def __init__(self, unknown_producer: UnknownProducer = UnknownProducer.ACCEPT) -> None:
+        self.start_offset = 0
+        self.end_offset = 0
+        self.producers = ProducerStates(unknown_producer)
+        self.markers: list[TransactionMarker] = []
+        self._batches: list[_LoggedBatch] = []
+        self._open_transactions: dict[int, int] = {}
+        """Where the open transaction of a producer begins, by producer id."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here a reader with read_committed sees: where the oldest open transaction begins."""
+        return min(self._open_transactions.values(), default=self.end_offset)
+
+    def open_transaction(self, producer_id: int) -> int | None:
+        """Where the open transaction of a producer begins, None if it has none here."""
+        return self._open_transactions.get(producer_id)
+
+    def append(self, batch: Batch, log_append_time_ms: int | None) -> int:
+        """Write a batch that was checked, and return the offset of its first record."""
+        base = self.end_offset
+        numbered = batch.has_producer_id
+        self._batches.append(_LoggedBatch(base, batch, log_append_time_ms))
+        self.end_offset += len(batch.records)
+        if numbered:
+            self.producers.update(batch, base)
+        if batch.transactional:
+            self._open_transactions.setdefault(batch.producer_id, base)
+        return base
+
+    def end_transaction(self, producer_id: int, epoch: int, *, committed: bool) -> TransactionMarker:
+        """Write the marker that ends a producer's transaction here."""
+        first = self._open_transactions.pop(producer_id, None)
+        marker = TransactionMarker(self.end_offset, producer_id, epoch, committed, first)
+        self.markers.append(marker)
+        self.end_offset += 1
+        self.producers.at_epoch(producer_id, epoch)
+        return marker
+
+    def read(self, *, read_committed: bool = False) -> list[LogRecord]:
+        """The records that a reader sees, by offset; markers are no records."""
+        records = [
+            record for batch in self._batches for record in batch.records() if record.offset >= self.start_offset
+        ]
+        if not read_committed:
+            return records
+        stable = self.last_stable_offset
+        aborted = [
+            (one.producer_id, one.first_offset, one.offset)
+            for one in self.markers
+            if not one.committed and one.first_offset is not None
+        ]
+
+        def was_aborted(record: LogRecord) -> bool:
+            return record.transactional and any(
+                record.producer_id == producer_id and first <= record.offset < end
+                for producer_id, first, end in aborted
+            )
+
+        return [record for record in records if record.offset < stable and not was_aborted(record)]
+
+    def delete_before(self, offset: int) -> None:
+        """Drop the records before an offset, as retention or DeleteRecords does. Producers stay known."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise ValueError(f"offset {offset} is outside {self.start_offset} to {self.end_offset}")
+        self.start_offset = offset
+        self._batches = [one for one in self._batches if one.base_offset + len(one.batch.records) > offset]

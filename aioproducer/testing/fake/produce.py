@@ -1,0 +1,146 @@
+"""Produce, as the leader of a partition does it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import (
+    BrokerError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    broker_error,
+)
+from aioproducer.protocol.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from aioproducer.testing.fake.batches import Batch, RefusedRecordsError, check_frame, read_batch
+from aioproducer.testing.fake.topology import NO_LEADER, Partition, Topic
+
+if TYPE_CHECKING:
+    from aioproducer.testing.fake.model import ClusterModel
+
+ALL_REPLICAS = -1
+TOPIC_IDS_SINCE = 13
+LEADER_HINTS_SINCE = 10
+NO_OFFSET = -1
+INVALID_REQUIRED_ACKS = 21
+
+
+class ProduceHandler:
+    """One Produce request at one broker."""
+
+    def __init__(self, cluster: ClusterModel, node_id: int, request: ProduceRequest, version: int, now_ms: int) -> None:
+        self._cluster = cluster
+        self._node_id = node_id
+        self._request = request
+        self._version = version
+        self._now_ms = now_ms
+
+    def response(self) -> ProduceResponse:
+        """Write what can be written, and the answer for every partition."""
+        responses = [
+            TopicProduceResponse(
+                name=data.name,
+                topic_id=data.topic_id,
+                partition_responses=[self._partition(data, one) for one in data.partition_data],
+            )
+            for data in self._request.topic_data
+        ]
+        return ProduceResponse(responses=responses, node_endpoints=self._endpoints(responses))
+
+    def _partition(self, data: TopicProduceData, partition_data: PartitionProduceData) -> PartitionProduceResponse:
+        index = partition_data.index
+        topic = self._topic(data)
+        fault = self._cluster.faults.of_batch(self._node_id, topic.name if topic else data.name, index)
+        if fault is not None and not fault.apply:
+            return self._refused(topic, index, broker_error(fault.error_code, fault.error_message))
+        try:
+            answer = self._append(topic, partition_data)
+        except RefusedRecordsError as error:
+            answer = self._refused(topic, index, error.cause)
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=text)
+                for number, text in error.records.items()
+            ]
+        except BrokerError as error:
+            answer = self._refused(topic, index, error)
+        if fault is not None and not answer.error_code:
+            return self._refused(topic, index, broker_error(fault.error_code, fault.error_message))
+        return answer
+
+    def _topic(self, data: TopicProduceData) -> Topic | None:
+        if self._version >= TOPIC_IDS_SINCE:
+            return self._cluster.topic_by_id(data.topic_id)
+        return self._cluster.topics.get(data.name)
+
+    def _append(self, topic: Topic | None, data: PartitionProduceData) -> PartitionProduceResponse:
+        if topic is None:
+            raise UnknownTopicIdError() if self._version >= TOPIC_IDS_SINCE else UnknownTopicOrPartitionError()
+        partition = topic.partition(data.index)
+        if partition is None:
+            raise UnknownTopicOrPartitionError()
+        check_frame(data.records, self._version)
+        if self._request.acks not in (ALL_REPLICAS, 0, 1):
+            raise broker_error(INVALID_REQUIRED_ACKS)
+        if partition.leader != self._node_id:
+            raise NotLeaderOrFollowerError()
+        needed = min(topic.config.min_insync_replicas, len(partition.replicas))
+        if self._request.acks == ALL_REPLICAS and len(partition.isr) < needed:
+            raise NotEnoughReplicasError(f"{len(partition.isr)} replicas are in sync, min.insync.replicas={needed}")
+        assert data.records is not None
+        batch = read_batch(data.records, topic.config.limits, self._now_ms)
+        return self._written(topic, partition, batch)
+
+    def _written(self, topic: Topic, partition: Partition, batch: Batch) -> PartitionProduceResponse:
+        log = partition.log
+        log_append_time_ms = self._now_ms if topic.config.limits.log_append_time else None
+        offset = None
+        if batch.has_producer_id:
+            duplicate = log.producers.duplicate_of(batch)
+            if duplicate is None:
+                log.producers.check(batch)
+            else:
+                offset = duplicate.base_offset
+        if offset is None:
+            offset = log.append(batch, log_append_time_ms)
+        return PartitionProduceResponse(
+            index=partition.index,
+            base_offset=offset,
+            log_append_time_ms=-1 if log_append_time_ms is None else log_append_time_ms,
+            log_start_offset=log.start_offset,
+        )
+
+    def _refused(self, topic: Topic | None, index: int, error: BrokerError) -> PartitionProduceResponse:
+        partition = topic.partition(index) if topic else None
+        hint = LeaderIdAndEpoch()
+        if error.code == NotLeaderOrFollowerError.code and self._version >= LEADER_HINTS_SINCE and partition:
+            hint = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+        assert error.code is not None
+        return PartitionProduceResponse(
+            index=index,
+            error_code=error.code,
+            base_offset=NO_OFFSET,
+            error_message=str(error),
+            current_leader=hint,
+            log_start_offset=-1,
+        )
+
+    def _endpoints(self, responses: list[TopicProduceResponse]) -> list[NodeEndpoint]:
+        """Where the leaders are that the answer names (KIP-951)."""
+        leaders = dict.fromkeys(
+            one.current_leader.leader_id for topic in responses for one in topic.partition_responses
+        )
+        brokers = (self._cluster.brokers[leader] for leader in leaders if leader != NO_LEADER)
+        return [
+            NodeEndpoint(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in brokers if one.up
+        ]

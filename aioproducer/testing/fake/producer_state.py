@@ -1,0 +1,136 @@
+"""What a partition remembers of each producer: epoch, and the last five batches. Pure.
+
+Source: ProducerStateManager, ProducerStateEntry and ProducerAppendInfo of Kafka; KIP-98, KIP-360, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from aioproducer.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError, UnknownProducerIdError
+from aioproducer.testing.fake.batches import SEQUENCES, Batch
+
+REMEMBERED_BATCHES = 5
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+
+
+class UnknownProducer(Enum):
+    """What a broker says to a batch that does not begin at sequence 0, of a producer that it holds nothing of."""
+
+    ACCEPT = "accept"
+    """Since 2.5: it may have forgotten the producer (KIP-360)."""
+    UNKNOWN_PRODUCER_ID = "unknown"
+    """From 1.0 to 2.4."""
+    OUT_OF_ORDER = "out of order"
+    """0.11."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """One batch that was written."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    timestamp_ms: int
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    """One producer, as one partition knows it."""
+
+    producer_id: int
+    epoch: int = NO_EPOCH
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    transaction_first_offset: int | None = None
+    """Where the open transaction of this producer begins in the partition."""
+    coordinator_epoch: int = -1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record that was written, NO_SEQUENCE if none was in this epoch."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def move_to_epoch(self, epoch: int) -> None:
+        """Forget the batches of an older epoch."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+
+class ProducerStates:
+    """The producers of one partition.
+
+    Args:
+        unknown: see UnknownProducer.
+    """
+
+    def __init__(self, unknown: UnknownProducer = UnknownProducer.ACCEPT) -> None:
+        self._unknown = unknown
+        self._entries: dict[int, ProducerEntry] = {}
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of a producer."""
+        return self._entries.get(producer_id)
+
+    def duplicate_of(self, batch: Batch) -> BatchMetadata | None:
+        """The batch that was written already, if this one is among the last five of its producer and epoch."""
+        entry = self._entries.get(batch.producer_id)
+        if entry is None or entry.epoch != batch.producer_epoch:
+            return None
+        wanted = batch.base_sequence, batch.last_sequence
+        return next((one for one in entry.batches if (one.base_sequence, one.last_sequence) == wanted), None)
+
+    def check(self, batch: Batch) -> None:
+        """Whether the batch may be appended.
+
+        Raises:
+            InvalidProducerEpochError: the partition has seen a newer epoch.
+            OutOfOrderSequenceNumberError, UnknownProducerIdError: it is not the next one of its producer.
+        """
+        entry = self._entries.get(batch.producer_id)
+        if entry is None or entry.epoch == NO_EPOCH:
+            self._check_unknown(batch)
+            return
+        who = f"producer {batch.producer_id}"
+        if batch.producer_epoch < entry.epoch:
+            raise InvalidProducerEpochError(f"{who} has epoch {entry.epoch}, the batch {batch.producer_epoch}")
+        if batch.producer_epoch > entry.epoch:
+            if batch.base_sequence != 0:
+                raise OutOfOrderSequenceNumberError(f"{who} begins epoch {batch.producer_epoch} at sequence "
+                                                    f"{batch.base_sequence}, not 0")  # fmt: skip
+        elif batch.base_sequence != (entry.last_sequence + 1) % SEQUENCES:
+            raise OutOfOrderSequenceNumberError(f"{who} is at sequence {entry.last_sequence}, the batch begins at "
+                                                f"{batch.base_sequence}")  # fmt: skip
+
+    def _check_unknown(self, batch: Batch) -> None:
+        if batch.base_sequence == 0 or self._unknown is UnknownProducer.ACCEPT:
+            return
+        message = f"producer {batch.producer_id} is unknown, the batch begins at sequence {batch.base_sequence}"
+        if self._unknown is UnknownProducer.UNKNOWN_PRODUCER_ID:
+            raise UnknownProducerIdError(message)
+        raise OutOfOrderSequenceNumberError(message)
+
+    def update(self, batch: Batch, base_offset: int) -> ProducerEntry:
+        """Take down that the batch was appended at an offset."""
+        entry = self.at_epoch(batch.producer_id, batch.producer_epoch)
+        entry.batches.append(
+            BatchMetadata(batch.base_sequence, batch.last_sequence, base_offset, batch.max_timestamp_ms)
+        )
+        return entry
+
+    def at_epoch(self, producer_id: int, epoch: int) -> ProducerEntry:
+        """The entry of a producer, made if there is none, in this epoch."""
+        entry = self._entries.setdefault(producer_id, ProducerEntry(producer_id))
+        entry.move_to_epoch(epoch)
+        return entry
+
+    def forget(self, producer_id: int | None = None) -> None:
+        """Drop one producer, or all of them, as a broker does after producer.id.expiration.ms."""
+        if producer_id is None:
+            self._entries.clear()
+        else:
+            self._entries.pop(producer_id, None)

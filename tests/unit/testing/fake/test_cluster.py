@@ -1,0 +1,126 @@
+"""FakeCluster: the model on sockets, with this package's producer as its client."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer.errors import BrokerError, MessageTooLargeError
+from aioproducer.testing import ClusterError, FakeCluster
+
+LIMIT_S = 30
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+
+def quick(cluster: FakeCluster, **configs: object) -> Producer:
+    return Producer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5, retry_backoff_max_ms=20, **configs)
+
+
+async def test_records_arrive() -> None:
+    async with FakeCluster() as cluster, quick(cluster) as producer:
+        cluster.create_topic("orders", 2)
+        metadata = await producer.send("orders", b"value", key=b"k", headers=[("trace", b"1")], partition=1)
+        (record,) = cluster.records("orders", 1)
+        assert (record.offset, record.key, record.value, record.headers) == (
+            metadata.offset, b"k", b"value", (("trace", b"1"),)
+        )  # fmt: skip
+        assert record.producer_id >= 0
+
+
+@pytest.mark.parametrize("version", ["4.3", "3.9", "2.8", "2.1", "0.11"])
+async def test_every_version_of_kafka(version: str) -> None:
+    async with FakeCluster(version=version) as cluster, quick(cluster) as producer:
+        assert (await producer.send("orders", b"a")).offset == 0
+        assert [record.value for record in cluster.records("orders")] == [b"a"]
+
+
+async def test_faults_strike_the_producer() -> None:
+    """It tries again, and the record stands there once."""
+    async with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", 1)
+        refused = cluster.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+        lost = cluster.faults.drop("Produce", when="after", skip=2)
+        async with quick(cluster) as producer, asyncio.timeout(LIMIT_S):
+            await producer.send("orders", b"a")
+        assert (refused.struck, lost.struck) == (2, 1)
+        assert [record.value for record in cluster.records("orders")] == [b"a"]
+
+
+async def test_an_error_that_stays() -> None:
+    async with FakeCluster() as cluster, quick(cluster) as producer:
+        cluster.faults.fail("Produce", "POLICY_VIOLATION", times=None, message="not on Sundays")
+        with pytest.raises(BrokerError, match="not on Sundays"):
+            await producer.send("orders", b"a")
+
+
+async def test_a_limit_of_the_topic() -> None:
+    async with FakeCluster() as cluster, quick(cluster) as producer:
+        cluster.create_topic("small", 1, configs={"max.message.bytes": 200})
+        with pytest.raises(MessageTooLargeError):
+            await producer.send("small", b"x" * 1000)
+
+
+async def test_brokers_stop_start_and_move() -> None:
+    async with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", 1)
+        async with quick(cluster, reconnect_backoff_ms=5) as producer, asyncio.timeout(LIMIT_S):
+            await producer.send("orders", b"1")
+            leader = cluster.leader_of("orders")
+            assert leader is not None
+            cluster.stop_broker(leader)
+            assert leader not in cluster.running
+            await producer.send("orders", b"2")
+            cluster.start_broker(leader)
+            cluster.change_addresses(leader)
+            cluster.move_leader("orders", 0, leader)
+            await producer.send("orders", b"3")
+            cluster.drop_connections(leader)
+            await producer.send("orders", b"4")
+        assert [record.value for record in cluster.records("orders")] == [b"1", b"2", b"3", b"4"]
+
+
+async def test_a_broker_comes_back_on_its_port() -> None:
+    async with FakeCluster() as cluster:
+        address = cluster.address_of(1)
+        cluster.stop_broker(1)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address).close()
+        cluster.start_broker(1)
+        assert cluster.address_of(1) == address
+        socket.create_connection(address).close()
+
+
+async def test_nonsense_ends_the_connection() -> None:
+    async with FakeCluster() as cluster:
+        reader, writer = await asyncio.open_connection(*cluster.address_of(1))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(LIMIT_S):
+            assert await reader.read() == b""
+        writer.close()
+
+
+def test_it_needs_no_loop_and_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    started = time.monotonic()
+    with FakeCluster(3) as cluster:
+        assert time.monotonic() - started < LIMIT_S
+        assert len(cluster.bootstrap_servers.split(",")) == 3
+    assert set(threading.enumerate()) == before
+
+
+def test_what_does_not_fit_is_told() -> None:
+    cluster = FakeCluster()
+    with pytest.raises(ClusterError, match="with block"):
+        _ = cluster.bootstrap_servers
+    with pytest.raises(ClusterError, match="does not run"):
+        cluster.stop_broker(1)
+    with pytest.raises(ValueError, match=r"4\.3"):
+        FakeCluster(version="1.0")
+    with cluster, pytest.raises(ClusterError, match="running"):
+        cluster.start()

@@ -1,0 +1,172 @@
+"""Fault scripts: what each of them does to a request, and how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import NotLeaderOrFollowerError
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from tests.unit.testing.fake.talk import ask, batch, leader_session, model, produce, produce_request, send
+
+INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+ORDERS = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+
+
+class TestFail:
+    @pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", 6, NotLeaderOrFollowerError])
+    def test_so_often_and_then_no_more(self, error: object) -> None:
+        cluster = model()
+        fault = cluster.faults.fail("Produce", error, times=2)  # type: ignore[arg-type]
+        assert [produce(cluster, batch(b"a")).error_code for _ in range(3)] == [6, 6, 0]
+        assert fault.struck == 2
+        assert cluster.faults.pending == ()
+        assert len(cluster.records("orders")) == 1
+
+    def test_after_the_batch_was_written(self) -> None:
+        cluster = model()
+        cluster.faults.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", apply=True)
+        assert produce(cluster, batch(b"a")).error_code == 20
+        assert len(cluster.records("orders")) == 1
+
+    def test_a_batch_that_is_refused_anyway_keeps_its_own_error(self) -> None:
+        cluster = model()
+        cluster.faults.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", apply=True)
+        assert produce(cluster, b"").error_code == 87
+
+    def test_one_partition_alone(self) -> None:
+        cluster = model()
+        cluster.faults.fail("Produce", "KAFKA_STORAGE_ERROR", topic="orders", partition=1, times=None)
+        assert [produce(cluster, batch(b"a"), partition=each).error_code for each in (0, 1, 1)] == [0, 56, 56]
+
+    def test_one_broker_alone(self) -> None:
+        cluster = model()
+        fault = cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", node=2, times=None)
+        assert [ask(cluster.session(node), INIT).error_code for node in (1, 2)] == [0, 14]
+        fault.cancel()
+        assert ask(cluster.session(2), INIT).error_code == 0
+
+    def test_the_first_ones_are_let_pass(self) -> None:
+        cluster = model()
+        cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", skip=1)
+        assert [ask(cluster.session(1), INIT).error_code for _ in range(3)] == [0, 14, 0]
+
+    def test_the_message_is_told(self) -> None:
+        cluster = model()
+        cluster.faults.fail("Produce", "POLICY_VIOLATION", message="not on Sundays")
+        assert produce(cluster, batch(b"a")).error_message == "not on Sundays"
+
+    def test_metadata_of_a_topic(self) -> None:
+        cluster = model()
+        cluster.faults.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="orders")
+        assert ask(cluster.session(1), ORDERS).topics[0].error_code == 29
+
+    def test_metadata_of_a_partition(self) -> None:
+        cluster = model()
+        cluster.faults.fail("Metadata", "LEADER_NOT_AVAILABLE", topic="orders", partition=1)
+        first, second = ask(cluster.session(1), ORDERS).topics[0].partitions
+        assert (first.error_code, second.error_code, second.leader_id) == (0, 5, -1)
+
+    def test_metadata_asks_for_a_new_bootstrap(self) -> None:
+        cluster = model()
+        cluster.faults.fail("Metadata", "REBOOTSTRAP_REQUIRED")
+        answer = ask(cluster.session(1), ORDERS)
+        assert (answer.error_code, answer.brokers) == (129, [])
+
+    def test_names_are_checked(self) -> None:
+        with pytest.raises(ValueError, match="NO_SUCH_ERROR"):
+            model().faults.fail("Produce", "NO_SUCH_ERROR")
+        with pytest.raises(ValueError, match="Consume"):
+            model().faults.fail("Consume", "UNKNOWN_SERVER_ERROR")
+
+
+class TestWithoutAnAnswer:
+    @pytest.mark.parametrize(("when", "written"), [("before", 0), ("after", 1)])
+    def test_dropped(self, when: object, written: int) -> None:
+        cluster = model()
+        session = leader_session(cluster)
+        cluster.faults.drop("Produce", when=when)  # type: ignore[arg-type]
+        answer = send(session, produce_request(cluster, batch(b"a")))
+        assert (answer.frame, answer.close, session.closed) == (None, True, True)
+        assert len(cluster.records("orders")) == written
+
+    @pytest.mark.parametrize(("when", "written"), [("before", 0), ("after", 1)])
+    def test_swallowed(self, when: object, written: int) -> None:
+        """The connection stays, and says nothing to later requests either: answers keep their order."""
+        cluster = model()
+        session = leader_session(cluster)
+        cluster.faults.swallow("Produce", when=when)  # type: ignore[arg-type]
+        answer = send(session, produce_request(cluster, batch(b"a")))
+        assert (answer.frame, answer.close) == (None, False)
+        assert send(session, produce_request(cluster, batch(b"a"))).frame is None
+        assert len(cluster.records("orders")) == written
+
+
+class TestOtherwise:
+    def test_delayed(self) -> None:
+        cluster = model()
+        cluster.faults.delay("Produce", 300)
+        answer = send(leader_session(cluster), produce_request(cluster, batch(b"a")))
+        assert (answer.delay_ms, answer.frame is not None) == (300, True)
+
+    def test_another_correlation_id(self) -> None:
+        cluster = model()
+        cluster.faults.garble("Metadata", how="correlation_id")
+        frames = [send(cluster.session(1), ORDERS).frame for _ in range(2)]
+        assert frames[0] is not None
+        assert frames[1] is not None
+        assert frames[0][4:8] != frames[1][4:8]
+        assert frames[0][8:] == frames[1][8:]
+
+    def test_garbage(self) -> None:
+        cluster = model()
+        cluster.faults.garble("Metadata")
+        frame = send(cluster.session(1), ORDERS).frame
+        assert frame is not None
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+
+    def test_cut_off(self) -> None:
+        cluster = model()
+        cluster.faults.garble("Metadata", how="truncated")
+        whole = send(model().session(1), ORDERS).frame
+        answer = send(cluster.session(1), ORDERS)
+        assert whole is not None
+        assert answer.frame is not None
+        assert answer.close
+        assert whole.startswith(answer.frame)
+        assert len(answer.frame) < len(whole)
+
+    def test_throttled_clients_are_told_and_not_heard_meanwhile(self) -> None:
+        cluster = model()
+        session = leader_session(cluster)
+        fault = cluster.faults.throttle("Produce", 200)
+        answer = send(session, produce_request(cluster, batch(b"a")), now_ms=1_700_000_000_000)
+        assert answer.delay_ms == 0
+        fault.cancel()
+        assert send(session, ORDERS, now_ms=1_700_000_000_050).delay_ms == 150
+        assert send(session, ORDERS, now_ms=1_700_000_000_200).delay_ms == 0
+
+    def test_the_time_is_in_the_answer(self) -> None:
+        cluster = model()
+        cluster.faults.throttle("InitProducerId", 200)
+        assert ask(cluster.session(1), INIT).throttle_time_ms == 200
+
+    def test_old_clients_just_wait(self) -> None:
+        """KIP-219."""
+        cluster = model()
+        cluster.faults.throttle("Produce", 200)
+        answer = send(leader_session(cluster), produce_request(cluster, batch(b"a")), 5)
+        assert answer.delay_ms == 200
+
+    def test_several_strike_together(self) -> None:
+        cluster = model()
+        cluster.faults.delay("InitProducerId", 30)
+        cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")
+        assert send(cluster.session(1), INIT).delay_ms == 30
+
+    def test_clear_ends_all(self) -> None:
+        cluster = model()
+        cluster.faults.fail("Produce", 6, times=None)
+        cluster.faults.drop()
+        cluster.faults.clear()
+        assert produce(cluster, batch(b"a")).error_code == 0
