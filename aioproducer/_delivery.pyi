@@ -62,8 +62,8 @@ class Delivery:
     def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
         """Have ``fn(delivery)`` called from the loop once the record has ended, or soon if it has.
 
-        The callbacks of a batch run in the order of admission, some hundred a turn of the loop. What one raises goes to
-        the loop's exception handler and stops no other.
+        The callbacks of a batch run in the order of admission, some hundred a turn of the loop, or more if they pile
+        up. What one raises goes to the loop's exception handler and stops no other.
         """
 
 @final
@@ -167,4 +167,4 @@ def watch(delivery: Delivery, fn: Callable[[Delivery], object]) -> None:
     """As ``Delivery.add_done_callback``, but does not count as looking at the record's end."""
 
 def run_callbacks(ledger: DeliveryLedger) -> None:
-    """Call the next done callbacks in order, some hundred a turn of the loop; the loop calls this."""
+    """Call the next done callbacks in order, some hundred a turn of the loop, or more if they pile up."""

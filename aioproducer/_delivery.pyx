@@ -32,7 +32,8 @@ from aioproducer.errors import WrongLoopError
 from aioproducer.records import RecordMetadata
 
 cdef enum:
-    CALLBACKS_A_TURN = 256
+    CALLBACKS_A_TURN = 256      # at least,
+    CALLBACKS_BACKLOG = 8       # and such a part of those that wait: at most so many turns' worth of them can pile up
     MAX_ENTRIES = 1000      # failures that no flush has raised yet; the records of further ones join the last
 
 cdef object new_tuple = tuple.__new__
@@ -262,11 +263,15 @@ cdef class ProduceRequestResult:
 
 
 def run_callbacks(DeliveryLedger ledger not None):
-    """Call the next done callbacks in order, some hundred a turn of the loop."""
+    """Call the next done callbacks in order, some hundred a turn of the loop, or more if they pile up.
+
+    Their records have given their memory back, so nothing else would keep a busy program, whose loop has few turns,
+    from filling the memory with records that wait to be told of.
+    """
     cdef object called = ledger.called
-    cdef int left = CALLBACKS_A_TURN
+    cdef Py_ssize_t left = max(CALLBACKS_A_TURN, len(called) // CALLBACKS_BACKLOG)
     ledger.is_calling = False
-    if len(called) > CALLBACKS_A_TURN:
+    if len(called) > left:
         ledger.call_soon()
     while called and left > 0:
         left -= 1

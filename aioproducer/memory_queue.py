@@ -143,6 +143,6 @@ class MemoryQueue:
 
 def _raising(error: BaseException) -> Callable[[], Any]:
     def outcome() -> Any:
-        raise error
+        raise copy.copy(error)  # each caller's own: raising adds to the traceback
 
     return outcome

@@ -376,6 +376,29 @@ async def test_many_callbacks_take_turns() -> None:
     assert counts == [256, 512, 768, 1000]
 
 
+async def test_callbacks_do_not_pile_up() -> None:
+    """However few turns a busy loop has: what waits is at most some turns' worth of records."""
+    accumulator = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1 << 20)
+    waiting = 0
+
+    def called(_: Delivery) -> None:
+        nonlocal waiting
+        waiting -= 1
+
+    most = 0
+    for _ in range(100):
+        batch, deliveries = filled(accumulator, 1000, size=1)
+        for delivery in deliveries:
+            delivery.add_done_callback(called)
+        end(accumulator, batch)
+        waiting += 1000
+        await turns(1)
+        most = max(most, waiting)
+    assert most < 9 * 1000
+    while waiting:
+        await turns(1)
+
+
 async def test_callbacks_of_batches_that_end_together_stay_in_order() -> None:
     """The second batch does not begin before the first one's callbacks are through, however many these are."""
     accumulator = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1 << 20)
