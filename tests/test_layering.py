@@ -32,7 +32,7 @@ LAYERS = (
     ("engine",),
     ("producer",),
     ("__init__",),
-    ("cli", "testing"),
+    ("cli", "spark", "testing"),
 )  # fmt: skip
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 

@@ -1,8 +1,8 @@
-"""Fetches the jars of one Kafka version with jgo. Runs as a process of its own, see ``jars.py``.
+"""Fetches jars from a Maven repository with jgo. Runs as a process of its own, see ``artifacts.py``.
 
-Takes one JSON object as its only argument, {"version", "repository", "url"}, and prints JSON lines: {"progress": text}
-while it goes on, at the end {"jars": [paths]} or {"error": text}. Ends when its standard input does, so
-it can't outlive its parent.
+Takes one JSON object as its only argument, the fields of ``Artifacts`` with "repository" and "url", and prints JSON
+lines: {"progress": text} while it goes on, at the end {"jars": [paths]} or {"error": text}. Ends when its standard
+input does, so it can't outlive its parent.
 """
 
 from __future__ import annotations
@@ -25,24 +25,10 @@ PAUSES_S = (1, 3, 9)
 TIMEOUT_S = 30
 MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
 
-# Kafka Connect is half of the download and brokers never load it. The logger is ours, see logger_of.
-NOT_NEEDED = (
-    ("org.apache.kafka", "connect-runtime"),
-    ("org.apache.kafka", "connect-api"),
-    ("org.apache.kafka", "connect-json"),
-    ("org.slf4j", "slf4j-log4j12"),
-    ("org.slf4j", "slf4j-reload4j"),
-)
-
 
 def say(**message: Any) -> None:
     """One line to the parent. It goes out in one write, for several threads talk."""
     os.write(1, json.dumps(message).encode() + b"\n")
-
-
-def coordinates(version: str) -> list[str]:
-    """The artifacts that are asked for; the rest are their dependencies."""
-    return [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"]
 
 
 def make_context(repository: Path, url: str | None) -> Any:
@@ -119,22 +105,30 @@ def logger_of(artifacts: list[Any], context: Any) -> Any:
     return context.create_dependency(f"org.slf4j:slf4j-simple:{version}").artifact
 
 
-def resolve(version: str, repository: Path, url: str | None) -> list[Path]:
+def resolve(task: dict[str, Any], repository: Path) -> list[Path]:
     """The paths of all jars, downloaded where they are not there yet."""
-    context = make_context(repository, url)
-    left_out = [context.project(group, name) for group, name in NOT_NEEDED]
-    wanted = [context.create_dependency(coordinate, left_out) for coordinate in coordinates(version)]
-    say(progress=f"Kafka {version}: finding out which jars it needs")
-    inputs, others = context.resolver.resolve(wanted)
-    artifacts = [one.artifact for one in (*inputs, *others) if one.scope in (None, "compile", "runtime")]
-    artifacts.append(logger_of(artifacts, context))
+    context = make_context(repository, task["url"])
+    artifacts = find_out(task, context)
+    if task["logger"]:
+        artifacts.append(logger_of(artifacts, context))
     try:
-        return download_all(version, artifacts)
+        return download_all(task["name"], artifacts)
     finally:
         shutil.rmtree(repository.parent / f"staging-{os.getpid()}", ignore_errors=True)
 
 
-def download_all(version: str, artifacts: list[Any]) -> list[Path]:
+def find_out(task: dict[str, Any], context: Any) -> list[Any]:
+    """Every artifact that is to be had."""
+    left_out = [context.project(*one.split(":")) for one in task["left_out"]]
+    wanted = [context.create_dependency(one, left_out) for one in task["coordinates"]]
+    if not task["dependencies"]:
+        return [one.artifact for one in wanted]
+    say(progress=f"{task['name']}: finding out which jars it needs")
+    inputs, others = context.resolver.resolve(wanted)
+    return [one.artifact for one in (*inputs, *others) if one.scope in (None, "compile", "runtime")]
+
+
+def download_all(name: str, artifacts: list[Any]) -> list[Path]:
     """Download in parallel, with a line of progress every tenth of the way."""
     step = max(1, len(artifacts) // 10)
     with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
@@ -143,7 +137,7 @@ def download_all(version: str, artifacts: list[Any]) -> list[Path]:
             for count, done in enumerate(as_completed(running), 1):
                 done.result()
                 if count % step == 0 or count == len(artifacts):
-                    say(progress=f"Kafka {version}: {count} of {len(artifacts)} jars")
+                    say(progress=f"{name}: {count} of {len(artifacts)} jars")
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
@@ -161,7 +155,7 @@ def main() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     task = json.loads(sys.argv[1])
     try:
-        jars = resolve(task["version"], Path(task["repository"]), task["url"])
+        jars = resolve(task, Path(task["repository"]))
     except Exception as error:
         say(error=short(error))
     else:

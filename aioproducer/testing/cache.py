@@ -36,9 +36,11 @@ def locked(directory: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Write a file so that a reader sees all of it or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.write_bytes(data)
+    if mode is not None:
+        part.chmod(mode)
     part.replace(path)

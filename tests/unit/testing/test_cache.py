@@ -59,3 +59,8 @@ def test_a_file_is_written_whole_and_leaves_no_part(tmp_path: Path) -> None:
     write_whole(path, b"two")
     assert path.read_bytes() == b"two"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_script_is_written_executable(tmp_path: Path) -> None:
+    write_whole(tmp_path / "script", b"#!/bin/sh\n", mode=0o755)
+    assert (tmp_path / "script").stat().st_mode & 0o777 == 0o755

