@@ -7,7 +7,7 @@ from typing import Literal
 
 from benchmarks.peers import Client
 
-Pattern = Literal["publish", "tasks", "gather"]
+Pattern = Literal["publish", "tasks", "gather", "paced", "start"]
 ServerKind = Literal["sink", "broker"]
 
 SMALL_VALUE_BYTES = 100
@@ -21,7 +21,10 @@ class Case:
 
     Attributes:
         pattern: ``publish`` sends a number of records at full speed; ``tasks`` lets ``tasks`` tasks send and wait, each
-            in its own loop, for some seconds; ``gather`` sends ``tasks`` records at once and waits for all, in a loop.
+            in its own loop, for some seconds; ``gather`` sends ``tasks`` records at once and waits for all, in a loop;
+            ``paced`` sends ``rate`` records a second, whether the ones before are acknowledged or not; ``start`` makes
+            a client, starts it, sends one record and closes it, in a loop.
+        ticker: whether a task that wakes every millisecond measures how long the event loop is held.
         quick: whether the short plan has it too.
     """
 
@@ -31,6 +34,10 @@ class Case:
     linger_ms: int = 5
     pattern: Pattern = "publish"
     tasks: int = 0
+    rate: int = 0
+    batch_size: int | None = None
+    partitions: int = 6
+    ticker: bool = False
     quick: bool = True
 
 
@@ -56,6 +63,9 @@ SERVER_CPU = Measure("server_cpu_seconds_per_million", "server CPU seconds per m
 MEMORY = Measure("peak_rss_bytes", "peak resident memory of the client, MB", "MB", 1e-6, True)
 P50 = Measure("p50_ms", "wait for the acknowledgement, p50 ms", "ms", 1, True)
 P99 = Measure("p99_ms", "wait for the acknowledgement, p99 ms", "ms", 1, True)
+START = Measure("p50_ms", "start() to the first acknowledgement, median ms", "ms", 1, True)
+GAP_P99_9 = Measure("gap_p99_9_ms", "what the loop was held beyond 1 ms, p99.9 ms", "ms", 1, True)
+GAP_MAX = Measure("gap_max_ms", "what the loop was held beyond 1 ms, longest ms", "ms", 1, True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def run_once(run: Run, case: Case, client: Client, server: Server, effort: Effor
     """Run one client once and fill in what came of it."""
     usage = MachineUsage()
     outcome = None
-    with server.visit(case.codec) as visit:
+    with server.visit(case.codec, case.partitions) as visit:
         job = job_for(case, client, visit, effort)
         done = work(job)
         if isinstance(done, Outcome):
@@ -80,7 +80,13 @@ def run_once(run: Run, case: Case, client: Client, server: Server, effort: Effor
 
 def job_for(case: Case, client: Client, visit: Visit, effort: Effort) -> Job:
     """Return the worker's job."""
-    settings = Settings(bootstrap=visit.bootstrap, topic=visit.topic, codec=case.codec, linger_ms=case.linger_ms)
+    settings = Settings(
+        bootstrap=visit.bootstrap,
+        topic=visit.topic,
+        codec=case.codec,
+        linger_ms=case.linger_ms,
+        batch_size=case.batch_size,
+    )
     publishes = case.pattern == "publish"
     return Job(
         client=client.name,
@@ -90,6 +96,8 @@ def job_for(case: Case, client: Client, visit: Visit, effort: Effort) -> Job:
         warmup_records=effort.warmup_records(client, case) if publishes else 0,
         records=effort.records(client, case) if publishes else 0,
         tasks=case.tasks,
+        rate=case.rate,
+        ticker=case.ticker,
         seconds=0.0 if publishes else effort.seconds,
     )
 
@@ -132,6 +140,7 @@ def figures(outcome: Outcome, visit: Visit) -> dict[str, float]:
         "records_per_second": outcome.records / outcome.seconds,
         "peak_rss_bytes": float(outcome.peak_rss_bytes),
         **{f"{name}_ms": value for name, value in outcome.latencies_ms.items()},
+        **{f"gap_{name}_ms": value for name, value in outcome.gaps_ms.items()},
     }
     if visit.server_cpu_seconds is not None:
         found["server_cpu_seconds_per_million"] = visit.server_cpu_seconds / outcome.sent * 1e6

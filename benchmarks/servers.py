@@ -59,7 +59,7 @@ class Server(ABC):
         """Return what the report says about it."""
 
     @abstractmethod
-    def visit(self, codec: str) -> contextlib.AbstractContextManager[Visit]:
+    def visit(self, codec: str, partitions: int = PARTITIONS) -> contextlib.AbstractContextManager[Visit]:
         """Give one run a topic of its own, with nothing in it, and check at the end what came."""
 
 
@@ -73,8 +73,8 @@ class SinkServer(Server):
         return "a sink that answers Produce requests and stores nothing (benchmarks/sink.c), a process of its own"
 
     @contextlib.contextmanager
-    def visit(self, codec: str) -> Iterator[Visit]:
-        with running_sink(PARTITIONS) as sink:
+    def visit(self, codec: str, partitions: int = PARTITIONS) -> Iterator[Visit]:
+        with running_sink(partitions) as sink:
             visit = Visit(sink.bootstrap, "bench", codec)
             yield visit
         if sink.counts is not None and visit.sent is not None:
@@ -102,16 +102,16 @@ class BrokerServer(Server):
         return self._description
 
     @contextlib.contextmanager
-    def visit(self, codec: str) -> Iterator[Visit]:
+    def visit(self, codec: str, partitions: int = PARTITIONS) -> Iterator[Visit]:
         bootstrap = self._topics.bootstrap_servers
         visit = Visit(bootstrap, f"aioproducer-bench-{os.getpid()}-{next(self._numbers)}", codec)
-        self._topics.create_topic(visit.topic, PARTITIONS, configs=TOPIC_CONFIG)
+        self._topics.create_topic(visit.topic, partitions, configs=TOPIC_CONFIG)
         try:
             cpu_before = self._cpu_seconds()
             yield visit
             if self._processes:
                 visit.server_cpu_seconds = self._cpu_seconds() - cpu_before
-            stored = records_in(bootstrap, visit.topic)
+            stored = records_in(bootstrap, visit.topic, partitions)
             if visit.sent is not None and stored != visit.sent:
                 visit.problems.append(f"the broker has {stored} records, not {visit.sent}")
         finally:
@@ -121,11 +121,11 @@ class BrokerServer(Server):
         return float(sum(sum(process.cpu_times()[:2]) for process in self._processes))
 
 
-def records_in(bootstrap: str, topic: str) -> int:
+def records_in(bootstrap: str, topic: str, partition_count: int) -> int:
     """Return the sum of a new topic's end offsets, read by a consumer of confluent-kafka made for it."""
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "aioproducer-bench", "log_level": 1})
     try:
-        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        partitions = [TopicPartition(topic, number) for number in range(partition_count)]
         return sum(reader.get_watermark_offsets(one, timeout=ANSWER_TIMEOUT_S)[1] for one in partitions)
     finally:
         reader.close()

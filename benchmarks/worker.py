@@ -7,6 +7,7 @@ payloads and closing lie outside of it. CPU time is that of the whole process, s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import resource
@@ -42,6 +43,8 @@ class Job:
     warmup_records: int = 0
     records: int = 0
     tasks: int = 0
+    rate: int = 0
+    ticker: bool = False
     seconds: float = 0.0
 
     def to_json(self) -> str:
@@ -63,6 +66,7 @@ class Outcome:
         sent: all records, warm-up included; `failed` of them were not acknowledged.
         records: acknowledged in the measured section, of `seconds` and `cpu_seconds` (user and system).
         latencies_ms: p50, p99 and p99.9 of the wait for an acknowledgement; empty for the pattern ``publish``.
+        gaps_ms: p99.9 and the longest of what a ticker of 1 ms came late; empty without a ticker.
     """
 
     sent: int
@@ -72,6 +76,36 @@ class Outcome:
     cpu_seconds: float
     peak_rss_bytes: int
     latencies_ms: dict[str, float] = dataclasses.field(default_factory=dict)
+    gaps_ms: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Ticker:
+    """Sleeps for a millisecond again and again inside the block, and keeps how late it woke."""
+
+    TICK_S = 0.001
+
+    def __init__(self) -> None:
+        self._late = array("d")
+
+    async def __aenter__(self) -> Ticker:
+        self._task = asyncio.create_task(self._tick())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _tick(self) -> None:
+        while True:
+            due = time.perf_counter() + self.TICK_S
+            await asyncio.sleep(self.TICK_S)
+            self._late.append(time.perf_counter() - due)
+
+    def gaps_ms(self) -> dict[str, float]:
+        """Return the p99.9 and the longest; nothing for nothing."""
+        if not self._late:
+            return {}
+        return {"p99_9": percentiles_ms(self._late)["p99_9"], "max": max(self._late) * 1e3}
 
 
 class Section:
@@ -112,8 +146,10 @@ async def publish(job: Job, client: Client) -> Outcome:
     pool = payloads.pool(job.value_bytes)
     await publisher.start()
     warmup = await publisher.publish_pool(pool, job.warmup_records)
-    with Section() as section:
-        ends = await publisher.publish_pool(pool, job.records)
+    ticker = Ticker()
+    async with ticker if job.ticker else contextlib.nullcontext():
+        with Section() as section:
+            ends = await publisher.publish_pool(pool, job.records)
     peak = peak_rss_bytes()
     await publisher.stop()
     return Outcome(
@@ -123,6 +159,7 @@ async def publish(job: Job, client: Client) -> Outcome:
         seconds=section.seconds if ends.seconds is None else ends.seconds,
         cpu_seconds=section.cpu_seconds if ends.cpu_seconds is None else ends.cpu_seconds,
         peak_rss_bytes=peak if ends.peak_rss_bytes is None else ends.peak_rss_bytes,
+        gaps_ms=ticker.gaps_ms(),
     )
 
 
@@ -131,12 +168,13 @@ async def wait(job: Job, client: Client) -> Outcome:
     sender = client.sender(job.settings)
     pool = payloads.pool(job.value_bytes)
     records = payloads.stream(pool, sys.maxsize)
-    pattern = in_tasks if job.pattern == "tasks" else in_gathers
+    pattern = {"tasks": in_tasks, "gather": in_gathers, "paced": in_step}[job.pattern]
+    width = job.rate if job.pattern == "paced" else job.tasks
     latencies = array("d")
     await sender.start()
-    warmup = await pattern(sender, records, job.tasks, job.seconds * WARMUP_SECONDS_SHARE, lambda seconds: None)
+    warmup = await pattern(sender, records, width, job.seconds * WARMUP_SECONDS_SHARE, lambda seconds: None)
     with Section() as section:
-        ends = await pattern(sender, records, job.tasks, job.seconds, latencies.append)
+        ends = await pattern(sender, records, width, job.seconds, latencies.append)
     peak = peak_rss_bytes()
     await sender.stop()
     return Outcome(
@@ -150,9 +188,37 @@ async def wait(job: Job, client: Client) -> Outcome:
     )
 
 
-async def timed(sender: Sender, record: KeyValue, took: Callable[[float], None]) -> bool:
-    """Send one record and report the seconds it took; False when it failed."""
-    started = time.perf_counter()
+async def begin(job: Job, client: Client) -> Outcome:
+    """Make a client, start it, send one record and close it, for some seconds; not closing is timed."""
+    records = payloads.stream(payloads.pool(job.value_bytes, records=1), sys.maxsize)
+    latencies = array("d")
+    good = failed = 0
+    deadline = time.perf_counter() + job.seconds
+    with Section() as section:
+        while time.perf_counter() < deadline:
+            sender = client.sender(job.settings)
+            started = time.perf_counter()
+            await sender.start()
+            if await timed(sender, next(records), lambda _: latencies.append(time.perf_counter() - started)):  # noqa: B023
+                good += 1
+            else:
+                failed += 1
+            await sender.stop()
+    return Outcome(
+        sent=good + failed,
+        failed=failed,
+        records=good,
+        seconds=section.seconds,
+        cpu_seconds=section.cpu_seconds,
+        peak_rss_bytes=peak_rss_bytes(),
+        latencies_ms=percentiles_ms(latencies),
+    )
+
+
+async def timed(sender: Sender, record: KeyValue, took: Callable[[float], None], started: float | None = None) -> bool:
+    """Send one record and report the seconds it took, since now or since it was due; False when it failed."""
+    if started is None:
+        started = time.perf_counter()
     try:
         await sender.send(*record)
     except Exception as error:
@@ -194,6 +260,21 @@ async def in_gathers(
     return Ends(acked, failed)
 
 
+async def in_step(
+    sender: Sender, records: Iterator[KeyValue], rate: int, seconds: float, took: Callable[[float], None]
+) -> Ends:
+    """Send ``rate`` records a second, each when it is due; what starts late has waited since then."""
+    began = time.perf_counter()
+    tasks = []
+    for number in range(round(rate * seconds)):
+        due = began + number / rate
+        if (early := due - time.perf_counter()) > 0:
+            await asyncio.sleep(early)
+        tasks.append(asyncio.create_task(timed(sender, next(records), took, due)))
+    good = await asyncio.gather(*tasks)
+    return Ends(sum(good), len(good) - sum(good))
+
+
 def percentiles_ms(seconds: array[float]) -> dict[str, float]:
     """Return p50, p99 and p99.9 in milliseconds; nothing for nothing."""
     ordered = sorted(seconds)
@@ -215,7 +296,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 def run(job: Job) -> Outcome:
     """Run the job."""
     clients = {client.name: client for client in (PUBLISHERS if job.pattern == "publish" else SENDERS)}
-    pattern = publish if job.pattern == "publish" else wait
+    pattern = {"publish": publish, "start": begin}.get(job.pattern, wait)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(pattern(job, clients[job.client]))
 

@@ -60,6 +60,32 @@ def test_every_client_is_waited_for_by_many_tasks(client: Client, pattern: str) 
     assert 0 < done.figures["p50_ms"] <= done.figures["p99_ms"] <= done.figures["p99_9_ms"]
 
 
+SEND = next(client for client in SENDERS if client.name == "aioproducer send")
+
+
+def test_records_at_a_steady_rate_are_timed_from_when_they_are_due() -> None:
+    done = run(SEND, Case("latency", 100, "none", pattern="paced", rate=100))
+    assert done.problems == []
+    assert 0 < done.figures["p50_ms"] <= done.figures["p99_ms"]
+
+
+def test_starting_is_timed_to_the_first_acknowledgement() -> None:
+    done = run(SEND, Case("start", 100, "none", pattern="start"))
+    assert done.problems == []
+    assert done.figures["p50_ms"] > 0
+
+
+def test_a_ticker_tells_how_long_the_loop_was_held() -> None:
+    done = run(client_named("aioproducer submit"), Case("loop", 100, "none", ticker=True))
+    assert done.problems == []
+    assert 0 < done.figures["gap_p99_9_ms"] <= done.figures["gap_max_ms"]
+
+
+def test_a_topic_has_as_many_partitions_as_the_case_says() -> None:
+    done = run(client_named("aioproducer submit"), Case("partitions", 100, "none", partitions=40))
+    assert done.problems == []
+
+
 class Forgetful(Server):
     """A sink that has one record fewer than came."""
 
@@ -70,7 +96,7 @@ class Forgetful(Server):
         return "forgetful"
 
     @contextlib.contextmanager
-    def visit(self, codec: str) -> Iterator[Visit]:
+    def visit(self, codec: str, partitions: int = 6) -> Iterator[Visit]:
         with running_sink() as sink:
             visit = Visit(sink.bootstrap, "bench", codec)
             yield visit

@@ -1,0 +1,28 @@
+"""How long does a record wait for its acknowledgement at a steady 5,000 records a second?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from benchmarks.peers import SENDERS
+from benchmarks.plan import CPU, P50, P99, Bench, Case
+
+RATE = 5_000
+
+BENCH: Final = Bench(
+    slug="latency",
+    question=__doc__,
+    server="broker",
+    cases=(
+        Case("5,000/s, linger 5 ms", 100, "none", linger_ms=5, pattern="paced", rate=RATE),
+        Case("5,000/s, linger 0", 100, "none", linger_ms=0, pattern="paced", rate=RATE, quick=False),
+    ),
+    clients=SENDERS,
+    measures=(P99, P50, CPU),
+)
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import main
+
+    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))

@@ -1,0 +1,26 @@
+"""How long does it take from a new client to its first acknowledgement?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from benchmarks.peers import SENDERS
+from benchmarks.plan import CPU, START, Bench, Case
+
+SLOW = "confluent-aio"
+"""Its defaults wait a second for more records."""
+
+BENCH: Final = Bench(
+    slug="start",
+    question=__doc__,
+    server="broker",
+    cases=(Case("start, send, close", 100, "none", pattern="start"),),
+    clients=tuple(client for client in SENDERS if client.name != SLOW),
+    measures=(START, CPU),
+)
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import main
+
+    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))
