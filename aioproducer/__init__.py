@@ -33,12 +33,13 @@ from aioproducer.errors import (
     WrongLoopError,
 )
 from aioproducer.producer import Producer
-from aioproducer.records import PartitionInfo, Record, RecordMetadata, TopicPartition
+from aioproducer.records import BatchResult, PartitionInfo, Record, RecordMetadata, TopicPartition
 from aioproducer.version import VERSION as __version__
 
 __all__ = [
     "AlreadyStartedError",
     "AuthenticationError",
+    "BatchResult",
     "BootstrapError",
     "BrokerError",
     "BufferExhaustedError",

@@ -20,6 +20,9 @@ from aioproducer._producer_batch cimport (
 from aioproducer._record_batch cimport RecordBatch, RecordView
 
 
+cdef Delivery last_delivery(ProducerBatch batch, RecordView* record)
+
+
 @cython.final
 cdef class RecordAccumulator:
     cdef readonly BufferPool pool
@@ -52,10 +55,11 @@ cdef class RecordAccumulator:
     cdef bint mutes
 
     cdef TopicQueues find_topic(self, str name)
-    cdef Delivery append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
-                                int64_t now_ms, bint awaited)
+    cdef ProducerBatch append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
+                                     int64_t now_ms, bint awaited)
     cdef bint may_leave(self, TopicQueues topic, PartitionQueue queue, RecordView* record)
-    cdef Delivery append_to(self, PartitionQueue queue, RecordView* record, list headers, int64_t now_ms, bint awaited)
+    cdef ProducerBatch append_to(self, PartitionQueue queue, RecordView* record, list headers, int64_t now_ms,
+                                 bint awaited)
     cdef ProducerBatch new_batch(self, PartitionQueue queue, RecordBatch records, int64_t now_ms)
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size)
     cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms)

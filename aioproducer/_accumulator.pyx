@@ -21,7 +21,7 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 
 from aioproducer._buffer_pool cimport BufferPool
-from aioproducer._delivery cimport ProduceRequestResult, new_delivery
+from aioproducer._delivery cimport Delivery, ProduceRequestResult, new_delivery
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, headers_size
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
@@ -38,6 +38,12 @@ cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
     """Upper bound of the bytes that a record takes in a batch."""
     return (MAX_RECORD_OVERHEAD + record.headers_size + (record.key_size if record.key_size > 0 else 0)
             + (record.value_size if record.value_size > 0 else 0))
+
+
+cdef Delivery last_delivery(ProducerBatch batch, RecordView* record):
+    """The Delivery of the record that was appended last."""
+    return new_delivery(batch.result, batch.result.record_count - 1, record.key_size, record.value_size,
+                        record.timestamp_ms)
 
 
 @cython.final
@@ -134,13 +140,14 @@ cdef class RecordAccumulator:
         record.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
         record.timestamp_ms = timestamp_ms
         record.headers_size = 1 if headers is None else headers_size(headers)
-        return self.append_record(topic, partition, &record, headers, now_ms, awaited)
+        cdef ProducerBatch batch = self.append_record(topic, partition, &record, headers, now_ms, awaited)
+        return None if batch is None else last_delivery(batch, &record)
 
-    cdef Delivery append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
-                                int64_t now_ms, bint awaited):
-        """Choose the partition where the caller did not, and append; None without memory."""
+    cdef ProducerBatch append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
+                                     int64_t now_ms, bint awaited):
+        """Choose the partition where the caller did not, and append; the batch, or None without memory."""
         cdef PartitionQueue queue
-        cdef Delivery delivery
+        cdef ProducerBatch batch
         cdef Py_ssize_t before
         if partition >= 0:
             return self.append_to(<PartitionQueue>topic.queues[partition], record, headers, now_ms, awaited)
@@ -162,19 +169,20 @@ cdef class RecordAccumulator:
             topic.sticky_bytes = 0
             queue = <PartitionQueue>topic.queues[topic.sticky]
         before = queue.length
-        delivery = self.append_to(queue, record, headers, now_ms, awaited)
-        if delivery is not None:
+        batch = self.append_to(queue, record, headers, now_ms, awaited)
+        if batch is not None:
             topic.sticky_bytes += largest_size(record) + (HEADER_BYTES if queue.length != before else 0)
             if topic.sticky_bytes >= 2 * self.sticky_size:
                 topic.sticky = -1
-        return delivery
+        return batch
 
     cdef bint may_leave(self, TopicQueues topic, PartitionQueue queue, RecordView* record):
         if queue.open is None:
             return topic.sticky_bytes >= self.sticky_size
         return not self.fits(queue.open, queue.open.records.record_size(record))
 
-    cdef Delivery append_to(self, PartitionQueue queue, RecordView* record, list headers, int64_t now_ms, bint awaited):
+    cdef ProducerBatch append_to(self, PartitionQueue queue, RecordView* record, list headers, int64_t now_ms,
+                                 bint awaited):
         cdef ProducerBatch batch = queue.open
         cdef RecordBatch records
         cdef Py_ssize_t size
@@ -190,14 +198,14 @@ cdef class RecordAccumulator:
             if not records.reserve(size):
                 return None
             batch = self.new_batch(queue, records, now_ms)
-        cdef int32_t index = batch.result.add_record()
+        batch.result.add_record()
         records.append(record, headers, size)
         self.appended_records += 1
         if awaited and not batch.awaited:
             batch.awaited = True
             self.awaited_batches.append(batch)
             self.wake()
-        return new_delivery(batch.result, index, record.key_size, record.value_size, record.timestamp_ms)
+        return batch
 
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size):
         """Whether one more record keeps the batch, as it will go out, within batch_size."""

@@ -6,7 +6,8 @@ from libc.stdint cimport int64_t
 
 from aioproducer._accumulator cimport RecordAccumulator
 from aioproducer._delivery cimport Delivery, DeliveryWaiter
-from aioproducer._producer_batch cimport TopicQueues
+from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
+from aioproducer._record_batch cimport RecordView
 
 
 cdef enum AdmissionState:
@@ -35,9 +36,13 @@ cdef class Admission:
 
     cdef inline bint admits(self) noexcept
     cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited)
+    cdef ProducerBatch take(self, topic, value, key, partition, headers, timestamp_ms, bint awaited, RecordView* record)
     cdef int look(self) except -1
     cdef bint turn_due(self) noexcept
     cdef void turn_taken(self) noexcept
+
+
+cdef object lasting_headers(headers, topic)
 
 
 @cython.final

@@ -143,6 +143,13 @@ class Admission:
 
     @_queueing.setter
     def _queueing(self, queueing: bool) -> None: ...
+    def _turn_taken(self) -> None:
+        """A turn of the loop has just begun."""
+
+    @property
+    def _turn_is_due(self) -> bool:
+        """Whether the loop's last turn is a millisecond or 256 KiB ago."""
+
     def _look_again(self) -> None:
         """Look at the topics, the loop and the clocks anew at the next call; a turn of the loop has just begun."""
 

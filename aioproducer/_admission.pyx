@@ -29,6 +29,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_CheckExact
 
 from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_iter_send, aiop_set_am_send
+from aioproducer._accumulator cimport last_delivery
 from aioproducer._clock cimport AIOP_HAS_CLOCK, aiop_monotonic_ns, aiop_wall_ns
 from aioproducer._delivery cimport new_waiter
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, headers_size
@@ -161,6 +162,14 @@ cdef class Admission:
         self.last_topic = None
         self.turn_taken()
 
+    def _turn_taken(self):
+        self.turn_taken()
+
+    @property
+    def _turn_is_due(self):
+        self.look()
+        return self.turn_due()
+
     cdef inline bint admits(self) noexcept:
         return self.state == ADMITTING and self.thread == <unsigned long>PyThread_get_thread_ident()
 
@@ -200,9 +209,15 @@ cdef class Admission:
     cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited):
         """Append a record whose key and value need no work; None if something has to be waited for."""
         cdef RecordView record
+        self.look()
+        cdef ProducerBatch batch = self.take(topic, value, key, partition, headers, timestamp_ms, awaited, &record)
+        return None if batch is None else last_delivery(batch, &record)
+
+    cdef ProducerBatch take(self, topic, value, key, partition, headers, timestamp_ms, bint awaited,
+                            RecordView* record):
+        """`admit` once the clocks were read; the batch that took the record."""
         cdef int64_t chosen = -1
         cdef list pairs = None
-        self.look()
         if topic is not self.last_topic or topic is None:       # None is also the mark of no last topic
             if not isinstance(topic, str):
                 raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
@@ -212,9 +227,10 @@ cdef class Admission:
             if self.last_queues is None or self.last_queues.partition_count == 0:
                 return None
             self.last_topic = topic
+        cdef TopicQueues queues = self.last_queues     # what follows may run code of the user's, and that may send too
         if partition is not None:
             chosen = checked_partition(partition, topic)
-            if chosen >= self.last_queues.partition_count:
+            if chosen >= queues.partition_count:
                 return None
         if headers is not None:
             pairs = encodable_headers(headers, topic)
@@ -239,12 +255,12 @@ cdef class Admission:
             )
         if self.queueing:
             return None
-        cdef Delivery delivery = self.accumulator.append_record(
-            self.last_queues, <int>chosen, &record, pairs, self.now_ns // 1000000, awaited
+        cdef ProducerBatch batch = self.accumulator.append_record(
+            queues, <int>chosen, record, pairs, self.now_ns // 1000000, awaited
         )
-        if delivery is not None:
+        if batch is not None:
             self.bytes_since_turn += size
-        return delivery
+        return batch
 
     def _admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited, bint queued=False):
         """`admit` for the slow path; `queued` says that the caller is the first of those who wait for memory."""

@@ -4,6 +4,8 @@ import cython
 
 from libc.stdint cimport int32_t, int64_t
 
+from aioproducer._tally cimport Share, Tally
+
 
 cdef enum Mark:
     # What is known of the Delivery of one record; a byte each.
@@ -27,7 +29,7 @@ cdef class DeliveryLedger:
     cdef bint is_calling                    # a turn of the loop will call some of them
 
     cdef void call_soon(self)
-    cdef void add(self, ProduceRequestResult result, object error, int64_t records)
+    cdef void add(self, int64_t serial, object error, int64_t records)
 
 
 @cython.final
@@ -47,10 +49,13 @@ cdef class ProduceRequestResult:
     cdef list waiters                       # futures of suspended awaits
     cdef list callbacks                     # (index, fn, delivery)
     cdef list pieces                        # of a split batch: (first index, result), ascending
+    cdef Share shares                       # of send_many and send_arrow: who counts which records
     cdef int64_t live_failed                # after a failure: records whose Deliveries are still LIVE
     cdef DeliveryLedger ledger
 
     cdef int32_t add_record(self) except -1
+    cdef int assign(self, int32_t index, Tally tally) except -1
+    cdef Share share_of(self, Tally tally)
     cdef void observe(self, int32_t index)
     cdef void one_live_less(self)
     cdef object error_of(self, int32_t index)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn, final
 
+from aioproducer._tally import Tally
 from aioproducer.errors import KafkaError
 from aioproducer.records import RecordMetadata
 
@@ -148,6 +149,9 @@ class DeliveryLedger:
     def unobserved_count(self) -> int:
         """Records that failed unobserved, since the start."""
 
+    def book(self, serial: int, error: KafkaError, records: int) -> None:
+        """Count records of the batch ``serial`` as failed and unobserved."""
+
     def take_fresh(self) -> list[tuple[KafkaError, int]]:
         """The failures booked since the last call as (error, records), oldest first."""
 
@@ -162,6 +166,9 @@ class DeliveryLedger:
                 unobserved count as unobserved from now on.
             report: False leaves everything to other flushes, for one that did not finish.
         """
+
+def count_in(delivery: Delivery, tally: Tally) -> None:
+    """Let a Tally count a pending record as its next row, which counts as looking at the record's end."""
 
 def watch(delivery: Delivery, fn: Callable[[Delivery], object]) -> None:
     """As ``Delivery.add_done_callback``, but does not count as looking at the record's end."""

@@ -69,23 +69,26 @@ cdef class DeliveryLedger:
         except RuntimeError:
             self.called.clear()     # the loop is closed: nobody is left to be told
 
-    cdef void add(self, ProduceRequestResult result, object error, int64_t records):
+    cdef void add(self, int64_t serial, object error, int64_t records):
         """Book `records` of a failed batch as unobserved."""
         cdef Failure last
         self.unobserved_count += records
         last = <Failure>self.entries[len(self.entries) - 1] if self.entries else None
         if last is not None and last.raised_at == 0 and (last.error is error or len(self.entries) >= MAX_ENTRIES):
             last.records += records     # one record of a batch is dropped after the other: one entry for all
-            last.serial = max(last.serial, result.serial)
+            last.serial = max(last.serial, serial)
         else:
             last = Failure.__new__(Failure)
             last.error = error
-            last.serial = result.serial
+            last.serial = serial
             last.records = records
             self.entries.append(last)
         self.fresh.append((error, records))
         if len(self.fresh) == 1 and self.on_failure is not None:
             self.on_failure()
+
+    def book(self, int64_t serial, error, int64_t records):
+        self.add(serial, error, records)
 
     def take_fresh(self):
         cdef list fresh = self.fresh
@@ -151,6 +154,28 @@ cdef class ProduceRequestResult:
         self.record_count += 1
         return self.record_count - 1
 
+    cdef int assign(self, int32_t index, Tally tally) except -1:
+        """Let a call's Tally count a record as its next row, in place of a Delivery."""
+        cdef Share share = self.shares
+        if share is None or share.tally is not tally:
+            share = self.share_of(tally)
+        share.add(index, tally.rows)
+        self.marks[index] = OBSERVED
+        tally.rows += 1
+        tally.admitted += 1
+        return 0
+
+    cdef Share share_of(self, Tally tally):
+        cdef Share share = self.shares
+        while share is not None and share.tally is not tally:
+            share = share.next
+        if share is None:
+            share = Share.__new__(Share)
+            share.tally = tally
+            share.next = self.shares
+            self.shares = share
+        return share
+
     cdef void observe(self, int32_t index):
         if self.marks != NULL and self.marks[index] == LIVE:
             self.marks[index] = OBSERVED
@@ -186,6 +211,11 @@ cdef class ProduceRequestResult:
         self.log_append_time_ms = log_append_time_ms
         PyMem_Free(self.marks)
         self.marks = NULL
+        cdef Share share = self.shares
+        self.shares = None
+        while share is not None:
+            share.tally.acknowledge(share, self.topic, self.partition, base_offset)
+            share = share.next
         self.finish()
 
     def fail(self, error, dict record_errors=None, bint unobserved=True):
@@ -197,13 +227,21 @@ cdef class ProduceRequestResult:
         if unobserved:
             dropped = self.count_marks(DROPPED)
             if dropped:
-                self.ledger.add(self, error, dropped)
+                self.ledger.add(self.serial, error, dropped)
             self.live_failed = self.count_marks(LIVE)
             if self.live_failed:
                 self.ledger.unseen[self] = None
         else:
             PyMem_Free(self.marks)
             self.marks = NULL
+        cdef Share share = self.shares
+        self.shares = None
+        while share is not None:
+            if not share.tally.abandoned:
+                share.tally.fail(share, self.serial, error, record_errors)
+            elif unobserved:
+                self.ledger.add(self.serial, error, share.count)
+            share = share.next
         self.finish()
 
     def give_up_on_live(self):
@@ -214,14 +252,14 @@ cdef class ProduceRequestResult:
             for i in range(self.record_count):
                 if self.marks[i] == LIVE:
                     self.marks[i] = OBSERVED    # reported now: dropping it later is nothing new
-            self.ledger.add(self, self.error, live)
+            self.ledger.add(self.serial, self.error, live)
 
     cdef void drop(self, int32_t index):
         """The Delivery of a record goes away and nobody had looked."""
         self.marks[index] = DROPPED
         if self.done and self.error is not None:
             self.one_live_less()
-            self.ledger.add(self, self.error_of(index), 1)
+            self.ledger.add(self.serial, self.error_of(index), 1)
 
     def split_into(self, list pieces):
         """Hand every record over to smaller results; `pieces` is a list of (first index, result), ascending."""
@@ -231,6 +269,16 @@ cdef class ProduceRequestResult:
             for i in range(piece.record_count):
                 piece.marks[i] = self.marks[first + i]
         self.pieces = pieces
+        cdef Share part
+        cdef Share share = self.shares
+        self.shares = None
+        while share is not None:
+            for first, piece in pieces:
+                part = share.cut(first, piece.record_count)
+                if part is not None:
+                    part.next = piece.shares
+                    piece.shares = part
+            share = share.next
         cdef list callbacks = self.callbacks
         self.callbacks = None
         if callbacks is not None:
@@ -370,6 +418,13 @@ cdef class Delivery:
         cdef ProduceRequestResult owner = self.settled()
         state = "pending" if not owner.done else "acknowledged" if owner.error is None else "failed"
         return f"<Delivery {owner.topic}-{owner.partition} {state}>"
+
+
+def count_in(Delivery delivery not None, Tally tally not None):
+    cdef ProduceRequestResult owner = delivery.settled()
+    if owner.done:
+        raise InvalidStateError("the record has ended already")
+    owner.assign(delivery.index, tally)
 
 
 def watch(Delivery delivery not None, fn):

@@ -32,6 +32,7 @@ from aioproducer.records import PartitionInfo
 from aioproducer.sealer import Sealer
 from aioproducer.sender import Sender
 from aioproducer.transaction_manager import TransactionManager
+from aioproducer.turns import Turns
 
 logger = logging.getLogger("aioproducer.engine")
 
@@ -68,6 +69,7 @@ class Engine:
         self._ledger.loop = loop
         self._ledger.on_failure = self._failures_waiting
         self._admission: weakref.ref[Admission] | None = None
+        self.turns = Turns(loop, self._turn_begun)
         self._transactions = TransactionManager(idempotent=config.enable_idempotence)
         self.accumulator = RecordAccumulator(
             ledger=self._ledger,
@@ -149,6 +151,10 @@ class Engine:
     def attach(self, admission: Admission) -> None:
         """Tell the compiled path when somebody queues for memory."""
         self._admission = weakref.ref(admission)
+
+    def _turn_begun(self) -> None:
+        if self._admission is not None and (admission := self._admission()) is not None:
+            admission._turn_taken()
 
     # --- its life -----------------------------------------------------------------------------------------------------
 

@@ -271,6 +271,28 @@ class SendManyError(DeliveryErrors):
         super().__init__(message, errors, record_count=record_count)
         self.result = result
 
+    @classmethod
+    def of_result(
+        cls, call: str, result: Any, failures: Sequence[tuple[KafkaError, int]], stopped_by: Exception | None
+    ) -> Self:
+        """Group what went wrong in one call.
+
+        Args:
+            call: what to name it in the message.
+            failures: (error, records) of failed batches and refused records.
+            stopped_by: why admission stopped early, if it did; becomes the cause.
+        """
+        if stopped_by is not None:
+            message = f"{call} stopped after {result.acked + result.failed:,} records: {_describe(stopped_by)}"
+        else:
+            message = f"{call}: {result.failed:,} of {result.acked + result.failed:,} records were not delivered"
+        shown: list[Exception] = [_for_batch(error, count) for error, count in failures[:MAX_GROUPED_ERRORS]]
+        if stopped_by is not None and all(error is not stopped_by for error, _ in failures):
+            shown.insert(0, stopped_by)
+        error = cls(message, shown, record_count=result.failed, result=result)
+        error.__cause__ = stopped_by
+        return error
+
     def derive(self, errors: Sequence[Exception], /) -> Self:  # type: ignore[override]
         part = super().derive(errors)
         part.result = self.result

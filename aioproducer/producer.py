@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Self
 from aioproducer._admission import Admission, check_partition, encodable_headers
 from aioproducer._delivery import Delivery, watch
 from aioproducer._producer_batch import ProducerBatch
+from aioproducer.bulk import BulkSend
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import (
@@ -30,7 +31,7 @@ from aioproducer.errors import (
     WrongLoopError,
 )
 from aioproducer.record_preparation import RecordPreparation
-from aioproducer.records import Headers, PartitionInfo, Record
+from aioproducer.records import BatchResult, Headers, PartitionInfo, Record
 
 logger = logging.getLogger("aioproducer.producer")
 
@@ -200,6 +201,48 @@ class Producer(Admission):
     def __repr__(self) -> str:
         servers = ",".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
         return f"<Producer {self._config.client_id} of {servers}>"
+
+    # --- many records at once -----------------------------------------------------------------------------------------
+
+    async def send_many(
+        self, topic: str, records: Iterable[Any] | AsyncIterable[Any], *, raise_on_error: bool = True
+    ) -> BatchResult:
+        """Send any number of records and wait until each is acknowledged or has failed.
+
+        The records are taken one after the other and appended in that order, as fast as the buffer has room; the event
+        loop gets a turn at least every millisecond or 256 KiB. A bad record fails alone. If the iterable raises, or
+        memory or the topic's metadata stays away for ``max_block_ms``, no further record is taken; what was admitted
+        goes on to its end, and so it does when the call is cancelled.
+
+        Args:
+            topic: of records that name none.
+            records: an iterable or async iterable of values, exact 2-tuples ``(key, value)`` and ``Record``s; anything
+                else is a value for the serializer.
+            raise_on_error: False returns a result that has failures. A call that stopped early raises in any case.
+        Raises:
+            SendManyError: not everything was delivered; ``result`` is the BatchResult, the cause what stopped the call.
+            NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
+            TypeError: ``records`` is no iterable, or is itself a value.
+        """
+        self._check_admitting()
+        if isinstance(records, (str, bytes, bytearray, memoryview)) or not (
+            isinstance(records, (Iterable, AsyncIterable)) or hasattr(records, "__getitem__")
+        ):
+            raise TypeError(f"records is a {type(records).__name__}; an iterable of records is needed")
+        bulk = self._bulk("send_many", _checked_topic(topic))
+        if self._preparation.is_trivial:
+            return await bulk.send(records, raise_on_error=raise_on_error)
+        return await bulk.send_slowly(records, self._submit_slow, raise_on_error=raise_on_error)
+
+    def _bulk(self, name: str, topic: str | None) -> BulkSend:
+        return BulkSend(
+            name,
+            topic,
+            engine=self._running_engine(),
+            admission=self,
+            check=self._check_admitting,
+            max_block_ms=self._config.max_block_ms,
+        )
 
     # --- sending: the slow path ---------------------------------------------------------------------------------------
 
@@ -416,9 +459,13 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 
 def _topic_of(record: Record) -> str:
-    if not isinstance(record.topic, str):
-        raise SerializationError(f"the topic is a {type(record.topic).__name__}; str is needed")
-    return str.__str__(record.topic)  # a plain one, also of an enumeration's member
+    return _checked_topic(record.topic)
+
+
+def _checked_topic(topic: object) -> str:
+    if not isinstance(topic, str):
+        raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
+    return str.__str__(topic)  # a plain one, also of an enumeration's member
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -66,3 +66,19 @@ class PartitionInfo(NamedTuple):
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     offline_replicas: tuple[int, ...]
+
+
+class BatchResult(NamedTuple):
+    """How the records of one ``send_many`` or ``send_arrow`` ended."""
+
+    acked: int
+    failed: int
+    """Not acknowledged, or not even admitted; together with ``acked`` all records that the call took."""
+    offsets: dict[int | TopicPartition, list[tuple[int, int]]]
+    """Acknowledged records by partition, as ascending ranges of (first, last) offset.
+
+    The key of a partition of another topic than the call's is its TopicPartition. What the broker did not tell the
+    offset of (``acks=0``) is not there.
+    """
+    errors: list[tuple[int, Exception]]
+    """(index, error) of the first 1,000 failed records, counted from 0 in the order in which the call took them."""

@@ -19,8 +19,8 @@ PACKAGE = Path(__file__).parent.parent / "aioproducer"
 LAYERS = (
     ("version", "errors", "records"),
     (
-        "_accumulator", "_admission", "_am_send", "_buffer_pool", "_clock", "_delivery", "_hashing", "_produce",
-        "_producer_batch", "_record_batch", "_varint",
+        "_accumulator", "_admission", "_am_send", "_buffer_pool", "_clock", "_delivery", "_feed", "_hashing",
+        "_produce", "_producer_batch", "_record_batch", "_tally", "_varint",
     ),
     (
         "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_security", "config_table",
@@ -28,8 +28,9 @@ LAYERS = (
         "serializers", "transaction_manager",
     ),
     ("net",),
-    ("batch_outcomes", "memory_queue", "metadata", "producer_id", "sealer", "sender"),
+    ("batch_outcomes", "memory_queue", "metadata", "producer_id", "sealer", "sender", "turns"),
     ("engine",),
+    ("bulk",),
     ("producer",),
     ("__init__",),
     ("cli", "spark", "testing"),

@@ -1,0 +1,51 @@
+"""RecordFeed: admits the records of one send_many, slice by slice."""
+
+from collections.abc import Iterable
+from typing import Any, final
+
+from aioproducer._admission import Admission
+from aioproducer._tally import Tally
+
+FEED_DONE: int
+"""Every record that came is admitted or refused."""
+FEED_TURN: int
+"""The event loop is to have its turn."""
+FEED_BLOCKED: int
+"""The next record has to wait for metadata or memory."""
+FEED_CLOSED: int
+"""The producer admits nothing any more."""
+FEED_BROKEN: int
+"""The caller's iterable raised; see ``error``."""
+
+@final
+class RecordFeed:
+    """Turns the caller's records into admitted ones; for producers that have nothing of the user's to run.
+
+    Args:
+        tally: counts the records, and has the topic of the call.
+        records: an iterable; None if they come by ``offer``.
+    """
+
+    error: Exception | None
+    """What the iterable raised."""
+
+    def __init__(self, producer: Admission, tally: Tally, records: Iterable[Any] | None = None) -> None: ...
+    def run(self) -> int:
+        """Admit records, for a millisecond or 256 KiB at most; one of the FEED constants says why no more."""
+
+    def offer(self, record: Any) -> int:
+        """``run`` with one more record."""
+
+    @property
+    def holds_record(self) -> bool:
+        """Whether a record has come that is neither admitted nor refused."""
+
+    @property
+    def wanted(self) -> tuple[str, int | None]:
+        """Topic and partition of that record."""
+
+    def try_now(self) -> bool:
+        """Admit that record as the first of those who wait for memory; False if it still has to wait."""
+
+    def refuse(self, error: Exception) -> None:
+        """Fail that record, and go on with the next."""

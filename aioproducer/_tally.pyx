@@ -1,0 +1,207 @@
+"""Tally: how the records of one send_many or send_arrow ended; Share: which records of one batch are its.
+
+Theory of operation. These calls make no Delivery. Each batch that takes a record of such a call gets a Share, which
+notes the record's place in the batch and its row in the call, as runs: a batch full of consecutive rows is one run.
+When the batch ends it hands its Shares to their Tallies, which turn places into ranges of offsets, or rows into errors.
+A split batch cuts its Shares as it cuts its records.
+
+Who looked. The records of a Share count as looked at, because the call tells how they ended. When the call is cancelled
+the Tally is abandoned: what has failed and what fails from then on goes to the ledger of unobserved failures.
+"""
+
+import cython
+
+from copy import copy
+from operator import itemgetter
+
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+
+from aioproducer.records import BatchResult, TopicPartition
+
+cdef enum:
+    MAX_ERRORS = 1000       # in a BatchResult
+    MAX_FAILURES = 1000     # failed batches that are told apart; the records of further ones join the last
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    """
+    const int64_t INT64_MAX
+
+
+@cython.final
+cdef class Share:
+
+    def __dealloc__(self):
+        PyMem_Free(self.runs)
+
+    cdef int add(self, int32_t place, int64_t row) except -1:
+        cdef Run* last
+        if self.run_count:
+            last = &self.runs[self.run_count - 1]
+            if last.place + last.count == place and last.row + last.count == row:
+                last.count += 1
+                self.count += 1
+                return 0
+        return self.push(place, 1, row)
+
+    cdef int push(self, int32_t place, int32_t count, int64_t row) except -1:
+        cdef Py_ssize_t capacity
+        cdef Run* runs
+        if self.run_count == self.capacity:
+            capacity = 2 * self.capacity if self.capacity else 8
+            runs = <Run*>PyMem_Realloc(self.runs, capacity * sizeof(Run))
+            if runs == NULL:
+                raise MemoryError()
+            self.runs = runs
+            self.capacity = capacity
+        runs = &self.runs[self.run_count]
+        runs.place = place
+        runs.count = count
+        runs.row = row
+        self.run_count += 1
+        self.count += count
+        return 0
+
+    cdef Share cut(self, int32_t first, int32_t count):
+        """The part that lies in `count` records from `first` on, its places counted from there; None if it is empty."""
+        cdef Share part = Share.__new__(Share)
+        cdef Run* run
+        cdef int32_t begin, end
+        cdef Py_ssize_t i
+        part.tally = self.tally
+        for i in range(self.run_count):
+            run = &self.runs[i]
+            begin = max(run.place, first)
+            end = min(run.place + run.count, first + count)
+            if begin < end:
+                part.push(begin - first, end - begin, run.row + begin - run.place)
+        return part if part.count else None
+
+
+@cython.final
+cdef class Tally:
+
+    def __cinit__(self, topic):
+        self.topic = topic
+        self.ranges = {}
+        self.errors = []
+        self.errors_below = INT64_MAX
+        self.failures = []
+
+    cdef int64_t unended(self) noexcept:
+        return self.admitted - self.acked - (self.failed - self.refused)
+
+    @property
+    def pending(self):
+        return self.unended()
+
+    def refuse(self, error):
+        """Book the next row as failed without having been admitted."""
+        self.keep(self.rows, error)
+        self.rows += 1
+        self.failed += 1
+        self.refused += 1
+        self.add_failure(error, -1, 1)
+
+    cdef void acknowledge(self, Share share, str topic, int32_t partition, int64_t base_offset):
+        cdef Run* run
+        cdef int64_t first = -1
+        cdef int64_t end = -1
+        cdef Py_ssize_t i
+        self.acked += share.count
+        if base_offset >= 0:
+            key = partition if topic == self.topic else TopicPartition(topic, partition)
+            ranges = self.ranges.get(key)
+            if ranges is None:
+                self.ranges[key] = ranges = []
+            for i in range(share.run_count):
+                run = &share.runs[i]
+                if run.place != end:
+                    if end >= 0:
+                        self.add_range(ranges, base_offset + first, base_offset + end - 1)
+                    first = run.place
+                end = run.place + run.count
+            self.add_range(ranges, base_offset + first, base_offset + end - 1)
+        self.look()
+
+    cdef void add_range(self, list ranges, int64_t first, int64_t last):
+        if ranges:
+            before = ranges[len(ranges) - 1]
+            if before[1] + 1 == first:
+                ranges[len(ranges) - 1] = (before[0], last)
+                return
+        ranges.append((first, last))
+
+    cdef void fail(self, Share share, int64_t serial, object error, dict record_errors):
+        cdef Run* run
+        cdef Py_ssize_t i
+        cdef int32_t j
+        cdef Py_ssize_t kept = 0
+        error = copy(error)     # the batch's own is raised elsewhere, and gets a traceback there
+        self.failed += share.count
+        self.add_failure(error, serial, share.count)
+        for i in range(share.run_count):
+            run = &share.runs[i]
+            for j in range(run.count):
+                if kept == MAX_ERRORS or run.row + j >= self.errors_below:
+                    break
+                self.keep(run.row + j, error if record_errors is None else record_errors.get(run.place + j, error))
+                kept += 1
+        self.look()
+
+    cdef void keep(self, int64_t row, object error):
+        """Note an error if it is among the first."""
+        if row >= self.errors_below:
+            return
+        self.errors.append((row, error))
+        if len(self.errors) >= 2 * MAX_ERRORS:
+            self.shorten()
+
+    def shorten(self):
+        self.errors.sort(key=itemgetter(0))
+        if len(self.errors) >= MAX_ERRORS:
+            del self.errors[MAX_ERRORS:]
+            self.errors_below = self.errors[MAX_ERRORS - 1][0]
+
+    def add_failure(self, error, int64_t serial, int64_t records):
+        if len(self.failures) >= MAX_FAILURES:
+            before = self.failures.pop()
+            error, serial, records = before[0], max(before[1], serial), before[2] + records
+        self.failures.append((error, serial, records))
+
+    cdef void look(self):
+        if self.waiter is not None and self.unended() == 0 and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    def ended(self, loop):
+        """A future that is done once all that was admitted has ended."""
+        self.waiter = loop.create_future()
+        self.look()
+        return self.waiter
+
+    def abandon(self, ledger):
+        if not self.abandoned:
+            self.abandoned = True
+            for error, serial, records in self.failures:
+                if serial >= 0:
+                    ledger.book(serial, error, records)
+
+    def failed_batches(self):
+        return [(error, records) for error, _, records in self.failures]
+
+    def result(self):
+        cdef list merged
+        cdef dict offsets = {}
+        self.shorten()
+        for key in sorted(self.ranges, key=place_in_order):
+            merged = []
+            for first, last in sorted(self.ranges[key]):
+                self.add_range(merged, first, last)
+            offsets[key] = merged
+        return BatchResult(self.acked, self.failed, offsets, list(self.errors))
+
+
+def place_in_order(key):
+    """The call's own partitions first, then those of other topics."""
+    return ("", key) if isinstance(key, int) else key

@@ -1,0 +1,250 @@
+"""BulkSend: one send_many or send_arrow, from its first record to the end of its last."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from typing import Any, NoReturn, Protocol
+
+from aioproducer._admission import Admission
+from aioproducer._delivery import Delivery, count_in
+from aioproducer._feed import FEED_BLOCKED, FEED_BROKEN, FEED_CLOSED, FEED_DONE, FEED_TURN, RecordFeed
+from aioproducer._tally import Tally
+from aioproducer.engine import Engine
+from aioproducer.errors import (
+    AuthenticationError,
+    BufferExhaustedError,
+    KafkaError,
+    MetadataTimeoutError,
+    ProducerClosedError,
+    SendManyError,
+    SerializationError,
+    TransactionStateError,
+    WrongLoopError,
+)
+from aioproducer.records import BatchResult, Record
+
+SubmitSlow = Callable[[Any, Any, Any, int | None, Any, int | None, bool], Awaitable[Delivery]]
+
+STOPPING = (
+    AuthenticationError,
+    BufferExhaustedError,
+    MetadataTimeoutError,
+    ProducerClosedError,
+    TransactionStateError,
+    WrongLoopError,
+)
+"""Errors that the next record would meet as well; all others are one record's own."""
+
+
+class Feed(Protocol):
+    """What hands records to the compiled core: `RecordFeed`, or that of Arrow data."""
+
+    @property
+    def error(self) -> Exception | None: ...
+    @property
+    def holds_record(self) -> bool: ...
+    @property
+    def wanted(self) -> tuple[str, int | None]: ...
+    def run(self) -> int: ...
+    def try_now(self) -> bool: ...
+    def refuse(self, error: Exception) -> None: ...
+
+
+class _Stopped(Exception):
+    """Admission ends before the caller's records do."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class BulkSend:
+    """Admits the records of one call, with the waiting that takes, and tells how they ended.
+
+    Args:
+        name: of the call, for messages.
+        topic: of records that name none.
+        check: raises if the producer does not admit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topic: str | None,
+        *,
+        engine: Engine,
+        admission: Admission,
+        check: Callable[[], None],
+        max_block_ms: int,
+    ) -> None:
+        self._name = name if topic is None else f"{name} to topic {topic!r}"
+        self._engine = engine
+        self._admission = admission
+        self._check = check
+        self._max_block_ms = max_block_ms
+        self._missing: dict[str, int] = {}
+        self.tally = Tally(topic)
+
+    # --- the three ways in --------------------------------------------------------------------------------------------
+
+    async def send(self, records: Iterable[Any] | AsyncIterable[Any], *, raise_on_error: bool) -> BatchResult:
+        """Send records that nothing of the user's has to see first."""
+        if isinstance(records, AsyncIterable):
+            feed = RecordFeed(self._admission, self.tally)
+            return await self._run(self._offer_all(feed, records), raise_on_error=raise_on_error)
+        return await self.send_from(RecordFeed(self._admission, self.tally, records), raise_on_error=raise_on_error)
+
+    async def send_from(self, feed: Feed, *, raise_on_error: bool) -> BatchResult:
+        """Send what a feed has."""
+        return await self._run(self._go_on(feed, feed.run), raise_on_error=raise_on_error)
+
+    async def send_slowly(
+        self, records: Iterable[Any] | AsyncIterable[Any], submit: SubmitSlow, *, raise_on_error: bool
+    ) -> BatchResult:
+        """Send records that interceptors, serializers or a partitioner have to see, one after the other."""
+        return await self._run(self._submit_all(records, submit), raise_on_error=raise_on_error)
+
+    # --- all of them --------------------------------------------------------------------------------------------------
+
+    async def _run(self, admission: Awaitable[None], *, raise_on_error: bool) -> BatchResult:
+        stopped_by: Exception | None = None
+        try:
+            try:
+                await admission
+            except _Stopped as stop:
+                stopped_by = stop.cause
+            await self.tally.ended(self._engine.loop)
+        except BaseException:
+            self.tally.abandon(self._engine.accumulator.ledger)
+            raise
+        result = self.tally.result()
+        if stopped_by is not None or (result.failed and raise_on_error):
+            raise SendManyError.of_result(self._name, result, self.tally.failed_batches(), stopped_by)
+        return result
+
+    async def _offer_all(self, feed: RecordFeed, records: AsyncIterable[Any]) -> None:
+        try:
+            async for record in records:
+                state = feed.offer(record)
+                if state != FEED_DONE:
+                    await self._go_on(feed, lambda state=state: state)  # type: ignore[misc]
+        except _Stopped:
+            raise
+        except Exception as error:
+            raise _Stopped(error) from error
+
+    async def _go_on(self, feed: Feed, first: Callable[[], int]) -> None:
+        """Let the feed run until it is done, waiting for what it needs."""
+        ticket: int | None = None
+        rows = -1
+        state = first()
+        while state != FEED_DONE:
+            if state == FEED_TURN:
+                # Nothing done since the last turn: others have used it up, so the place in the queue stays.
+                ticket = await self._engine.turns.next(ticket if rows == self.tally.rows else None)
+                rows = self.tally.rows
+            elif state == FEED_BLOCKED:
+                await self._unblock(feed)
+            elif state == FEED_CLOSED:
+                self._refused(feed)
+            elif state == FEED_BROKEN:
+                assert feed.error is not None
+                raise _Stopped(feed.error)
+            state = feed.run()
+
+    def _refused(self, feed: Feed) -> NoReturn:
+        try:
+            self._admission._refuse()
+        except KafkaError as error:
+            feed.refuse(error)
+            raise _Stopped(error) from error
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    async def _unblock(self, feed: Feed) -> None:
+        """Wait for what the feed's next record needs, or refuse it."""
+        topic, partition = feed.wanted
+        try:
+            if self._engine.is_known(topic, partition):
+                await self._wait_for_memory(feed, topic, partition)
+            else:
+                await self._wait_for_topic(topic, partition)
+        except KafkaError as error:
+            if feed.holds_record:
+                feed.refuse(error)
+            if self._stops(error, topic):
+                raise _Stopped(error) from error
+
+    async def _wait_for_topic(self, topic: str, partition: int | None) -> None:
+        now_ms = self._engine.now_ms()
+        waited = self._waited_in_vain(topic, partition)
+        await self._engine.wait_for_topic(topic, partition, now_ms if waited else now_ms + self._max_block_ms)
+
+    def _waited_in_vain(self, topic: str | None, partition: int | None) -> bool:
+        """Whether a wait for a partition of the topic was enough already: a thousand such records wait once."""
+        known = None if topic is None else self._engine.accumulator.topic(topic)
+        if known is None or partition is None or partition < known.partitions:
+            return False
+        return self._missing.get(known.name) == known.partitions
+
+    def _stops(self, error: KafkaError, topic: str | None) -> bool:
+        """Whether no further record is to be tried."""
+        known = None if topic is None else self._engine.accumulator.topic(topic)
+        if isinstance(error, MetadataTimeoutError) and known is not None and known.partitions:
+            self._missing[known.name] = known.partitions
+            return False  # the topic is there, only the partition is not
+        return isinstance(error, STOPPING)
+
+    async def _wait_for_memory(self, feed: Feed, topic: str, partition: int | None) -> None:
+        engine = self._engine
+
+        def attempt() -> bool | None:
+            self._check()
+            if not engine.is_known(topic, partition):
+                return True  # not any more: there is something else to wait for
+            return True if engine.has_room() and feed.try_now() else None
+
+        if not await engine.wait_for_memory(attempt, engine.now_ms() + self._max_block_ms):
+            raise BufferExhaustedError(
+                f"no memory for a record for topic {topic!r} within max_block_ms={self._max_block_ms}: "
+                f"{engine.used_bytes:,} of buffer_memory={engine.accumulator.pool.total_bytes:,} bytes are in use"
+            )
+
+    # --- the slow path ------------------------------------------------------------------------------------------------
+
+    async def _submit_all(self, records: Iterable[Any] | AsyncIterable[Any], submit: SubmitSlow) -> None:
+        try:
+            if isinstance(records, AsyncIterable):
+                async for record in records:
+                    await self._submit(record, submit)
+            else:
+                for record in records:
+                    await self._submit(record, submit)
+        except _Stopped:
+            raise
+        except Exception as error:
+            raise _Stopped(error) from error
+
+    async def _submit(self, item: Any, submit: SubmitSlow) -> None:
+        record = item if isinstance(item, Record) else Record(item)
+        if type(item) is tuple and len(item) == 2:
+            record = Record(item[1], item[0])
+        topic = self.tally.topic if record.topic is None else record.topic
+        try:
+            if topic is not None and self._waited_in_vain(topic, record.partition):
+                await self._wait_for_topic(topic, record.partition)  # raises what it raised before
+            delivery = await submit(
+                topic, record.value, record.key, record.partition, record.headers, record.timestamp_ms, False
+            )
+        except KafkaError as error:
+            self.tally.refuse(error)
+            if self._stops(error, topic):
+                raise _Stopped(error) from error
+        except Exception as error:
+            refused = SerializationError(f"a record for topic {topic!r} can't be read: {type(error).__name__}")
+            refused.__cause__ = error
+            self.tally.refuse(refused)
+        else:
+            count_in(delivery, self.tally)
+        if self._admission._turn_is_due:
+            await self._engine.turns.next()

@@ -1,0 +1,638 @@
+"""send_many against a broker on the loopback that does as it is told."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import inspect
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer import (
+    BatchResult,
+    BufferExhaustedError,
+    DeliveryErrors,
+    MetadataTimeoutError,
+    NotStartedError,
+    Producer,
+    ProducerClosedError,
+    Record,
+    RecordTooLargeError,
+    SendManyError,
+    SerializationError,
+    TopicPartition,
+    WrongLoopError,
+)
+from aioproducer.errors import TopicAuthorizationFailedError
+from tests.reference.record_batch import PlainRecord
+from tests.unit.producing_broker import ProducingBroker
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+PATIENCE_S = 60
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[ProducingBroker]:
+    async with ProducingBroker() as broker:
+        yield broker
+
+
+def producer_of(broker: ProducingBroker, **configs: Any) -> Producer:
+    return Producer(bootstrap_servers=broker.bootstrap_servers, **configs)
+
+
+async def asynchronously(records: Iterable[Any]) -> AsyncIterator[Any]:
+    for record in records:
+        yield record
+
+
+class SomeIterable:
+    """Has nothing but __iter__."""
+
+    def __init__(self, records: list[Any]) -> None:
+        self.records = records
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.records)
+
+
+FORMS: dict[str, Callable[[list[Any]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "generator": lambda records: (record for record in records),
+    "iterable": SomeIterable,
+    "asynchronous": asynchronously,
+}
+
+each_form = pytest.mark.parametrize("form", FORMS)
+
+USER_CODE: dict[str, dict[str, Any]] = {"compiled": {}, "with user code": {"value_serializer": lambda value: value}}
+each_path = pytest.mark.parametrize("configs", USER_CODE.values(), ids=USER_CODE)
+
+
+# --- what it takes ----------------------------------------------------------------------------------------------------
+
+
+@each_form
+@each_path
+async def test_values_pairs_and_records(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
+    """Every form of record in every form of iterable, in order."""
+    broker.topics = {"orders": 2, "audit": 1}
+    records: list[Any] = [
+        b"value",
+        "täxt",
+        None,
+        bytearray(b"array"),
+        (b"key", b"pair"),
+        ("k", None),
+        Record(b"v", b"k", partition=1, headers={"h": b"1"}, timestamp_ms=7),
+        Record(b"elsewhere", topic="audit", headers=iter([("i", None)])),
+    ]
+    async with producer_of(broker, **configs) as producer:
+        result = await producer.send_many("orders", FORMS[form](records))
+        single = [
+            await producer.send("orders", b"value"),
+            await producer.send("orders", b"pair", key=b"key"),
+            await producer.send("orders", None, key="k"),
+        ]
+    assert (result.acked, result.failed, result.errors) == (8, 0, [])
+    assert sum(last - first + 1 for ranges in result.offsets.values() for first, last in ranges) == 8
+    assert result.offsets[TopicPartition("audit", 0)] == [(0, 0)]
+    stored = {
+        (record.key, record.value, record.headers): (partition, record.timestamp_ms)
+        for (topic, partition), log in broker.log.items()
+        if topic == "orders"
+        for record in log
+    }
+    assert stored[b"k", b"v", (("h", b"1"),)] == (1, 7)
+    assert {value for _, value, _ in stored} == {b"value", "täxt".encode(), None, b"array", b"pair", b"v"}
+    assert stored[b"key", b"pair", ()][0] == single[1].partition
+    assert stored[b"k", None, ()][0] == single[2].partition
+    (elsewhere,) = broker.log["audit", 0]
+    assert (elsewhere.value, elsewhere.headers) == (b"elsewhere", (("i", None),))
+
+
+@each_form
+@each_path
+async def test_no_records(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
+    """Nothing is a result too, and the topic need not even exist."""
+    async with producer_of(broker, **configs) as producer:
+        assert await producer.send_many("nowhere", FORMS[form]([])) == BatchResult(0, 0, {}, [])
+
+
+@each_path
+async def test_pairs_are_exact(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """Lists, longer tuples and subclasses of tuple are values, and without a serializer no good ones."""
+    pair = type("Pair", (tuple,), {})
+    async with producer_of(broker, **configs) as producer:
+        result = await producer.send_many(
+            "orders", [[b"k", b"v"], (b"k", b"v", b"x"), pair((b"k", b"v")), (b"k", b"v")], raise_on_error=False
+        )
+    assert (result.acked, result.failed) == (1, 3)
+    assert [(row, type(error)) for row, error in result.errors] == [(row, SerializationError) for row in range(3)]
+
+
+async def test_anything_else_goes_to_the_serializer(broker: ProducingBroker) -> None:
+    """Tuples of two are pairs all the same."""
+    seen: list[Any] = []
+
+    def serializer(value: Any) -> bytes:
+        seen.append(value)
+        return repr(value).encode()
+
+    async with producer_of(broker, value_serializer=serializer) as producer:
+        await producer.send_many("orders", [1, [2], (b"k", 3), (4, 5, 6), None, Record({"a": 7})])
+    assert seen == [1, [2], 3, (4, 5, 6), {"a": 7}]
+    assert broker.values() == [b"1", b"[2]", b"3", b"(4, 5, 6)", None, b"{'a': 7}"]
+
+
+async def test_asynchronous_serializers_keep_the_order(broker: ProducingBroker) -> None:
+    async def serializer(value: int) -> bytes:
+        for _ in range(5 - value):
+            await asyncio.sleep(0)
+        return b"%d" % value
+
+    async with producer_of(broker, value_serializer=serializer) as producer:
+        result = await producer.send_many("orders", range(5))
+    assert result == BatchResult(5, 0, {0: [(0, 4)]}, [])
+    assert broker.values() == [b"%d" % number for number in range(5)]
+
+
+@pytest.mark.parametrize("records", ["text", b"bytes", bytearray(b"x"), memoryview(b"x"), Record(b"v"), 5, None])
+async def test_what_is_no_iterable_of_records(broker: ProducingBroker, records: Any) -> None:
+    """A single value by mistake is told, not taken apart."""
+    async with producer_of(broker) as producer:
+        with pytest.raises(TypeError, match=f"{type(records).__name__}.*iterable"):
+            await producer.send_many("orders", records)
+    assert not broker.log
+
+
+async def test_the_topic_is_text(broker: ProducingBroker) -> None:
+    async with producer_of(broker) as producer:
+        with pytest.raises(SerializationError, match="topic is a int"):
+            await producer.send_many(5, [b"v"])  # type: ignore[arg-type]
+
+
+plain = st.one_of(st.none(), st.binary(max_size=50), st.text(max_size=20).filter(lambda text: text.isprintable()))
+records = st.one_of(
+    plain,
+    st.tuples(plain, plain),
+    st.builds(
+        Record,
+        plain,
+        plain,
+        partition=st.one_of(st.none(), st.integers(0, 2)),
+        headers=st.one_of(st.none(), st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)))),
+        timestamp_ms=st.integers(0, 1 << 40),
+    ),
+)
+
+
+@given(st.lists(records, max_size=40), st.sampled_from(sorted(FORMS)), st.sampled_from(sorted(USER_CODE)))
+def test_same_as_one_by_one(rows: list[Any], form: str, path: str) -> None:
+    """The log is what single sends would have made of it: partition by key, headers, nulls, timestamps."""
+
+    async def logs() -> list[dict[tuple[str, int], list[PlainRecord]]]:
+        found = []
+        for many in True, False:
+            configs = {"partitioner_class": "round_robin", "linger_ms": 0, **USER_CODE[path]}
+            async with ProducingBroker({"orders": 3}) as broker, producer_of(broker, **configs) as producer:
+                if many:
+                    await producer.send_many("orders", FORMS[form](rows))
+                else:
+                    for row in rows:
+                        await one(producer, row)
+                    await producer.flush()
+                found.append(broker.log)
+        return found
+
+    async def one(producer: Producer, row: Any) -> None:
+        if isinstance(row, Record):
+            await producer.submit(
+                "orders",
+                row.value,
+                key=row.key,
+                partition=row.partition,
+                headers=row.headers,
+                timestamp_ms=row.timestamp_ms,
+            )
+        else:
+            key, value = row if isinstance(row, tuple) else (None, row)
+            await producer.submit("orders", value, key=key)
+
+    def without_own_time(log: dict[tuple[str, int], list[PlainRecord]]) -> Any:
+        return {
+            place: [one if one.timestamp_ms < 1 << 40 else one._replace(timestamp_ms=-1) for one in records]
+            for place, records in log.items()
+        }
+
+    many, single = asyncio.run(logs())
+    assert without_own_time(many) == without_own_time(single)
+
+
+# --- backpressure and turns -------------------------------------------------------------------------------------------
+
+
+@each_form
+@each_path
+async def test_more_than_the_buffer_holds(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
+    """The buffer fills and empties; order and counts are right, and the memory is back."""
+    values = [b"%06d" % number + bytes(400) for number in range(2_000)]
+    async with producer_of(broker, buffer_memory=65_536, batch_size=16_384, **configs) as producer:
+        result = await producer.send_many("orders", FORMS[form](values))
+        metrics = producer.metrics()["producer-metrics"]
+        assert metrics["buffer-available-bytes"] == 65_536
+        assert metrics["record-send-total"] == 2_000
+    assert result == BatchResult(2_000, 0, {0: [(0, 1_999)]}, [])
+    assert broker.values() == values
+
+
+async def test_several_at_once_share_the_buffer(broker: ProducingBroker) -> None:
+    """Each is told its own offsets, which together are all."""
+    async with producer_of(broker, buffer_memory=131_072, batch_size=16_384) as producer:
+        results = await asyncio.gather(
+            *(producer.send_many("orders", [b"%d" % name + bytes(300)] * 500) for name in range(8))
+        )
+    told = {}
+    for name, result in enumerate(results):
+        assert (result.acked, result.failed) == (500, 0)
+        told.update({at: b"%d" % name for first, last in result.offsets[0] for at in range(first, last + 1)})
+    assert [told[at] for at in range(4_000)] == [(value or b"")[:1] for value in broker.values()]
+
+
+@each_path
+async def test_the_loop_gets_turns(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """Also while nothing has to be waited for: another task goes on all the while."""
+    turns = 0
+    done = False
+
+    async def count() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with producer_of(broker, **configs) as producer:
+        await producer.partitions_for("orders")
+        counter = asyncio.create_task(count())
+        await producer.send_many("orders", [bytes(1_000)] * 5_000)
+        done = True
+        await counter
+    assert turns >= 5_000 * 1_000 // 262_144
+
+
+async def test_a_slow_iterable_keeps_the_loop_for_one_record_only(broker: ProducingBroker) -> None:
+    """A record that took its time to come is followed by a turn of the loop."""
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    def slow() -> Iterator[bytes]:
+        for number in range(20):
+            until = time.perf_counter() + 0.002
+            while time.perf_counter() < until:
+                pass
+            seen.append(ticks)
+            yield b"%d" % number
+
+    seen: list[int] = []
+    async with producer_of(broker) as producer:
+        await producer.partitions_for("orders")
+        ticker = asyncio.create_task(tick())
+        await producer.send_many("orders", slow())
+        ticker.cancel()
+    assert all(later > earlier for earlier, later in itertools.pairwise(seen))
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@each_form
+@each_path
+async def test_a_bad_record_fails_alone(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
+    """Wherever it is bad; the others are sent, and the errors name their rows."""
+
+    def broken() -> Iterator[Any]:
+        raise ZeroDivisionError
+        yield
+
+    def records() -> Any:
+        return FORMS[form](
+            [
+                b"0",
+                5,
+                b"2",
+                bytes(2 << 20),
+                Record(b"4", headers=[("name", 4)]),  # type: ignore[list-item]
+                Record(b"5", timestamp_ms=-1),
+                Record(b"6", partition="x"),  # type: ignore[arg-type]
+                (array.array("d"), "\udcff"),
+                Record(b"8", headers=broken()),
+                Record(b"9", topic="no such/name"),
+                b"10",
+            ]
+        )
+
+    async with producer_of(broker, **configs) as producer:
+        result = await producer.send_many("orders", records(), raise_on_error=False)
+        with pytest.raises(SendManyError, match=r"send_many to topic 'orders': 8 of 11 records") as caught:
+            await producer.send_many("orders", records())
+    assert (result.acked, result.failed, result.offsets) == (3, 8, {0: [(0, 2)]})
+    assert [row for row, _ in result.errors] == [1, 3, 4, 5, 6, 7, 8, 9]
+    kinds = {row: type(error) for row, error in result.errors}
+    assert kinds[3] is RecordTooLargeError
+    assert {kinds[row] for row in (1, 4, 5, 6, 7, 8)} == {SerializationError}
+    assert kinds[9].__name__ == "InvalidTopicError"
+    assert broker.values()[:3] == [b"0", b"2", b"10"]
+    assert isinstance(caught.value, DeliveryErrors)
+    assert caught.value.result.failed == caught.value.record_count == len(caught.value.exceptions) == 8
+    assert caught.value.__cause__ is None
+
+
+@each_path
+async def test_a_failed_batch(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """One error a failed batch with its records; flush and close do not raise it again."""
+    broker.error_code = 29
+    async with producer_of(broker, batch_size=1_000, **configs) as producer:
+        with pytest.raises(SendManyError) as caught:
+            await producer.send_many("orders", [bytes(90)] * 100)
+        await producer.flush()
+        result = await producer.send_many("orders", [bytes(90)] * 100, raise_on_error=False)
+    assert result.failed == caught.value.record_count == 100
+    assert all(isinstance(error, TopicAuthorizationFailedError) for error in caught.value.exceptions)
+    assert sum(error.record_count for error in caught.value.exceptions) == 100  # type: ignore[attr-defined]
+    assert [row for row, _ in result.errors] == list(range(100))
+
+
+@pytest.mark.parametrize("form", ["generator", "asynchronous"])
+@each_path
+async def test_an_iterable_that_raises(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
+    """What came before is sent; the error says what happened and holds the result."""
+
+    def some() -> Iterator[bytes]:
+        yield b"1"
+        yield b"2"
+        raise ZeroDivisionError("by the caller")
+
+    records: Any = asynchronously(some()) if form == "asynchronous" else some()
+    async with producer_of(broker, **configs) as producer:
+        with pytest.raises(SendManyError, match="stopped after 2 records: ZeroDivisionError") as caught:
+            await producer.send_many("orders", records, raise_on_error=False)
+        assert await producer.send("orders", b"3")
+    assert caught.value.result == BatchResult(2, 0, {0: [(0, 1)]}, [])
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert caught.value.exceptions == (caught.value.__cause__,)
+    assert broker.values() == [b"1", b"2", b"3"]
+
+
+@each_path
+async def test_a_topic_that_stays_unknown(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """Admission stops when the metadata stayed away for max_block_ms; what was admitted is acknowledged."""
+    records = [b"1", Record(b"2", topic="nowhere"), b"3"]
+    async with producer_of(broker, max_block_ms=50, **configs) as producer:
+        await producer.partitions_for("orders")
+        with pytest.raises(SendManyError, match=r"stopped after 2 records: MetadataTimeoutError.*nowhere") as caught:
+            await producer.send_many("orders", records)
+    ((row, error),) = caught.value.result.errors
+    assert (row, type(error)) == (1, MetadataTimeoutError)
+    assert caught.value.__cause__ is error
+    assert len(caught.value.exceptions) == 1
+    assert caught.value.result.acked == 1
+    assert broker.values() == [b"1"]
+
+
+@each_path
+async def test_partitions_that_are_not_there_fail_alone(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """The first waits max_block_ms for its partition; those that follow do not wait again."""
+    records = [Record(b"%d" % number, partition=number % 2 * 7) for number in range(200)]
+    async with producer_of(broker, max_block_ms=500, **configs) as producer:
+        await producer.partitions_for("orders")
+        result = await asyncio.wait_for(producer.send_many("orders", records, raise_on_error=False), PATIENCE_S)
+    assert (result.acked, result.failed) == (100, 100)
+    assert [row for row, _ in result.errors] == list(range(1, 200, 2))
+    assert "has 1 partitions and no partition 7" in str(result.errors[0][1])
+
+
+@each_path
+async def test_memory_that_stays_away(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """Admission stops when there was no memory for max_block_ms; what was admitted goes on."""
+    broker.holding = True
+    async with producer_of(broker, max_block_ms=100, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
+        await producer.partitions_for("orders")
+        call = asyncio.create_task(producer.send_many("orders", (b"%d" % n + bytes(1_000) for n in range(10_000))))
+        await broker.holds()
+        while producer.metrics()["producer-metrics"]["buffer-exhausted-total"] < 1:
+            await asyncio.sleep(0)
+        assert not call.done()
+        broker.release()
+        with pytest.raises(SendManyError, match=r"stopped after .*BufferExhaustedError") as caught:
+            await call
+    assert isinstance(caught.value.__cause__, BufferExhaustedError)
+    result = caught.value.result
+    assert result.failed == 1
+    assert [row for row, _ in result.errors] == [result.acked]
+    assert len(broker.values()) == result.acked > 10
+
+
+@each_path
+async def test_cancelled(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """Admission stops, what was admitted goes on, and nothing else is disturbed."""
+    broker.holding = True
+    async with producer_of(broker, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
+        call = asyncio.create_task(producer.send_many("orders", (b"%d" % n + bytes(1_000) for n in range(10_000))))
+        await broker.holds()
+        while producer.metrics()["producer-metrics"]["waiting-threads"] < 1:
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        broker.release()
+        await producer.flush()
+        count = len(broker.values())
+        assert 10 < count < 100
+        assert (await producer.send("orders", b"next")).offset == count
+        assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 32_768
+
+
+@each_path
+async def test_failures_of_a_cancelled_call_are_not_silent(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """Nobody gets its result any more, so flush raises them."""
+    broker.holding = True
+    broker.error_code = 29
+    told: list[int] = []
+    async with producer_of(broker, on_error=lambda _, count: told.append(count), **configs) as producer:
+        call = asyncio.create_task(producer.send_many("orders", [b"v"] * 10))
+        await broker.holds()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        broker.release()
+        with pytest.raises(DeliveryErrors) as caught:
+            await producer.flush()
+        await asyncio.sleep(0)
+    assert caught.value.record_count == 10
+    assert told == [10]
+
+
+async def test_a_call_that_is_dropped_before_its_end(broker: ProducingBroker) -> None:
+    """Closing the coroutine is as good as cancelling it."""
+    async with producer_of(broker) as producer:
+        await producer.partitions_for("orders")
+        call = producer.send_many("orders", [b"v"] * 10)
+        call.send(None)
+        call.close()
+        await producer.flush()
+    assert broker.values() == [b"v"] * 10
+
+
+async def test_closed_meanwhile(broker: ProducingBroker) -> None:
+    """close stops admission, and waits for what was admitted as for everything else."""
+    producer = producer_of(broker)
+    await producer.start()
+    gate = asyncio.Event()
+
+    async def records() -> AsyncIterator[bytes]:
+        yield b"1"
+        await gate.wait()
+        yield b"2"
+
+    call = asyncio.create_task(producer.send_many("orders", records()))
+    while not broker.values():
+        await asyncio.sleep(0)
+    await producer.close()
+    gate.set()
+    with pytest.raises(SendManyError, match="ProducerClosedError") as caught:
+        await call
+    assert isinstance(caught.value.__cause__, ProducerClosedError)
+    assert (caught.value.result.acked, caught.value.result.failed) == (1, 1)
+
+
+async def test_flush_covers_it(broker: ProducingBroker) -> None:
+    """flush sends and awaits what the call has admitted."""
+    async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        await producer.partitions_for("orders")
+        call = asyncio.create_task(producer.send_many("orders", [b"v"] * 10))
+        await asyncio.sleep(0)
+        await producer.flush()
+        assert broker.values() == [b"v"] * 10
+        assert (await call).acked == 10
+
+
+async def test_interceptors_hear_of_every_record(broker: ProducingBroker) -> None:
+    """on_send changes each, on_acknowledgement hears how each ended."""
+
+    class Interceptor:
+        def __init__(self) -> None:
+            self.ended: list[tuple[int | None, str | None]] = []
+
+        def on_send(self, record: Record) -> Record:
+            return Record(record.value * 2, topic=record.topic)
+
+        def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+            self.ended.append((metadata and metadata.offset, error and type(error).__name__))
+
+    interceptor = Interceptor()
+    async with producer_of(broker, interceptor_classes=[interceptor]) as producer:
+        result = await producer.send_many("orders", [b"1", 2, b"3"], raise_on_error=False)
+        await producer.flush()
+        await asyncio.sleep(0)
+    assert (result.acked, result.failed) == (2, 1)
+    assert broker.values() == [b"11", b"33"]
+    assert sorted(interceptor.ended, key=str) == [(0, None), (1, None), (None, "SerializationError")]
+
+
+# --- calling it -------------------------------------------------------------------------------------------------------
+
+
+async def test_before_start_and_after_close(broker: ProducingBroker) -> None:
+    producer = producer_of(broker)
+    with pytest.raises(NotStartedError):
+        await producer.send_many("orders", [b"v"])
+    async with producer:
+        pass
+    with pytest.raises(ProducerClosedError):
+        await producer.send_many("orders", [b"v"])
+
+
+async def test_in_another_loop(broker: ProducingBroker) -> None:
+    async with producer_of(broker) as producer:
+        with pytest.raises(WrongLoopError):
+            await asyncio.to_thread(asyncio.run, as_coroutine(producer.send_many("orders", [b"v"])))
+
+
+async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+async def test_everything_that_takes_a_coroutine(broker: ProducingBroker) -> None:
+    """Tasks, groups, gather, wait_for and shield; nothing happens before the first step."""
+    async with producer_of(broker) as producer:
+        await producer.partitions_for("orders")
+        calls = [producer.send_many("orders", [b"v"] * 3) for _ in range(5)]
+        assert all(inspect.iscoroutine(call) for call in calls)
+        await producer.flush()
+        assert not broker.log
+        results = [await asyncio.create_task(calls[0])]
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(calls[1])
+        results += [task.result(), *await asyncio.gather(calls[2])]
+        results += [await asyncio.wait_for(calls[3], PATIENCE_S), await asyncio.shield(calls[4])]
+    assert [result.acked for result in results] == [3] * 5
+    assert len(broker.values()) == 15
+
+
+async def test_never_awaited(broker: ProducingBroker) -> None:
+    """Not sent, and said."""
+    async with producer_of(broker) as producer:
+        with pytest.warns(RuntimeWarning, match="send_many.*never awaited"):
+            producer.send_many("orders", [b"v"])  # type: ignore[unused-coroutine]
+    assert not broker.log
+
+
+async def test_nothing_is_kept(broker: ProducingBroker) -> None:
+    """Records are free once they are in the buffer, the result once it is dropped."""
+
+    class Value(bytes):
+        alive = 0
+
+        def __new__(cls, data: bytes) -> Value:
+            cls.alive += 1
+            return super().__new__(cls, data)
+
+        def __del__(self) -> None:
+            type(self).alive -= 1
+
+    async with producer_of(broker) as producer:
+        result = await producer.send_many("orders", (Value(b"%d" % number) for number in range(1_000)))
+    assert result.acked == 1_000
+    assert Value.alive == 0
+
+
+async def test_tasks_of_many_calls_do_not_starve_each_other(broker: ProducingBroker) -> None:
+    """A short call beside endless ones comes to its end."""
+    stop = False
+
+    def endless() -> Iterator[bytes]:
+        while not stop:
+            yield bytes(500)
+
+    async with producer_of(broker) as producer:
+        await producer.partitions_for("orders")
+        calls = [asyncio.create_task(producer.send_many("orders", endless())) for _ in range(4)]
+        short = await asyncio.wait_for(producer.send_many("orders", [b"s"] * 10_000), PATIENCE_S)
+        assert not any(call.done() for call in calls)
+        stop = True
+        results = await asyncio.gather(*calls)
+    assert short.acked == 10_000
+    assert all(result.acked > 0 for result in results)

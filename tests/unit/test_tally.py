@@ -1,0 +1,227 @@
+"""Counts, offsets and errors of one call, from the batches that hold its records."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer import BatchResult, Delivery, KafkaError, TopicPartition
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._delivery import count_in
+from aioproducer._producer_batch import ProducerBatch
+from aioproducer._tally import Tally
+from tests.unit.core import add_topic, drain_all, end, make_accumulator, put, split
+
+
+def counted(tally: Tally, accumulator: RecordAccumulator, count: int = 1, *, topic: str = "orders") -> None:
+    """Append records that the tally counts."""
+    books = accumulator.topic(topic) or add_topic(accumulator, topic)
+    for _ in range(count):
+        count_in(put(accumulator, books), tally)
+
+
+def other(accumulator: RecordAccumulator) -> Delivery:
+    """Append a record of somebody else's to the same batch."""
+    books = accumulator.topic("orders") or add_topic(accumulator)
+    return put(accumulator, books)
+
+
+def the_batch(accumulator: RecordAccumulator) -> ProducerBatch:
+    (batch,) = drain_all(accumulator)
+    return batch
+
+
+def test_a_batch_of_its_own() -> None:
+    accumulator, tally = make_accumulator(), Tally("orders")
+    counted(tally, accumulator, 5)
+    assert (tally.rows, tally.admitted, tally.pending, tally.acked) == (5, 5, 5, 0)
+    end(accumulator, the_batch(accumulator), offset=70)
+    assert tally.pending == 0
+    assert tally.result() == BatchResult(5, 0, {0: [(70, 74)]}, [])
+
+
+def test_records_of_others_in_between() -> None:
+    """Two calls and a single record share a batch; each is told its own offsets."""
+    accumulator, one, two = make_accumulator(), Tally("orders"), Tally("orders")
+    counted(one, accumulator, 2)
+    counted(two, accumulator, 1)
+    delivery = other(accumulator)
+    counted(one, accumulator, 3)
+    counted(two, accumulator, 1)
+    end(accumulator, the_batch(accumulator), offset=10)
+    assert one.result() == BatchResult(5, 0, {0: [(10, 11), (14, 16)]}, [])
+    assert two.result() == BatchResult(2, 0, {0: [(12, 12), (17, 17)]}, [])
+    assert delivery.result().offset == 13
+
+
+def test_batches_that_follow_each_other_are_one_range() -> None:
+    accumulator, tally = make_accumulator(), Tally("orders")
+    for offset in 0, 3, 7:
+        counted(tally, accumulator, 3)
+        end(accumulator, the_batch(accumulator), offset=offset)
+    assert tally.result().offsets == {0: [(0, 5), (7, 9)]}
+
+
+def test_ranges_are_ascending_whatever_ended_first() -> None:
+    accumulator, tally = make_accumulator(batch_size=1), Tally("orders")
+    counted(tally, accumulator, 3)
+    batches = drain_all(accumulator)
+    for batch, offset in zip(batches, (9, 3, 4), strict=True):
+        end(accumulator, batch, offset=offset)
+    assert tally.result().offsets == {0: [(3, 4), (9, 9)]}
+
+
+def test_offsets_that_the_broker_did_not_tell_are_left_out() -> None:
+    accumulator, tally = make_accumulator(), Tally("orders")
+    counted(tally, accumulator, 2)
+    end(accumulator, the_batch(accumulator), offset=-1)
+    assert tally.result() == BatchResult(2, 0, {}, [])
+
+
+def test_other_topics_are_told_by_name() -> None:
+    accumulator, tally = make_accumulator(), Tally("orders")
+    counted(tally, accumulator, 1, topic="paid")
+    counted(tally, accumulator, 2)
+    for batch in drain_all(accumulator):
+        end(accumulator, batch, offset=5)
+    assert list(tally.result().offsets.items()) == [(0, [(5, 6)]), (TopicPartition("paid", 0), [(5, 5)])]
+
+
+def test_a_failed_batch_names_rows() -> None:
+    """Refused rows count too, and stand at their place."""
+    accumulator, tally = make_accumulator(), Tally("orders")
+    counted(tally, accumulator)
+    refused = KafkaError("bad")
+    tally.refuse(refused)
+    delivery = other(accumulator)
+    counted(tally, accumulator, 2)
+    the_batch(accumulator).fail(KafkaError("no", maybe_written=True), {3: KafkaError("this one")}, True)
+    result = tally.result()
+    assert (result.acked, result.failed, tally.rows, tally.pending) == (0, 4, 4, 0)
+    assert [(row, str(error)) for row, error in result.errors] == [(0, "no"), (1, "bad"), (2, "no"), (3, "this one")]
+    assert result.errors[1][1] is refused
+    assert [(str(error), records) for error, records in tally.failed_batches()] == [("bad", 1), ("no", 3)]
+    assert accumulator.ledger.unobserved_count == 0
+    assert delivery.done()
+
+
+def test_only_the_first_thousand_errors_are_kept() -> None:
+    """Whatever failed first."""
+    accumulator, tally = make_accumulator(batch_size=1 << 20), Tally("orders")
+    late = []
+    for number in range(5):
+        counted(tally, accumulator, 900)
+        (batch,) = drain_all(accumulator)
+        if number == 0:
+            late.append(batch)
+        else:
+            batch.fail(KafkaError(f"{number}"), None, True)
+    late[0].fail(KafkaError("0"), None, True)
+    result = tally.result()
+    assert result.failed == 4_500
+    assert [(row, str(error)) for row, error in result.errors] == [(row, f"{row // 900}") for row in range(1_000)]
+
+
+def test_pieces_of_a_split_batch() -> None:
+    """Each piece tells what it holds."""
+    accumulator, one, two = make_accumulator(), Tally("orders"), Tally("orders")
+    for _ in range(20):
+        counted(one, accumulator, 3)
+        counted(two, accumulator, 2)
+    batch = the_batch(accumulator)
+    pieces = split(accumulator, batch)
+    assert len(pieces) > 1
+    assert (one.pending, two.pending) == (60, 40)
+    drained = drain_all(accumulator)
+    offset = 100
+    for piece in drained:
+        count = piece.record_count
+        end(accumulator, piece, offset=offset)
+        offset += count
+    assert one.result() == BatchResult(60, 0, {0: [(100 + 5 * n, 102 + 5 * n) for n in range(20)]}, [])
+    assert two.result() == BatchResult(40, 0, {0: [(103 + 5 * n, 104 + 5 * n) for n in range(20)]}, [])
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=60), st.data())
+def test_any_mixture_against_a_plain_count(owners: list[int], data: st.DataObject) -> None:
+    """Every row of every call is told once, by the offset or the error that its place in the batches gives."""
+    accumulator = make_accumulator(batch_size=data.draw(st.sampled_from([1, 150, 1000])))
+    tallies = [Tally("orders") for _ in range(3)]
+    for owner in owners:
+        counted(tallies[owner], accumulator)
+    places: list[int | None] = []
+    for batch in drain_all(accumulator):
+        count = batch.record_count
+        kind = data.draw(st.sampled_from(["acknowledge", "fail", "split"]))
+        if kind == "split" and count > 1:
+            split(accumulator, batch)
+            for piece in drain_all(accumulator):
+                count = piece.record_count
+                end(accumulator, piece, offset=len(places))
+                places += range(len(places), len(places) + count)
+        elif kind == "fail":
+            batch.fail(KafkaError("no"), None, True)
+            accumulator.release(batch)
+            places += [None] * count
+        else:
+            end(accumulator, batch, offset=len(places))
+            places += range(len(places), len(places) + count)
+    for number, tally in enumerate(tallies):
+        mine = [place for place, owner in zip(places, owners, strict=True) if owner == number]
+        acked = [place for place in mine if place is not None]
+        result = tally.result()
+        told = [offset for first, last in result.offsets.get(0, []) for offset in range(first, last + 1)]
+        assert told == acked
+        assert [row for row, _ in result.errors] == [row for row, place in enumerate(mine) if place is None]
+        assert (result.acked, result.failed, tally.pending) == (len(acked), len(mine) - len(acked), 0)
+
+
+async def test_the_end_can_be_awaited() -> None:
+    """The future is done once nothing is pending, at once if nothing is."""
+    loop = asyncio.get_running_loop()
+    accumulator, tally = make_accumulator(loop=loop), Tally("orders")
+    assert tally.ended(loop).done()
+    counted(tally, accumulator, 2)
+    ended = tally.ended(loop)
+    assert not ended.done()
+    end(accumulator, the_batch(accumulator))
+    assert ended.done()
+
+
+async def test_an_abandoned_tally_reports_its_failures() -> None:
+    """Nobody will see them in a result, so they are unobserved: past ones and those to come."""
+    accumulator, tally = make_accumulator(loop=asyncio.get_running_loop()), Tally("orders")
+    for _ in range(2):
+        counted(tally, accumulator, 3)
+        the_batch(accumulator).fail(KafkaError("past"), None, True)
+    tally.refuse(KafkaError("never admitted"))
+    counted(tally, accumulator, 4)
+    tally.abandon(accumulator.ledger)
+    tally.abandon(accumulator.ledger)
+    the_batch(accumulator).fail(KafkaError("to come"), None, True)
+    counted(tally, accumulator, 2)
+    the_batch(accumulator).fail(KafkaError("brought about"), None, False)
+    fresh = [(str(error), records) for error, records in accumulator.ledger.take_fresh()]
+    assert fresh == [("past", 3), ("past", 3), ("to come", 4)]
+
+
+def test_many_failed_batches_take_little_room() -> None:
+    """The records of further ones join the last that is told apart."""
+    tally = Tally("orders")
+    for number in range(3_000):
+        tally.refuse(KafkaError(f"{number}"))
+    told = tally.failed_batches()
+    assert len(told) == 1_000
+    assert sum(records for _, records in told) == 3_000
+    assert [str(error) for _, error in tally.result().errors] == [f"{number}" for number in range(1_000)]
+
+
+def test_a_record_that_has_ended_can_not_be_counted() -> None:
+    accumulator = make_accumulator()
+    delivery = other(accumulator)
+    end(accumulator, the_batch(accumulator))
+    with pytest.raises(asyncio.InvalidStateError):
+        count_in(delivery, Tally("orders"))
