@@ -30,7 +30,8 @@ cdef class RecordAccumulator:
     cdef BufferPool outside                 # memory of splits: never waited for, not part of the budget
     cdef dict topics                        # name -> TopicQueues
     cdef dict nodes                         # node id -> NodeQueue
-    cdef object open_batches                # OrderedDict serial -> ProducerBatch, by age
+    cdef object open_batches                # OrderedDict serial -> ProducerBatch that lingers, by age
+    cdef dict overdue_batches               # serial -> open ProducerBatch past its linger, behind others
     cdef object live_batches                # OrderedDict serial -> ProducerBatch whose memory is not back, by age
     cdef object aging_batches               # OrderedDict serial -> ProducerBatch that has not ended, by age
     cdef list awaited_batches
@@ -66,6 +67,8 @@ cdef class RecordAccumulator:
     cdef int32_t next_round_robin(self, TopicQueues topic)
     cdef NodeQueue node(self, int32_t node_id)
     cdef void close_batch(self, ProducerBatch batch, int64_t now_ms)
+    cdef void end_linger(self, ProducerBatch batch, int64_t now_ms)
+    cdef void close_if_overdue(self, PartitionQueue queue, int64_t now_ms)
     cdef void move(self, PartitionQueue queue, int32_t leader)
     cdef void mark_ready(self, PartitionQueue queue)
     cdef void unmark_ready(self, PartitionQueue queue)

@@ -6,6 +6,10 @@ its partition, once, however many batches it holds. The sender drains a broker: 
 until the request is full. Nothing is ever scanned: open batches stand in the order of their linger deadlines, all
 batches in the order of their delivery deadlines, batches that back off in a heap.
 
+A batch that has lingered while others of its partition still wait takes more records until it is the first: it could
+not go before them anyway, and behind a slow broker, or after an outage, a few large batches take the place of thousands
+of small ones.
+
 Only `drain` takes a batch from its queue and only `requeue` and `split` put one back, in the order of creation, so the
 batches of a partition leave in order. While a batch is being sealed its queue is not ready: the next one can't pass it.
 
@@ -71,6 +75,7 @@ cdef class RecordAccumulator:
         self.topics = {}
         self.nodes = {}
         self.open_batches = OrderedDict()
+        self.overdue_batches = {}
         self.live_batches = OrderedDict()
         self.aging_batches = OrderedDict()
         self.awaited_batches = []
@@ -311,7 +316,21 @@ cdef class RecordAccumulator:
         batch.closed_ms = now_ms
         batch.queue.open = None
         self.open_batches.pop(batch.serial, None)
+        self.overdue_batches.pop(batch.serial, None)
         self.mark_ready(batch.queue)
+
+    cdef void end_linger(self, ProducerBatch batch, int64_t now_ms):
+        """Close a batch, once it is the first of its partition."""
+        if batch.queue.first() is batch:
+            self.close_batch(batch, now_ms)
+        else:
+            self.open_batches.pop(batch.serial, None)
+            self.overdue_batches[batch.serial] = batch
+
+    cdef void close_if_overdue(self, PartitionQueue queue, int64_t now_ms):
+        """What stood before the open batch may have gone."""
+        if queue.open is not None and queue.first() is queue.open and queue.open.serial in self.overdue_batches:
+            self.close_batch(queue.open, now_ms)
 
     cdef void mark_ready(self, PartitionQueue queue):
         """Queue the partition at its broker if its first batch can go."""
@@ -338,7 +357,7 @@ cdef class RecordAccumulator:
             batch = <ProducerBatch>next(iter(self.open_batches.values()))
             if batch.created_ms + self.linger_ms > now_ms:
                 break
-            self.close_batch(batch, now_ms)
+            self.end_linger(batch, now_ms)
         if self.memory_short and self.open_batches and self.in_flight_batches == 0 and not self.any_ready():
             self.close_all(now_ms)
         if self.open_batches:
@@ -368,7 +387,7 @@ cdef class RecordAccumulator:
                 if batch.queue.leader in busy_nodes:
                     still.append(batch)
                 else:
-                    self.close_batch(batch, now_ms)
+                    self.end_linger(batch, now_ms)
         self.awaited_batches = still
 
     cdef void end_back_off(self, ProducerBatch batch, int64_t now_ms):
@@ -378,7 +397,7 @@ cdef class RecordAccumulator:
                 self.mark_ready(batch.queue)
 
     def close_all(self, int64_t now_ms):
-        for batch in list(self.open_batches.values()):
+        for batch in [*self.overdue_batches.values(), *self.open_batches.values()]:
             self.close_batch(<ProducerBatch>batch, now_ms)
 
     def node_stalled(self, int32_t node_id, int64_t now_ms):
@@ -423,7 +442,9 @@ cdef class RecordAccumulator:
                 total += batch.records.wire_size()
                 batches.append(batch)
         for item in batches:
-            self.mark_ready((<ProducerBatch>item).queue)
+            queue = (<ProducerBatch>item).queue
+            self.close_if_overdue(queue, now_ms)
+            self.mark_ready(queue)
         return batches, unsealed
 
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node):
@@ -573,6 +594,7 @@ cdef class RecordAccumulator:
             if batch.created_ms + self.delivery_timeout_ms > now_ms:
                 break
             self.take_unfinished(batch, expired)
+            self.close_if_overdue(batch.queue, now_ms)
             del self.aging_batches[batch.serial]
         return expired
 
@@ -595,6 +617,7 @@ cdef class RecordAccumulator:
                 if batch.queue.open is batch:
                     batch.queue.open = None
                     self.open_batches.pop(batch.serial, None)
+                    self.overdue_batches.pop(batch.serial, None)
                 if batch.state != SEALING:
                     self.end_sealing(batch)     # sealed, and not drained: no worker reads it any more
                 batch.queue.remove(batch)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery
-from aioproducer._producer_batch import ProducerBatch
+from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.compression import codec
 from aioproducer.errors import DeliveryTimeoutError
 from tests.reference import record_batch as reference
@@ -49,6 +49,79 @@ def test_lingers() -> None:
     assert accumulator.ready(NOW + 5)[0] == [1]
     (batch,) = drain(accumulator, now_ms=NOW + 5)
     assert (batch.record_count, batch.created_ms, batch.closed_ms) == (2, NOW, NOW + 5)
+
+
+def behind_another() -> tuple[RecordAccumulator, TopicQueues]:
+    """An accumulator with an open batch that is past its linger, behind one that waits to be sent."""
+    accumulator = make_accumulator(linger_ms=5, delivery_timeout_ms=1000)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, b"first")
+    assert accumulator.ready(5)[0] == [1]
+    put(accumulator, topic, b"second", now_ms=5)
+    assert accumulator.ready(10) == ([1], 1000), "no deadline but that of delivery"
+    return accumulator, topic
+
+
+def test_gathers_behind_a_batch_that_waits() -> None:
+    """A batch past its linger that could not go yet anyway takes more, until those before it have gone."""
+    accumulator, topic = behind_another()
+    put(accumulator, topic, b"third", now_ms=50)
+    (first,) = drain(accumulator, now_ms=60)
+    (second,) = drain(accumulator, now_ms=60)
+    assert [first.record_count, second.record_count] == [1, 2]
+    put(accumulator, topic, b"fourth", now_ms=60)
+    assert drain(accumulator, now_ms=60) == [], "a new batch lingers as long as any"
+    assert accumulator.ready(65)[0] == [1]
+
+
+def test_flush_closes_what_gathers_behind_others() -> None:
+    """A record after the flush goes into a batch of its own."""
+    accumulator, topic = behind_another()
+    accumulator.close_all(20)
+    put(accumulator, topic, b"later", now_ms=20)
+    batches = [*drain(accumulator, now_ms=20), *drain(accumulator, now_ms=20)]
+    assert [batch.record_count for batch in batches] == [1, 1]
+    assert drain(accumulator, now_ms=20) == []
+
+
+def test_what_gathers_goes_when_those_before_it_expire() -> None:
+    """The first batch of the partition is past its linger, whatever made it the first."""
+    accumulator, _ = behind_another()
+    (expired,) = accumulator.expire(1000)
+    fail(accumulator, expired)
+    (second,) = drain(accumulator, now_ms=1000)
+    end(accumulator, second)
+    assert not accumulator.has_live_batches()
+
+
+def test_what_gathers_may_expire() -> None:
+    """It is as old as its first record, and takes no more when it has expired."""
+    accumulator, topic = behind_another()
+    expired = accumulator.expire(2000)
+    assert len(expired) == 2
+    for batch in expired:
+        fail(accumulator, batch)
+    put(accumulator, topic, b"new", now_ms=2000)
+    assert accumulator.ready(2000)[0] == []
+    accumulator.close_all(2000)
+    assert [batch.record_count for batch in drain(accumulator, now_ms=2000)] == [1]
+
+
+def test_an_awaited_batch_gathers_behind_a_batch_that_waits() -> None:
+    """Cutting linger can't bring it past the one before it, which backs off."""
+    accumulator = make_accumulator(linger_ms=1000)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, awaited=True)
+    assert accumulator.ready(0)[0] == [1]
+    (first,) = drain(accumulator)
+    accumulator.requeue(first, 0, 100)
+    for now_ms in range(1, 4):
+        put(accumulator, topic, awaited=True, now_ms=now_ms)
+        assert accumulator.ready(now_ms)[0] == []
+    assert accumulator.ready(100)[0] == [1]
+    assert drain(accumulator, now_ms=100) == [first]
+    (second,) = drain(accumulator, now_ms=100)
+    assert second.record_count == 3
 
 
 def test_no_linger() -> None:
