@@ -29,11 +29,20 @@ from aioproducer.errors import (
     SerializationError,
     TlsError,
     TransactionAbortedError,
+    TransactionOutcomeUnknownError,
     TransactionStateError,
+    TransactionTimeoutError,
     WrongLoopError,
 )
 from aioproducer.producer import Producer
-from aioproducer.records import BatchResult, PartitionInfo, Record, RecordMetadata, TopicPartition
+from aioproducer.records import (
+    BatchResult,
+    PartitionInfo,
+    PreparedTransaction,
+    Record,
+    RecordMetadata,
+    TopicPartition,
+)
 from aioproducer.version import VERSION as __version__
 
 __all__ = [
@@ -54,6 +63,7 @@ __all__ = [
     "MetadataUnavailableError",
     "NotStartedError",
     "PartitionInfo",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosedError",
     "ProducerFailedError",
@@ -67,7 +77,9 @@ __all__ = [
     "TlsError",
     "TopicPartition",
     "TransactionAbortedError",
+    "TransactionOutcomeUnknownError",
     "TransactionStateError",
+    "TransactionTimeoutError",
     "WrongLoopError",
     "__version__",
 ]

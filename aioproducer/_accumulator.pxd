@@ -83,5 +83,5 @@ cdef class RecordAccumulator:
     cdef void land(self, ProducerBatch batch)
     cdef void forget(self, ProducerBatch batch)
     cdef ProducerBatch new_piece(self, ProducerBatch parent, Py_ssize_t number, int32_t first_index)
-    cdef int take_unfinished(self, ProducerBatch batch, list taken) except -1
+    cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint in_doubt) except -1
     cdef int64_t pending_records(self, ProducerBatch batch)

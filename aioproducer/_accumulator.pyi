@@ -185,6 +185,13 @@ class RecordAccumulator:
     def take_all(self) -> list[ProducerBatch]:
         """As ``expire``, of any age."""
 
+    def take_unsent(self, in_doubt: bool) -> list[ProducerBatch]:
+        """As ``take_all``, but only batches that are not in flight.
+
+        Args:
+            in_doubt: also those of which an earlier attempt may have been written.
+        """
+
     def oldest_live_serial(self) -> int:
         """Serial of the oldest batch whose memory has not returned; -1 if there is none."""
 

@@ -593,7 +593,7 @@ cdef class RecordAccumulator:
             batch = <ProducerBatch>next(iter(self.aging_batches.values()))
             if batch.created_ms + self.delivery_timeout_ms > now_ms:
                 break
-            self.take_unfinished(batch, expired)
+            self.take_unfinished(batch, expired, True, True)
             self.close_if_overdue(batch.queue, now_ms)
             del self.aging_batches[batch.serial]
         return expired
@@ -601,15 +601,23 @@ cdef class RecordAccumulator:
     def take_all(self):
         cdef list taken = []
         for batch in self.live_batches.values():
-            self.take_unfinished(<ProducerBatch>batch, taken)
+            self.take_unfinished(<ProducerBatch>batch, taken, True, True)
         self.aging_batches.clear()
         return taken
 
-    cdef int take_unfinished(self, ProducerBatch batch, list taken) except -1:
+    def take_unsent(self, bint in_doubt):
+        cdef list taken = []
+        for batch in self.live_batches.values():
+            self.take_unfinished(<ProducerBatch>batch, taken, False, in_doubt)
+        return taken
+
+    cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint in_doubt) except -1:
         """Collect a batch, or what is left of its pieces, and take it out of its queue."""
         if batch.pieces is not None:
             for piece in batch.pieces:
-                self.take_unfinished(<ProducerBatch>piece, taken)
+                self.take_unfinished(<ProducerBatch>piece, taken, in_flight, in_doubt)
+        elif batch.state == IN_FLIGHT and not in_flight or batch.in_doubt and not in_doubt:
+            pass
         elif batch.state != ENDED and not batch.expired:
             batch.expired = True
             taken.append(batch)

@@ -13,6 +13,7 @@ from aioproducer._record_batch cimport RecordView
 cdef enum AdmissionState:
     NEW
     ADMITTING
+    OUTSIDE         # of a transaction, which is where a transactional producer admits
     REFUSING        # closed, failed, forked: the shell's _refuse() says which
 
 

@@ -136,7 +136,16 @@ class Admission:
         """Refuse records from now on, by ``_refuse``."""
 
     @property
-    def _is_admitting(self) -> bool: ...
+    def _is_open(self) -> bool:
+        """Whether the producer is started and not closed."""
+
+    @property
+    def _is_admitting(self) -> bool:
+        """Whether it also takes records now."""
+
+    def _admit_records(self, admit: bool) -> None:
+        """Take records or refuse them from now on, by ``_refuse``; for as long as the producer is open."""
+
     @property
     def _queueing(self) -> bool:
         """Whether somebody waits for memory, so that later calls queue up behind."""

@@ -144,8 +144,16 @@ cdef class Admission:
         self.state = REFUSING
 
     @property
+    def _is_open(self):
+        return self.state == ADMITTING or self.state == OUTSIDE
+
+    @property
     def _is_admitting(self):
         return self.state == ADMITTING
+
+    def _admit_records(self, bint admit):
+        if self.state == ADMITTING or self.state == OUTSIDE:
+            self.state = ADMITTING if admit else OUTSIDE
 
     @property
     def _queueing(self):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class
+from aioproducer.transaction_state import aborted
 
 if TYPE_CHECKING:
     from aioproducer._accumulator import RecordAccumulator
@@ -44,8 +45,26 @@ LOST_STATE = frozenset((OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID))
 """Codes that prove a numbered batch is not in the log, and that sending it again in order, or a bump, cures."""
 
 
+CONCURRENT_TRANSACTIONS = 51
+BUSY_BACKOFF_MS = 20
+"""The first wait where the leader only waits for the end of the transaction before, which takes it milliseconds."""
+
+
+def _nothing(error: KafkaError) -> None:
+    pass
+
+
+def _not_asked(error: KafkaError) -> bool:
+    return False
+
+
 class BatchOutcomes:
-    """Ends batches, or queues them again; keeps accumulator, sequences and metrics in step."""
+    """Ends batches, or queues them again; keeps accumulator, sequences and metrics in step.
+
+    Args:
+        on_failure: told of each batch that fails, but not by ``fail_all`` and ``drop_unsent``.
+        on_old_epoch: told that a leader knows a newer epoch; True says that the batch waits for what comes of it.
+    """
 
     def __init__(
         self,
@@ -56,7 +75,11 @@ class BatchOutcomes:
         sealer: Sealer,
         metrics: ProducerMetrics,
         rng: random.Random,
+        on_failure: Callable[[KafkaError], None] = _nothing,
+        on_old_epoch: Callable[[KafkaError], bool] = _not_asked,
     ) -> None:
+        self._on_failure = on_failure
+        self._on_old_epoch = on_old_epoch
         self._retries = config.retries
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._accumulator = accumulator
@@ -65,6 +88,7 @@ class BatchOutcomes:
         self._metrics = metrics
         self._rng = rng
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._busy_backoff = ExponentialBackoff(min(BUSY_BACKOFF_MS, config.retry_backoff_ms), config.retry_backoff_ms)
 
     def answered(
         self, batch: ProducerBatch, answer: PartitionProduceResponse, broker: object, now_ms: int
@@ -82,7 +106,7 @@ class BatchOutcomes:
         error = _error_of(batch, answer, broker)
         if answer.error_code == MESSAGE_TOO_LARGE and self._may_split(batch):
             self._split(batch, now_ms)
-        elif self._retriable(batch, error):
+        elif self._retriable(batch, error) or (error.code == INVALID_PRODUCER_EPOCH and self._on_old_epoch(error)):
             self._retry(batch, error, now_ms, in_doubt=error.in_doubt)
         else:
             self.fail(batch, error, now_ms, in_doubt=error.in_doubt, named=answer.record_errors)
@@ -128,6 +152,7 @@ class BatchOutcomes:
         if not batch.expired:
             self._metrics.record_errors(batch.topic, batch.record_count, now_ms)
             batch.fail(error, _by_record(batch, error, dict(named or ())))
+            self._on_failure(error)
         self._accumulator.release(batch)
 
     def expire(self, now_ms: int) -> bool:
@@ -136,7 +161,9 @@ class BatchOutcomes:
         for batch in batches:
             if batch.in_flight:
                 batch.maybe_written = True
-            self._end_early(batch, self._timeout(batch), now_ms, unobserved=True)
+            error = self._timeout(batch)
+            self._end_early(batch, error, now_ms, unobserved=True)
+            self._on_failure(error)
             if batch.in_flight:
                 self._transactions.expired_in_flight(batch)
             else:
@@ -160,6 +187,22 @@ class BatchOutcomes:
 
         return release
 
+    def drop_unsent(self, error_of: Callable[[ProducerBatch], KafkaError], now_ms: int, *, in_doubt: bool) -> None:
+        """Fail what is not in flight, as the program or an earlier failure wants it: nobody has to look at that.
+
+        Args:
+            in_doubt: also batches that an earlier attempt may have written; else they go on until that is known.
+        """
+        for batch in reversed(self._accumulator.take_unsent(in_doubt)):  # so that sequences can be taken back
+            self._drop(batch, error_of(batch), now_ms)
+
+    def _drop(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool = False) -> None:
+        self._end_early(batch, error, now_ms, unobserved=False)
+        if in_doubt:
+            self._transactions.unanswered(batch)
+        self._transactions.failed(batch)
+        self._accumulator.release(batch)
+
     def _end_early(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, unobserved: bool) -> None:
         self._metrics.record_errors(batch.topic, batch.record_count, now_ms)
         batch.fail(error, None, unobserved)
@@ -178,7 +221,7 @@ class BatchOutcomes:
     def _retriable(self, batch: ProducerBatch, error: BrokerError) -> bool:
         if batch.expired or batch.attempts > self._retries:
             return False
-        return error.retriable or (batch.has_sequence and error.code in LOST_STATE)
+        return error.retriable or (error.code in LOST_STATE and self._transactions.cures(batch))
 
     def _may_split(self, batch: ProducerBatch) -> bool:
         """Not what an earlier attempt may have written, before the limit was lowered.
@@ -188,10 +231,17 @@ class BatchOutcomes:
         return batch.record_count > 1 and not batch.expired and not batch.in_doubt
 
     def _retry(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool) -> None:
-        """Queue the batch again, in the order of its partition, after a back-off."""
+        """Queue the batch again, in the order of its partition, after a back-off; drop it with its transaction."""
+        transaction = self._transactions.transaction
+        if transaction is not None and transaction.gives_up(in_doubt or batch.in_doubt):
+            where = f"{batch.topic}-{batch.partition}"
+            told = aborted(f"{where}: not sent again, as the transaction is aborted", error, batch.maybe_written)
+            self._drop(batch, told, now_ms, in_doubt=in_doubt)
+            return
         batch.last_error = error
         self._metrics.record_retries(batch.topic, batch.record_count, now_ms)
-        retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts - 1, self._rng)
+        backoff = self._busy_backoff if error.code == CONCURRENT_TRANSACTIONS else self._backoff
+        retry_at_ms = now_ms + backoff.delay_ms(batch.attempts - 1, self._rng)
         self._accumulator.requeue(batch, now_ms, retry_at_ms)
         if error.code in LOST_STATE:
             self._transactions.out_of_order(batch)

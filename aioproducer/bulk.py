@@ -16,8 +16,10 @@ from aioproducer.errors import (
     KafkaError,
     MetadataTimeoutError,
     ProducerClosedError,
+    ProducerFencedError,
     SendManyError,
     SerializationError,
+    TransactionAbortedError,
     TransactionStateError,
     WrongLoopError,
 )
@@ -30,6 +32,8 @@ STOPPING = (
     BufferExhaustedError,
     MetadataTimeoutError,
     ProducerClosedError,
+    ProducerFencedError,
+    TransactionAbortedError,
     TransactionStateError,
     WrongLoopError,
 )
@@ -143,6 +147,10 @@ class BulkSend:
                 # Nothing done since the last turn: others have used it up, so the place in the queue stays.
                 ticket = await self._engine.turns.next(ticket if rows == self.tally.rows else None)
                 rows = self.tally.rows
+                try:
+                    self._check()
+                except KafkaError as error:
+                    raise _Stopped(error) from error
             elif state == FEED_BLOCKED:
                 await self._unblock(feed)
             elif state == FEED_CLOSED:

@@ -236,7 +236,6 @@ _DELIVERY = (
         default=None,
         valid=NonEmpty(),
         importance="low",
-        supported=False,
         doc="Turns transactions on. One name per producer that outlives restarts: a new producer of the same name "
         "fences the old one off.",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import random
 import weakref
@@ -16,12 +17,15 @@ from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.cluster import Cluster
 from aioproducer.config import ProducerConfig
+from aioproducer.coordinator import Coordinators
 from aioproducer.errors import (
+    BrokerError,
     DeliveryErrors,
     FlushTimeoutError,
     KafkaError,
     ProducerClosedError,
     ProducerFailedError,
+    TransactionAbortedError,
 )
 from aioproducer.memory_queue import MemoryQueue
 from aioproducer.metadata import Metadata
@@ -32,6 +36,9 @@ from aioproducer.records import PartitionInfo
 from aioproducer.sealer import Sealer
 from aioproducer.sender import Sender
 from aioproducer.transaction_manager import TransactionManager
+from aioproducer.transaction_partitions import TransactionPartitions
+from aioproducer.transaction_runner import TransactionRunner
+from aioproducer.transaction_state import aborted
 from aioproducer.turns import Turns
 
 logger = logging.getLogger("aioproducer.engine")
@@ -70,7 +77,11 @@ class Engine:
         self._ledger.on_failure = self._failures_waiting
         self._admission: weakref.ref[Admission] | None = None
         self.turns = Turns(loop, self._turn_begun)
-        self._transactions = TransactionManager(idempotent=config.enable_idempotence)
+        self._transactions = TransactionManager(
+            idempotent=config.enable_idempotence,
+            transaction=TransactionPartitions() if config.transactional_id is not None else None,
+        )
+        self.transaction: TransactionRunner | None = None
         self.accumulator = RecordAccumulator(
             ledger=self._ledger,
             random=rng,
@@ -106,6 +117,16 @@ class Engine:
             on_fatal=self._fatal,
         )
         self._sealer = Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=self._progressed)
+        self._outcomes = BatchOutcomes(
+            config,
+            accumulator=self.accumulator,
+            transactions=self._transactions,
+            sealer=self._sealer,
+            metrics=self._metrics,
+            rng=rng,
+            on_failure=self._record_failed,
+            on_old_epoch=self._epoch_refused,
+        )
         self._sender = Sender(
             config,
             loop=loop,
@@ -115,19 +136,27 @@ class Engine:
             metadata=self._metadata,
             metrics=self._metrics,
             sealer=self._sealer,
-            outcomes=BatchOutcomes(
-                config,
-                accumulator=self.accumulator,
-                transactions=self._transactions,
-                sealer=self._sealer,
-                metrics=self._metrics,
-                rng=rng,
-            ),
+            outcomes=self._outcomes,
             on_progress=self._progressed,
             on_fatal=self._fatal,
             request_producer_id=self._producer_id.start,
         )
         self.accumulator.pool.on_late_return = self._memory_came_late
+        if config.transactional_id is not None:
+            self.transaction = TransactionRunner(
+                config,
+                loop=loop,
+                coordinators=Coordinators(
+                    config,
+                    loop=loop,
+                    client=self._client,
+                    rng=rng,
+                    request_metadata=self._metadata.request_update,
+                ),
+                sequences=self._transactions,
+                feature=self._client.feature,
+                records=_Records(self),
+            )
         self._tasks: list[asyncio.Task[Any]] = []
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._failure: KafkaError | None = None
@@ -159,10 +188,13 @@ class Engine:
     # --- its life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        await self._metadata.bootstrap(self.now_ms() + self._config.max_block_ms)
+        deadline_ms = self.now_ms() + self._config.max_block_ms
+        await self._metadata.bootstrap(deadline_ms)
         self._run(self._sender.run(), "sender")
         self._run(self._metadata.run(), "metadata")
-        if self._transactions.needs_producer_id:
+        if self.transaction is not None:
+            await self.transaction.start(deadline_ms)
+        elif self._transactions.needs_producer_id:
             self._producer_id.start()
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -190,17 +222,32 @@ class Engine:
             return
         self._failure = error
         logger.error("the producer has failed: %s", error)
+        if self.transaction is not None:
+            self.transaction.failed(error)
         if (ended := self._ended()) is not None:
             ended(error)
-        self.turn_away(ProducerFailedError(f"the producer has failed: {error}", cause=error))
-        self.fail_all(
-            lambda batch: ProducerFailedError(
-                f"{batch.topic}-{batch.partition}: the producer has failed: {error}",
-                cause=error,
-                maybe_written=batch.maybe_written,
-            ),
-            unobserved=True,
-        )
+        self.turn_away(self.failure_of(error))
+        self.fail_all(lambda batch: self.failure_of(error, batch), unobserved=True)
+
+    def failure_of(self, error: KafkaError, batch: ProducerBatch | None = None) -> KafkaError:
+        """What a call gets, or a pending record, because the producer has failed with ``error``.
+
+        In transactions the plain error, which says whether somebody else has taken over; else one that names it.
+        """
+        in_log = batch is not None and batch.maybe_written
+        if self.transaction is not None and isinstance(error, BrokerError):
+            twin = copy.copy(error)
+            twin.maybe_written = in_log
+            return twin
+        where = f"{batch.topic}-{batch.partition}: " if batch is not None else ""
+        return ProducerFailedError(f"{where}the producer has failed: {error}", cause=error, maybe_written=in_log)
+
+    def _record_failed(self, error: KafkaError) -> None:
+        if self.transaction is not None:
+            self.transaction.batch_failed(error)
+
+    def _epoch_refused(self, error: KafkaError) -> bool:
+        return self.transaction is not None and self.transaction.epoch_refused(error)
 
     def turn_away(self, error: KafkaError) -> None:
         """Refuse those who wait to be admitted."""
@@ -215,6 +262,8 @@ class Engine:
         self._stopping = True
         if self._producer_id.task is not None:
             self._tasks.append(self._producer_id.task)
+        if self.transaction is not None:
+            self._tasks.extend(self.transaction.tasks())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -322,14 +371,10 @@ class Engine:
         began_ms = self.now_ms()
         last_serial = self.accumulator.last_serial
         token = self._ledger.start_flush()
-        waiter = self.loop.create_future()
-        self._flushes[waiter] = last_serial
+        waiter = self._when_ended(last_serial)
         failures: list[tuple[KafkaError, int]] = []
         finished = False
         try:
-            self.accumulator.close_all(self.now_ms())
-            self._sender.wake()
-            self._progressed()
             await asyncio.wait_for(waiter, timeout)
             finished = True
         except TimeoutError:
@@ -343,6 +388,15 @@ class Engine:
             failures = self._ledger.end_flush(token, last_serial, finished)
         if failures:
             raise DeliveryErrors.of(failures, total_records=sum(records for _, records in failures))
+
+    def _when_ended(self, last_serial: int) -> asyncio.Future[None]:
+        """Send what is there without lingering; a future, in ``_flushes`` until it is taken out, of its end."""
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        self._flushes[waiter] = last_serial
+        self.accumulator.close_all(self.now_ms())
+        self._sender.wake()
+        self._progressed()
+        return waiter
 
     async def written(self, timeout: float | None) -> None:
         """Let what ``acks=0`` counts as ended leave the process; nobody waits for it any more, but closing drops it."""
@@ -378,6 +432,49 @@ class Engine:
 
     def metrics_snapshot(self) -> dict[str, dict[str, Any]]:
         return self._metrics.snapshot(self.now_ms())
+
+
+class _Records:
+    """The engine as the transaction sees it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def admit(self, admits: bool) -> None:
+        engine = self._engine
+        if engine._admission is not None and (admission := engine._admission()) is not None:
+            admission._admit_records(admits)
+        if not admits:
+            engine.memory_queue.memory_freed()  # who waits for memory finds out that it is too late
+
+    def ended(self) -> asyncio.Future[None]:
+        return self._engine._when_ended(self._engine.accumulator.last_serial)
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        self._engine._flushes.pop(waiter, None)
+
+    def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
+        def error_of(batch: ProducerBatch) -> KafkaError:
+            where = f"{batch.topic}-{batch.partition}: the transaction"
+            if cause is None:
+                return TransactionAbortedError(f"{where} was aborted", maybe_written=batch.maybe_written)
+            return aborted(f"{where} can only be aborted", cause, batch.maybe_written)
+
+        self._engine._outcomes.drop_unsent(error_of, self._engine.now_ms(), in_doubt=in_doubt)
+        self._engine._progressed()
+
+    def observed(self) -> None:
+        ledger = self._engine._ledger
+        ledger.end_flush(ledger.start_flush(), self._engine.accumulator.last_serial)
+
+    def wake_sender(self) -> None:
+        self._engine._sender.wake()
+
+    def failed(self, error: KafkaError) -> None:
+        self._engine._fatal(error)
+
+    def timed(self, call: str, elapsed_ms: int) -> None:
+        self._engine._metrics.record_transaction_call(call, elapsed_ms, self._engine.now_ms())
 
 
 def _by_error(failures: list[tuple[KafkaError, int]]) -> list[tuple[KafkaError, int]]:

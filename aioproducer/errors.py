@@ -9,6 +9,8 @@ The tree, split by what the caller can do::
     │   └── ProducerFailedError                    fatal: close this producer, make a new one
     ├── WrongLoopError (RuntimeError)              use the producer in the loop and process that started it
     ├── TransactionStateError                      fix the order of the transaction calls
+    ├── TransactionTimeoutError (TimeoutError)     call the same again, it waits for the end
+    ├── TransactionOutcomeUnknownError             look at the topic: all or nothing of it is visible
     ├── RecordTooLargeError (ValueError)           fix the record
     ├── SerializationError                         fix the record or the serializer
     ├── BufferExhaustedError (BufferError)         slow down
@@ -37,6 +39,7 @@ Code decides by the class attributes, never by text:
 ``refresh_metadata``  what is known about the cluster is stale
 ``fatal``             this producer can do nothing more; close it and make a new one
 ``abortable``         the transaction can only be aborted; the producer goes on afterwards
+``application_recoverable``  somebody else has taken over: begin anew with a new producer, and the last committed state
 ``in_doubt``          the answer itself leaves open whether the records were appended
 
 and by ``maybe_written`` of the instance: False says that the record is surely not in the log; True that nobody knows.
@@ -72,6 +75,7 @@ class KafkaError(Exception):
     refresh_metadata: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
     abortable: ClassVar[bool] = False
+    application_recoverable: ClassVar[bool] = False
     in_doubt: ClassVar[bool] = False
 
     record_count: int | None = None
@@ -94,6 +98,12 @@ class KafkaError(Exception):
         if "__notes__" in twin.__dict__:
             twin.__notes__ = list(self.__notes__)
         twin.__cause__ = self.__cause__
+        return twin
+
+    def marked(self, *, abortable: bool = False, fatal: bool = False) -> Self:
+        """A twin that says what this error means for a transaction, where the class alone does not."""
+        twin = self.__copy__()
+        twin.__dict__.update(abortable=abortable, fatal=fatal)
         return twin
 
 
@@ -134,6 +144,22 @@ class ProducerFailedError(ProducerClosedError):
 
 class WrongLoopError(KafkaError, RuntimeError):
     """The producer was used from another event loop, thread or process. Not in the log: the record was not admitted."""
+
+
+class TransactionTimeoutError(KafkaError, TimeoutError):
+    """A call of a transaction had not ended within ``max_block_ms``. It goes on: the same call again waits for its end.
+
+    In the log: nobody knows yet; all or nothing of the transaction will be visible.
+    """
+
+    retriable = True
+
+
+class TransactionOutcomeUnknownError(KafkaError):
+    """Whether a prepared transaction was committed can no longer be known: its transactional id has moved on.
+
+    In the log: all of its records or none are visible; compare what was to be written with what can be read.
+    """
 
 
 class TransactionStateError(KafkaError):
@@ -207,7 +233,12 @@ class FlushTimeoutError(KafkaError, TimeoutError):
 
 
 class TransactionAbortedError(KafkaError):
-    """The record's transaction was aborted before the record was sent. Never visible to ``read_committed`` readers."""
+    """The record went with its transaction, which was aborted or can only be; the cause is what spoilt it, if anything.
+
+    In the log: ``maybe_written`` tells; in any case never visible to ``read_committed`` readers.
+    """
+
+    abortable = True
 
 
 class ProtocolError(KafkaError):
@@ -313,7 +344,7 @@ def _describe(cause: BaseException) -> str:
 # --- answers of the broker --------------------------------------------------------------------------------------------
 
 # One row a code: number, Kafka's name, flags, meaning. The flags are those of a producer:
-#   R retriable   M refresh metadata   F fatal   A abortable
+#   R retriable   M refresh metadata   F fatal   A abortable   N begin anew with a new producer (KIP-1050)
 #   ? in doubt: the broker may send it after the leader has appended, e.g. when it lost the leadership, or the disk, or
 #     its patience while acks=all waited for the followers
 # Source: org.apache.kafka.common.protocol.Errors of Kafka 4.3; DelayedProduce and ReplicaManager for the doubt.
@@ -340,10 +371,10 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (19, "NOT_ENOUGH_REPLICAS", "R", "fewer replicas are in sync than min.insync.replicas asks for"),
     (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "R?", "the leader has the batch, but too few replicas are in sync"),
     (21, "INVALID_REQUIRED_ACKS", "", "acks is neither 0, 1 nor all"),
-    (22, "ILLEGAL_GENERATION", "A", "the consumer group has moved on to another generation"),
+    (22, "ILLEGAL_GENERATION", "AN", "the consumer group has moved on to another generation"),
     (23, "INCONSISTENT_GROUP_PROTOCOL", "", "the group member's protocols do not fit those of the group"),
     (24, "INVALID_GROUP_ID", "", "the group id is not valid"),
-    (25, "UNKNOWN_MEMBER_ID", "A", "the coordinator does not know this member of the group"),
+    (25, "UNKNOWN_MEMBER_ID", "AN", "the coordinator does not know this member of the group"),
     (26, "INVALID_SESSION_TIMEOUT", "", "the session timeout is outside the broker's limits"),
     (27, "REBALANCE_IN_PROGRESS", "", "the group is rebalancing"),
     (28, "INVALID_COMMIT_OFFSET_SIZE", "", "the data of the committed offset is too large"),
@@ -365,9 +396,9 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (44, "POLICY_VIOLATION", "", "a policy of the cluster forbids it"),
     (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", "", "the batch does not follow the last one that the broker has"),
     (46, "DUPLICATE_SEQUENCE_NUMBER", "?", "the broker has the batch already, which counts as success"),
-    (47, "INVALID_PRODUCER_EPOCH", "A", "the batch bears an older epoch than the broker knows"),
+    (47, "INVALID_PRODUCER_EPOCH", "AN", "the batch bears an older epoch than the broker knows"),
     (48, "INVALID_TXN_STATE", "A", "the state of the transaction does not allow this"),
-    (49, "INVALID_PRODUCER_ID_MAPPING", "F", "the producer id no longer belongs to the transactional id"),
+    (49, "INVALID_PRODUCER_ID_MAPPING", "FN", "the producer id no longer belongs to the transactional id"),
     (50, "INVALID_TRANSACTION_TIMEOUT", "F", "transaction_timeout_ms is above the broker's transaction.max.timeout.ms"),
     (51, "CONCURRENT_TRANSACTIONS", "R", "the coordinator is still ending the previous transaction"),
     (52, "TRANSACTION_COORDINATOR_FENCED", "", "a newer transaction coordinator has taken over"),
@@ -400,7 +431,7 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (79, "MEMBER_ID_REQUIRED", "", "the group member needs an id first"),
     (80, "PREFERRED_LEADER_NOT_AVAILABLE", "RM", "the preferred leader is not available"),
     (81, "GROUP_MAX_SIZE_REACHED", "", "the group is full"),
-    (82, "FENCED_INSTANCE_ID", "A", "another member has taken the group instance id"),
+    (82, "FENCED_INSTANCE_ID", "AN", "another member has taken the group instance id"),
     (83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "RM", "no replica may become the leader"),
     (84, "ELECTION_NOT_NEEDED", "RM", "the partition needs no leader election"),
     (85, "NO_REASSIGNMENT_IN_PROGRESS", "", "the partition is not being reassigned"),
@@ -408,7 +439,7 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (87, "INVALID_RECORD", "", "the broker's checks refused the record"),
     (88, "UNSTABLE_OFFSET_COMMIT", "R", "a transaction that holds offsets of the group is open"),
     (89, "THROTTLING_QUOTA_EXCEEDED", "R", "a quota is used up"),
-    (90, "PRODUCER_FENCED", "F", "a newer producer with the same transactional id has taken over"),
+    (90, "PRODUCER_FENCED", "FN", "a newer producer with the same transactional id has taken over"),
     (91, "RESOURCE_NOT_FOUND", "", "the resource does not exist"),
     (92, "DUPLICATE_RESOURCE", "", "the request names a resource twice"),
     (93, "UNACCEPTABLE_CREDENTIAL", "", "the credential does not meet the rules"),
@@ -480,6 +511,7 @@ class BrokerError(KafkaError):
             cls.refresh_metadata = "M" in flags
             cls.fatal = "F" in flags
             cls.abortable = "A" in flags
+            cls.application_recoverable = "N" in flags
             cls.in_doubt = "?" in flags
             cls.__doc__ = f"{cls.name} ({code}): {cls.meaning}.\n\n{_MAYBE if cls.in_doubt else _NOT_BY_THIS}"
             _CLASSES[code] = cls

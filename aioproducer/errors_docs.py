@@ -21,12 +21,13 @@ Every error of the producer is a `KafkaError`. Programs decide by class, or by t
 | `refresh_metadata` | what was known about the cluster is stale; the producer asks again by itself |
 | `fatal` | this producer can do nothing more: close it and make a new one |
 | `abortable` | the transaction can only be aborted; the producer goes on afterwards |
+| `application_recoverable` | somebody else has taken over: make a new producer, begin at what was committed last |
 | `in_doubt` | the answer itself leaves open whether the records were appended |
 | `maybe_written` | of the instance: nobody knows whether the record is in the log; False: it surely is not |
 
 `code` is Kafka's number of the error, None for errors that only this side knows; `name` is Kafka's name.
 
-The classes for transactions, `send_many`, TLS and login stand here already; nothing raises them in this version.
+The classes for `send_many`, TLS and login stand here already; nothing raises them in this version.
 """
 
 _OWN = """
@@ -46,7 +47,7 @@ code that is not in the table becomes an `UnknownServerError` whose message name
 |---|---|---|---|---|
 """
 
-_FLAGS = ("retriable", "refresh_metadata", "fatal", "abortable", "in_doubt")
+_FLAGS = ("retriable", "refresh_metadata", "fatal", "abortable", "application_recoverable", "in_doubt")
 _UNSPECIFIC = (KafkaError, BrokerError, BaseException, Exception, object)
 
 

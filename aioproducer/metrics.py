@@ -81,6 +81,11 @@ class ProducerCounts(Counts):
     buffer_exhausted: int = 0
     flush_ms: int = 0
     metadata_wait_ms: int = 0
+    txn_init_ms: int = 0
+    txn_begin_ms: int = 0
+    txn_send_offsets_ms: int = 0
+    txn_commit_ms: int = 0
+    txn_abort_ms: int = 0
     connections_opened: int = 0
     connections_closed: int = 0
 
@@ -218,6 +223,10 @@ _PRODUCER: Mapping[str, Statistic] = {
     "compression-rate-avg": _average("compression_ratios", "batches"),
     "flush-time-ns-total": _total("flush_ms", 1e6),
     "metadata-wait-time-ns-total": _total("metadata_wait_ms", 1e6),
+    **{
+        f"txn-{call}-time-ns-total": _total(f"txn_{call.replace('-', '_')}_ms", 1e6)
+        for call in ("init", "begin", "send-offsets", "commit", "abort")
+    },
     "records-per-request-avg": _average("records", "produce_requests"),
 }
 
@@ -334,6 +343,12 @@ class ProducerMetrics:
     def record_flush(self, wait_ms: int, now_ms: int) -> None:
         """A flush ended."""
         self._producer.at(now_ms).flush_ms += wait_ms
+
+    def record_transaction_call(self, call: str, elapsed_ms: int, now_ms: int) -> None:
+        """A call of a transaction has ended: init, begin, send-offsets, commit or abort."""
+        counts = self._producer.at(now_ms)
+        name = f"txn_{call.replace('-', '_')}_ms"
+        setattr(counts, name, getattr(counts, name) + elapsed_ms)
 
     def record_connection_opened(self, now_ms: int) -> None:
         """A connection came up."""

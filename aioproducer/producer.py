@@ -26,12 +26,13 @@ from aioproducer.errors import (
     MetadataUnavailableError,
     NotStartedError,
     ProducerClosedError,
-    ProducerFailedError,
     SerializationError,
+    TransactionStateError,
     WrongLoopError,
 )
 from aioproducer.record_preparation import RecordPreparation
-from aioproducer.records import BatchResult, Headers, PartitionInfo, Record
+from aioproducer.records import BatchResult, Headers, PartitionInfo, PreparedTransaction, Record
+from aioproducer.transaction_runner import TransactionRunner
 
 logger = logging.getLogger("aioproducer.producer")
 
@@ -91,9 +92,12 @@ class Producer(Admission):
     async def start(self) -> None:
         """Connect to the cluster; at most ``max_block_ms``.
 
+        With a ``transactional_id`` also fence older producers of that id, and end what they left open.
+
         Raises:
             BootstrapError: no bootstrap server could be used; it holds each address with its cause. ``start`` may be
                 called again.
+            TransactionTimeoutError: the coordinator of the ``transactional_id`` did not answer in time.
             AuthenticationError: a broker and this client do not accept each other.
             AlreadyStartedError, ProducerClosedError: called in the wrong order.
         """
@@ -118,13 +122,15 @@ class Producer(Admission):
             max_record_bytes=min(self._config.max_request_size, self._config.buffer_memory),
             clocks=engine.clocks,
         )
+        self._admit_records(engine.transaction is None)
         engine.attach(self)
 
     async def close(self, timeout: float | None = None) -> None:
         """Stop admission, send what was admitted, and end everything.
 
         Waits until every admitted record is acknowledged or failed; with ``timeout`` (seconds) for at most so long,
-        then fails the rest. Idempotent. Cancelled, it ends as ``close(0)`` would.
+        then fails the rest. A transaction that is open and not prepared is aborted. Idempotent. Cancelled, it ends as
+        ``close(0)`` would.
 
         Raises:
             DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
@@ -146,6 +152,8 @@ class Producer(Admission):
         except asyncio.CancelledError:
             if self._engine is not None:
                 self._engine.fail_all(_closed_too_early, unobserved=False)
+                if self._engine.transaction is not None:
+                    self._engine.transaction.cut_short()
             raise
 
     async def _close(self, timeout: float | None) -> None:
@@ -165,13 +173,19 @@ class Producer(Admission):
     async def _finish(self, engine: Engine, timeout: float | None) -> None:
         """Wait until every record has ended and left, or fail what has not in time."""
         began_ms = engine.now_ms()
+
+        def left() -> float | None:
+            return None if timeout is None else timeout - (engine.now_ms() - began_ms) / 1000
+
         try:
             await engine.flush(None if timeout is None else max(0.0, timeout))
         except FlushTimeoutError as error:
             logger.warning("close(timeout=%s): %d records had not ended and failed", timeout, error.pending)
             engine.fail_all(_closed_too_early, unobserved=False)
         finally:
-            await engine.written(None if timeout is None else timeout - (engine.now_ms() - began_ms) / 1000)
+            if engine.transaction is not None:
+                await engine.transaction.close(left())
+            await engine.written(left())
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -235,12 +249,14 @@ class Producer(Admission):
         return await bulk.send_slowly(records, self._submit_slow, raise_on_error=raise_on_error)
 
     def _bulk(self, name: str, topic: str | None) -> BulkSend:
+        engine = self._running_engine()
+        transaction = engine.transaction.number if engine.transaction is not None else None
         return BulkSend(
             name,
             topic,
-            engine=self._running_engine(),
+            engine=engine,
             admission=self,
-            check=self._check_admitting,
+            check=lambda: self._check_admitting(transaction),
             max_block_ms=self._config.max_block_ms,
         )
 
@@ -272,6 +288,7 @@ class Producer(Admission):
         deadline_ms = engine.now_ms() + self._config.max_block_ms
         topic = _topic_of(record)
         check_partition(record.partition, topic)
+        transaction = engine.transaction.number if engine.transaction is not None else None
         headers = encodable_headers(record.headers, topic)  # once: an interceptor may have put an iterator there
         await engine.wait_for_topic(topic, record.partition, deadline_ms)
         began_ms = engine.now_ms()
@@ -280,7 +297,7 @@ class Producer(Admission):
         deadline_ms += engine.now_ms() - began_ms  # the user's own time does not count
 
         def admit(queued: bool = False) -> Delivery | None:
-            self._check_admitting()
+            self._check_admitting(transaction)
             delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited, queued=queued)
             return None if delivery is None else self._watched(delivery, record)
 
@@ -365,7 +382,7 @@ class Producer(Admission):
         Raises:
             BufferExhaustedError: there was none within ``max_block_ms``.
         """
-        self._check_admitting()
+        self._check_open()
         engine = self._running_engine()
         if not len(engine.memory_queue) and engine.has_room():
             await asyncio.sleep(0)
@@ -373,7 +390,7 @@ class Producer(Admission):
             return
 
         def attempt() -> bool | None:
-            self._check_admitting()
+            self._check_open()
             return True if engine.has_room() else None
 
         if not await engine.wait_for_memory(attempt, engine.now_ms() + self._config.max_block_ms):
@@ -381,6 +398,76 @@ class Producer(Admission):
                 f"no room within max_block_ms={self._config.max_block_ms}: {engine.used_bytes:,} of "
                 f"buffer_memory={self._config.buffer_memory:,} bytes are in use"
             )
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction; what is sent from now on belongs to it, whichever task sends it.
+
+        Waits for an earlier call of a transaction that goes on, at most ``max_block_ms``.
+
+        Raises:
+            TransactionStateError: one is open or prepared, or the producer has no ``transactional_id``.
+            KafkaError: what made the transaction before fail, if it was not aborted yet; or the producer.
+        """
+        await self._transactions().begin()
+
+    async def commit_transaction(self) -> None:
+        """Make everything sent in the open transaction visible at once: flush, then commit; at most ``max_block_ms``.
+
+        Runs in a task of the producer: cancelled or out of time it goes on, and the next call of a transaction waits
+        for its end, which is its own result if it is this call again. Once the commit has been asked for it is never
+        turned into an abort.
+
+        Raises:
+            KafkaError: a record or an offset failed, with that error: ``abortable`` says that abort_transaction() leads
+                on, ``fatal`` that nothing does. Nothing of the transaction is visible then.
+            TransactionTimeoutError: not ended yet, it goes on; call it again.
+            TransactionStateError: there is no transaction.
+        Source: KafkaProducer.commitTransaction; KIP-98, KIP-890.
+        """
+        await self._transactions().commit()
+
+    async def abort_transaction(self) -> None:
+        """Drop the open transaction: what was sent in it never becomes visible; at most ``max_block_ms``.
+
+        Deliveries of records that were not sent yet raise TransactionAbortedError. Runs in a task of the producer, as
+        commit_transaction() does.
+
+        Raises:
+            KafkaError: the producer has failed; nothing of the transaction is visible, or will be.
+            TransactionTimeoutError: not ended yet, it goes on; call it again.
+            TransactionStateError: there is no transaction, or a commit was under way and has succeeded.
+        """
+        await self._transactions().abort()
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Flush the open transaction and give out what another process needs to end it; at most ``max_block_ms``.
+
+        Afterwards this producer takes no records; it can still commit or abort itself, or be closed, which leaves the
+        transaction open for ``aioproducer.transactions.commit`` or ``abort``, until the coordinator aborts it after
+        ``transaction_timeout_ms``.
+
+        Raises:
+            KafkaError, TransactionTimeoutError, TransactionStateError: as commit_transaction().
+        """
+        return await self._transactions().prepare()
+
+    def transaction(self) -> Transaction:
+        """``async with producer.transaction():`` begins, and commits at the end, or aborts if the body raises.
+
+        Cancellation of the body counts as raising. A body that has committed, aborted or prepared by itself is left as
+        it is. If the commit fails, the transaction is aborted and the error raised.
+        """
+        return Transaction(self._transactions())
+
+    def _transactions(self) -> TransactionRunner:
+        if self._config.transactional_id is None:
+            raise TransactionStateError("transactions need a transactional_id, which this producer has not")
+        self._check_open()
+        runner = self._running_engine().transaction
+        assert runner is not None
+        return runner
 
     # --- the rest of the public calls ---------------------------------------------------------------------------------
 
@@ -395,7 +482,7 @@ class Producer(Admission):
             FlushTimeoutError: the time was not enough; ``pending`` records go on, nothing is dropped.
             DeliveryErrors: records it covers failed and nobody had looked at their Deliveries.
         """
-        self._check_admitting()
+        self._check_open()
         await self._running_engine().flush(timeout)
 
     async def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
@@ -405,7 +492,7 @@ class Producer(Admission):
             MetadataTimeoutError: not known within ``max_block_ms``.
             InvalidTopicError: there can't be such a topic.
         """
-        self._check_admitting()
+        self._check_open()
         engine = self._running_engine()
         await engine.wait_for_topic(topic, None, engine.now_ms() + self._config.max_block_ms)
         return engine.partitions_of(topic)
@@ -416,9 +503,24 @@ class Producer(Admission):
 
     # --- refusing -----------------------------------------------------------------------------------------------------
 
-    def _check_admitting(self) -> None:
-        """Raise what a call deserves that comes too early, too late, or from elsewhere."""
-        if not self._is_admitting:
+    def _check_admitting(self, transaction: int | None = None) -> None:
+        """Raise what a record deserves that comes too early, too late, or from elsewhere.
+
+        Args:
+            transaction: number of the one that it came in, if it came earlier and had to wait.
+        """
+        self._check_open()
+        runner = self._running_engine().transaction
+        if runner is not None:
+            runner.states.check_record()
+            if transaction is not None and transaction != runner.number:
+                raise TransactionStateError(
+                    "the record waited for metadata or memory while its transaction ended; it was not added to the next"
+                )
+
+    def _check_open(self) -> None:
+        """Raise what a call deserves that comes before the start, after the end, or from elsewhere."""
+        if not self._is_open:
             raise self._refusal()
         if self._running_engine().loop is not _running_loop():
             raise WrongLoopError(
@@ -428,8 +530,10 @@ class Producer(Admission):
 
     def _refuse(self) -> NoReturn:
         """Called by the compiled path when it does not admit."""
-        if not self._is_admitting:
+        if not self._is_open:
             raise self._refusal()
+        if not self._is_admitting:
+            self._check_admitting()
         raise WrongLoopError(
             "this producer was started in another thread; hand the record over with "
             "loop.call_soon_threadsafe(producer.submit_nowait, ...) or "
@@ -443,13 +547,41 @@ class Producer(Admission):
 
     def _engine_ended(self, error: KafkaError) -> None:
         """Something ended that must not: refuse everything from now on, with the reason."""
-        if self._refusal is _not_started:
-            self._refusal = lambda: ProducerFailedError(f"the producer has failed: {error}", cause=error)
+        engine = self._engine
+        if self._refusal is _not_started and engine is not None:
+            self._refusal = lambda: engine.failure_of(error)
             self._close_admission()
 
     def _forked(self) -> None:
         self._refusal = _in_fork
         self._close_admission()
+
+
+class Transaction:
+    """One transaction as an async context manager; made by ``Producer.transaction()``."""
+
+    def __init__(self, runner: TransactionRunner) -> None:
+        self._runner = runner
+        self._number = 0
+
+    async def __aenter__(self) -> Self:
+        await self._runner.begin()
+        self._number = self._runner.number
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        runner = self._runner
+        if runner.number != self._number or not (runner.states.is_open or runner.states.error is not None):
+            return  # the body has ended or prepared it
+        if error is None:
+            await runner.commit(or_abort=True)
+            return
+        try:
+            await runner.abort()
+        except KafkaError as failure:
+            error.add_note(f"aborting the transaction failed too: {failure}")
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

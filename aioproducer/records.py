@@ -82,3 +82,21 @@ class BatchResult(NamedTuple):
     """
     errors: list[tuple[int, Exception]]
     """(index, error) of the first 1,000 failed records, counted from 0 in the order in which the call took them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """What another process needs to end a transaction, see ``aioproducer.transactions``; can be pickled.
+
+    Args:
+        transactional_id: of the producer that wrote it.
+        producer_id, epoch: under which it did.
+        transaction_version: 2 if the cluster had transactions V2 (KIP-890), else 1.
+        is_empty: nothing was written, so there is nothing to end.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    transaction_version: int = 1
+    is_empty: bool = False

@@ -107,6 +107,7 @@ class Sender:
         self._on_fatal = on_fatal
         self._request_producer_id = request_producer_id
         self._client_id = config.client_id.encode()
+        self._transactional_id = config.transactional_id.encode() if config.transactional_id is not None else None
         self._produce_calls: dict[int, int] = {}
         self._awake = False
         self._sleeper: asyncio.Future[None] | None = None
@@ -197,7 +198,13 @@ class Sender:
         call = ProduceCall(batches, connection, version, now_ms)
         correlation_id = connection.next_correlation_id()
         buffers = encode_produce_request(
-            version, correlation_id, self._client_id, None, self._config.acks, self._config.request_timeout_ms, batches
+            version,
+            correlation_id,
+            self._client_id,
+            self._transactional_id,
+            self._config.acks,
+            self._config.request_timeout_ms,
+            batches,
         )
         for batch in batches:
             batch.attempts += 1
@@ -235,7 +242,7 @@ class Sender:
             )
 
     def _version(self, connection: Connection, batches: list[ProducerBatch]) -> int:
-        version = connection.version(ProduceRequest)
+        version = self._transactions.produce_version(connection.version(ProduceRequest))
         if self._config.compression_type == "zstd" and version < ZSTD_SINCE_VERSION:
             raise UnsupportedVersionError(
                 f"compression_type=zstd needs Kafka 2.1 or newer, {connection} speaks Produce {version} at most"

@@ -27,6 +27,10 @@ The new epoch is local: a broker takes a higher epoch from an idempotent produce
 producer id is fetched instead. Other partitions go on under their old epoch and move when nothing of theirs is
 unresolved.
 
+In a transaction there is no bump of our own: a gap spoils the transaction, and the coordinator gives the next epoch,
+with the end of the transaction (KIP-890) or by InitProducerId. A batch in doubt is sent again all the same before V2,
+so that no copy of it can turn up in the log after the transaction has ended.
+
 Source: KIP-98, KIP-360; org.apache.kafka.clients.producer.internals.TransactionManager.
 """
 
@@ -35,6 +39,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from aioproducer.records import TopicPartition
+from aioproducer.transaction_partitions import LAST_PRODUCE_V1, TransactionPartitions
 
 if TYPE_CHECKING:
     from aioproducer._producer_batch import ProducerBatch
@@ -51,6 +58,10 @@ MAX_UNRESOLVED = 5
 def next_sequence(sequence: int, records: int) -> int:
     """The sequence after ``records`` more; wraps from 2147483647 to 0."""
     return (sequence + records) & SEQUENCE_MASK
+
+
+def _partition_of(batch: ProducerBatch) -> TopicPartition:
+    return TopicPartition(batch.topic, batch.partition)
 
 
 @dataclass(slots=True, eq=False)
@@ -120,10 +131,12 @@ class TransactionManager:
 
     Args:
         idempotent: False makes every method a formality: batches go out unnumbered.
+        transaction: of a transactional producer, what belongs to its open transaction.
     """
 
-    def __init__(self, *, idempotent: bool) -> None:
+    def __init__(self, *, idempotent: bool, transaction: TransactionPartitions | None = None) -> None:
         self.idempotent = idempotent
+        self.transaction = transaction
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
         self._partitions: dict[tuple[str, int], PartitionSequences] = {}
@@ -138,6 +151,12 @@ class TransactionManager:
         self.producer_id = producer_id
         self.epoch = epoch
 
+    def produce_version(self, version: int) -> int:
+        """The version of Produce to use where the broker speaks this one."""
+        if self.transaction is not None and self.transaction.version < 2:
+            return min(version, LAST_PRODUCE_V1)
+        return version
+
     # --- before the wire ----------------------------------------------------------------------------------------------
 
     def may_send(self, batch: ProducerBatch) -> bool:
@@ -150,6 +169,8 @@ class TransactionManager:
             # A repeated batch goes only as the first of its partition; whatever overtakes another is out of order.
             return entry.numbered[0] is batch
         if self.producer_id == NO_PRODUCER_ID:
+            return False
+        if self.transaction is not None and not self.transaction.may_send(_partition_of(batch)):
             return False
         if not entry.numbered:
             return True
@@ -171,11 +192,22 @@ class TransactionManager:
         if not entry.numbered and not self._is_current(entry):
             entry.producer_id, entry.epoch, entry.next = self.producer_id, self.epoch, 0
             entry.gap = entry.absent = None
-        batch.set_producer_state(entry.producer_id, entry.epoch, entry.next)
+        if self.transaction is not None:
+            self.transaction.sent()
+        batch.set_producer_state(entry.producer_id, entry.epoch, entry.next, self.transaction is not None)
         entry.next = next_sequence(entry.next, batch.record_count)
         entry.add(batch)
 
     # --- after the answer ---------------------------------------------------------------------------------------------
+
+    def cures(self, batch: ProducerBatch) -> bool:
+        """Whether a batch that the broker found out of order may be in order when it is sent again.
+
+        Outside of transactions always, at the latest by a bump; inside only behind another unresolved batch.
+        """
+        if not batch.has_sequence:
+            return False
+        return self.transaction is None or self._entry(batch).numbered[0] is not batch
 
     def acknowledged(self, batch: ProducerBatch) -> None:
         """The batch is in the log, and so is everything that was numbered before it."""
@@ -246,6 +278,11 @@ class TransactionManager:
             entry.replace(batch, pieces)
             self._bump_if_settled(entry)
 
+    @property
+    def has_gap(self) -> bool:
+        """Whether a partition can't go on under its present epoch."""
+        return any(entry.gap is not None and self._is_current(entry) for entry in self._partitions.values())
+
     # --- the bump -----------------------------------------------------------------------------------------------------
 
     def _entry(self, batch: ProducerBatch) -> PartitionSequences:
@@ -260,7 +297,7 @@ class TransactionManager:
 
     def _bump_if_settled(self, entry: PartitionSequences) -> None:
         """Start the partition again under a new epoch, once that can't write anything twice."""
-        if entry.gap is None or not entry.is_settled():
+        if entry.gap is None or self.transaction is not None or not entry.is_settled():
             return
         if self._is_current(entry):
             if self.epoch < MAX_EPOCH:

@@ -25,10 +25,13 @@ LAYERS = (
     (
         "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_security", "config_table",
         "config_values", "errors_docs", "metadata_schedule", "metrics", "properties", "protocol", "record_preparation",
-        "serializers", "transaction_manager",
+        "serializers", "transaction_errors", "transaction_manager", "transaction_partitions", "transaction_state",
     ),
     ("net",),
-    ("batch_outcomes", "memory_queue", "metadata", "producer_id", "sealer", "sender", "turns"),
+    (
+        "batch_outcomes", "coordinator", "memory_queue", "metadata", "producer_id", "sealer", "sender",
+        "transaction_runner", "turns",
+    ),
     ("engine",),
     ("bulk",),
     ("producer",),

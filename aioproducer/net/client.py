@@ -83,6 +83,9 @@ class NetworkClient:
         self._alive: dict[Connection, None] = {}
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._first_out = 0
+        self._first_at: dict[int, int] = {}
+        self._features_epoch = -1
+        self._features: dict[str, int] = {}
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -101,11 +104,27 @@ class NetworkClient:
     def node_ready(self, node_id: int, now_ms: int) -> bool:
         """Whether a request may be sent to a node now: connected, not throttled, and fewer in flight than allowed.
 
-        Always False while ``any_ready_connection`` waits: whoever waits there gets the next free place.
+        Always False while ``any_ready_connection`` waits, or ``ready_connection`` for this node: whoever waits there
+        gets the next free place.
         """
+        return not self._first_out and node_id not in self._first_at and self._free(node_id, now_ms) is not None
+
+    def _free(self, node_id: int, now_ms: int) -> Connection | None:
         node = self._nodes.get(node_id)
         connection = node.connection if node is not None else None
-        return connection is not None and not self._first_out and connection.can_send(now_ms)
+        return connection if connection is not None and connection.can_send(now_ms) else None
+
+    def knows(self, node_id: int) -> bool:
+        """Whether the cluster lists a node."""
+        node = self._nodes.get(node_id)
+        return node is not None and not node.gone
+
+    def feature(self, name: str) -> int:
+        """The level of a feature that the whole cluster has agreed on, as the latest broker that knows told; 0 if none.
+
+        Source: KIP-584.
+        """
+        return self._features.get(name, 0)
 
     def connection(self, node_id: int) -> Connection | None:
         """The open connection to a node."""
@@ -134,7 +153,7 @@ class NetworkClient:
         if node.connection is None:
             return max(node.retry_at_ms, now_ms)
         if node.connection.can_send(now_ms):
-            return None if self._first_out else now_ms
+            return None if self._first_out or node_id in self._first_at else now_ms
         throttled_until_ms = node.connection.throttled_until_ms
         return throttled_until_ms if throttled_until_ms > now_ms else None
 
@@ -146,6 +165,7 @@ class NetworkClient:
     async def ready_connection(self, node_id: int, deadline_ms: int) -> Connection:
         """Wait until a node can take a request, connecting to it as often as its back-off allows.
 
+        Waits ahead of everybody who looks at ``node_ready``, so that a full load of records does not keep it waiting.
         The caller must send in the same turn of the loop, or the place may be taken.
 
         Raises:
@@ -153,6 +173,20 @@ class NetworkClient:
             ConnectionLostError: the deadline has passed, or the cluster does not list the node.
             ProducerClosedError: the client was closed.
         """
+        self._check_open()
+        connection = self._free(node_id, self._now_ms())
+        if connection is not None:
+            return connection
+        self._first_at[node_id] = self._first_at.get(node_id, 0) + 1
+        try:
+            return await self._node_free(node_id, deadline_ms)
+        finally:
+            self._first_at[node_id] -= 1
+            if not self._first_at[node_id]:
+                del self._first_at[node_id]
+            self._loop.call_soon(self._changed_now)  # after the caller has sent, the others may go on
+
+    async def _node_free(self, node_id: int, deadline_ms: int) -> Connection:
         while True:
             now_ms = self._now_ms()
             self._check_open()
@@ -161,9 +195,9 @@ class NetworkClient:
                 raise not_written(ConnectionLostError(f"the cluster has no node {node_id}"))
             if node.authentication_error is not None:
                 raise copy.copy(node.authentication_error)
-            if self.node_ready(node_id, now_ms):
-                assert node.connection is not None
-                return node.connection
+            connection = self._free(node_id, now_ms)
+            if connection is not None:
+                return connection
             if now_ms >= deadline_ms:
                 raise not_written(ConnectionLostError(f"{node} was not ready in time")) from node.error
             self.connect_soon(node_id)
@@ -387,6 +421,10 @@ class NetworkClient:
         self._changed_now()
 
     def _register(self, connection: Connection) -> None:
+        told = connection.api_versions
+        if told.finalized_features_epoch >= self._features_epoch:
+            self._features_epoch = told.finalized_features_epoch
+            self._features = {each.name: each.max_version_level for each in told.finalized_features}
         self._open[connection] = self._alive[connection] = None
         self.on_open()
         connection.add_ended_callback(lambda: self._alive.pop(connection, None))

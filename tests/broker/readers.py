@@ -27,9 +27,15 @@ class StoredRecord:
     timestamp_type: int
 
 
-def read_topic(cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0) -> dict[int, list[StoredRecord]]:
-    """Every record of a topic by partition, in the order of the log; partitions without records are there too."""
-    ends = cluster.end_offsets(topic)
+def read_topic(
+    cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0, committed: bool = True
+) -> dict[int, list[StoredRecord]]:
+    """Every record of a topic by partition, in the order of the log; partitions without records are there too.
+
+    Args:
+        committed: without the records of open and of aborted transactions.
+    """
+    ends = cluster.end_offsets(topic, committed=committed)
     found: dict[int, list[StoredRecord]] = {partition: [] for partition in ends}
     open_ends = {partition for partition, end in ends.items() if end}
     consumer = Consumer(
@@ -39,6 +45,7 @@ def read_topic(cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0) -> d
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "check.crcs": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
             "fetch.wait.max.ms": 10,
             "fetch.message.max.bytes": 20_000_000,
             "fetch.max.bytes": 60_000_000,
@@ -65,14 +72,18 @@ def read_topic(cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0) -> d
     return found
 
 
-async def read(cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0) -> dict[int, list[StoredRecord]]:
+async def read(
+    cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0, committed: bool = True
+) -> dict[int, list[StoredRecord]]:
     """`read_topic` for coroutines."""
-    return await asyncio.to_thread(read_topic, cluster, topic, timeout_s=timeout_s)
+    return await asyncio.to_thread(read_topic, cluster, topic, timeout_s=timeout_s, committed=committed)
 
 
-async def read_values(cluster: TopicAdmin, topic: str, partition: int = 0) -> list[bytes | None]:
+async def read_values(
+    cluster: TopicAdmin, topic: str, partition: int = 0, *, committed: bool = True
+) -> list[bytes | None]:
     """The values of one partition in the order of the log."""
-    return [record.value for record in (await read(cluster, topic))[partition]]
+    return [record.value for record in (await read(cluster, topic, committed=committed))[partition]]
 
 
 def _stored(message: object) -> StoredRecord:

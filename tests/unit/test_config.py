@@ -499,7 +499,6 @@ def test_compression_level_is_the_chosen_codecs(values: dict[str, object], expec
         ("sasl_username", "me"),
         ("ssl_truststore_location", "/tmp/ca.pem"),
         ("ssl_endpoint_identification_algorithm", ""),
-        ("transactional_id", "t"),
         ("transaction_two_phase_commit_enable", True),
     ],
 )

@@ -22,6 +22,8 @@ metadata-wait-time-ns-total outgoing-byte-rate outgoing-byte-total produce-throt
 record-error-rate record-error-total record-queue-time-avg record-queue-time-max record-retry-rate record-retry-total
 record-send-rate record-send-total record-size-avg record-size-max records-per-request-avg request-latency-avg
 request-latency-max request-rate request-size-avg request-size-max request-total response-rate response-total
+txn-abort-time-ns-total txn-begin-time-ns-total txn-commit-time-ns-total txn-init-time-ns-total
+txn-send-offsets-time-ns-total
 """
 TOPIC_NAMES = """
 byte-rate byte-total compression-rate record-error-rate record-error-total record-retry-rate record-retry-total

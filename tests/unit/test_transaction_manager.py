@@ -49,8 +49,13 @@ class FakeBatch:
     def number(self) -> tuple[int, int, int]:
         return self.producer_id, self.producer_epoch, self.base_sequence
 
-    def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    transactional: bool = False
+
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False
+    ) -> None:
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        self.transactional = transactional
 
 
 class Partition:

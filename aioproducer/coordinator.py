@@ -1,0 +1,196 @@
+"""Coordinators: finds the broker that coordinates a transactional id or a group, and asks it until it has answered.
+
+A request is repeated with back-off for as long as its error may pass, at the new coordinator when that has moved, and
+without a bound of its own: who asks bounds the wait, and says when the answer is not wanted any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from aioproducer.backoff import ExponentialBackoff
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import KafkaError, ProducerClosedError, UnsupportedVersionError, broker_error, error_class
+from aioproducer.net.client import SLOW_MS, NetworkClient
+from aioproducer.net.connection import Connection
+from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION, Coordinator, FindCoordinatorRequest
+from aioproducer.protocol.schema import Message, Request
+from aioproducer.transaction_errors import Reaction, as_told, reaction
+
+logger = logging.getLogger("aioproducer.coordinator")
+
+KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
+KEYS_SINCE_VERSION = 4
+CONCURRENT_TRANSACTIONS = 51
+BUSY_BACKOFF_MS = 20
+"""The first wait for a coordinator that is still ending the transaction before, which takes it milliseconds."""
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[M]):
+    """An answer, and whether an earlier attempt was written and lost: it may still reach the coordinator."""
+
+    response: M
+    doubtful: bool
+    connection: Connection
+
+
+def _always() -> bool:
+    return True
+
+
+class Coordinators:
+    """The coordinators that one client deals with.
+
+    Args:
+        request_metadata: called when a coordinator is a broker that the cluster's picture does not have.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        client: NetworkClient,
+        rng: random.Random,
+        request_metadata: Callable[[], None],
+    ) -> None:
+        self.last_error: KafkaError | None = None
+        """What the latest attempt ended with, if not with success; the cause of a timeout."""
+        self._request_timeout_ms = config.request_timeout_ms
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._busy_backoff = ExponentialBackoff(min(BUSY_BACKOFF_MS, config.retry_backoff_ms), config.retry_backoff_ms)
+        self._loop = loop
+        self._client = client
+        self._rng = rng
+        self._request_metadata = request_metadata
+        self._nodes: dict[tuple[int, str], int] = {}
+
+    async def ask(
+        self,
+        kind: int,
+        key: str,
+        request: Request[M],
+        *,
+        error_of: Callable[[M], int],
+        max_version: int | None = None,
+        min_version: int = 0,
+        wanted: Callable[[], bool] = _always,
+    ) -> Answered[M]:
+        """Send a request to the coordinator of a key until it is answered without an error, or with one that stays.
+
+        Args:
+            kind: GROUP or TRANSACTION.
+            error_of: the error code of an answer, 0 for none.
+            wanted: asked before each repetition; False ends the attempts with the latest error.
+        Raises:
+            KafkaError: flagged ``abortable`` or ``fatal`` by what it means for a transaction; ``maybe_written`` says
+                that an attempt was written and never answered.
+        """
+        attempts = 0
+        doubtful = False
+        while True:
+            try:
+                connection = await self._connection(kind, key)
+                version = _version(connection, type(request), min_version, max_version)
+                response = await connection.request(request, version=version)
+                code = error_of(response)
+                if not code:
+                    self.last_error = None
+                    return Answered(response, doubtful, connection)
+                error = _refusal(connection, request, code, f"{KINDS[kind]} {key!r}")
+                api_key = request.API_KEY
+            except ProducerClosedError:
+                raise
+            except _CoordinatorRefused as refused:
+                error, api_key = refused.error, FindCoordinatorRequest.API_KEY
+            except KafkaError as failure:
+                error, api_key = failure, request.API_KEY
+                doubtful = doubtful or failure.maybe_written
+            self.last_error = error
+            what = reaction(api_key, error)
+            if what is Reaction.FIND:
+                self._nodes.pop((kind, key), None)
+            if what > Reaction.FIND or not wanted():
+                told = as_told(what, error, key)
+                told.maybe_written = doubtful
+                raise told
+            logger.info("%s for %s %r will be repeated: %s", type(request).__name__, KINDS[kind], key, error)
+            backoff = self._busy_backoff if error.code == CONCURRENT_TRANSACTIONS else self._backoff
+            await asyncio.sleep(backoff.delay_ms(attempts, self._rng) / 1000)
+            attempts += 1
+
+    # --- who it is ----------------------------------------------------------------------------------------------------
+
+    async def _connection(self, kind: int, key: str) -> Connection:
+        """A connection to the coordinator that can take a request now."""
+        node_id = self._nodes.get((kind, key))
+        if node_id is None:
+            coordinator = await self._find(kind, key)
+            node_id = self._nodes[kind, key] = coordinator.node_id
+            if not self._client.knows(node_id):
+                self._request_metadata()
+        # Not for long: if the broker can't be reached, another one has become the coordinator, or will.
+        patience_ms = min(SLOW_MS, self._request_timeout_ms)
+        return await self._client.ready_connection(node_id, self._now_ms() + patience_ms)
+
+    async def _find(self, kind: int, key: str) -> Coordinator:
+        connection = await self._client.any_ready_connection(self._now_ms() + self._request_timeout_ms)
+        version = connection.version(FindCoordinatorRequest)
+        if version < 1 and kind == TRANSACTION:
+            raise UnsupportedVersionError(f"{connection} has no coordinators of transactions: Kafka 0.11 or newer has")
+        if version >= KEYS_SINCE_VERSION:
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        else:
+            request = FindCoordinatorRequest(key=key, key_type=kind)
+        response = await connection.request(request, version=version)
+        if version >= KEYS_SINCE_VERSION:
+            (found,) = response.coordinators or [Coordinator(key=key, node_id=-1, host="", port=0, error_code=-1)]
+        else:
+            found = Coordinator(
+                key=key,
+                node_id=response.node_id,
+                host=response.host,
+                port=response.port,
+                error_code=response.error_code,
+                error_message=response.error_message,
+            )
+        if found.error_code:
+            raise _CoordinatorRefused(_refusal(connection, request, found.error_code, f"{KINDS[kind]} {key!r}"))
+        return found
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+class _CoordinatorRefused(Exception):
+    """The answer to FindCoordinator was an error, which means other things than the same one of a coordinator."""
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _version(connection: Connection, request: type[Request[Any]], min_version: int, max_version: int | None) -> int:
+    version = connection.version(request)
+    if max_version is not None:
+        version = min(version, max_version)
+    if version < min_version:
+        raise UnsupportedVersionError(
+            f"{connection} speaks {request.__name__.removesuffix('Request')} up to version {version}, "
+            f"{min_version} is needed"
+        )
+    return version
+
+
+def _refusal(connection: Connection, request: Request[Any], code: int, whose: str) -> KafkaError:
+    kind = error_class(code)
+    api = type(request).__name__.removesuffix("Request")
+    return broker_error(code, f"{connection} answered {kind.name} to {api} for {whose}: {kind.meaning}")

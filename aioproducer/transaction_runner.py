@@ -1,0 +1,562 @@
+"""TransactionRunner: begins, prepares, commits and aborts the transactions of one producer.
+
+Theory of operation. Each call of the program that has to ask a broker runs in a task of the producer. The caller waits
+for it, for at most ``max_block_ms``; cancelled, or out of time, he leaves it behind and it goes on. Whoever calls next
+waits for it first, and if he calls the same again, its end is his.
+
+    commit   no more records -> all that were admitted have ended -> EndTxn(commit) -> READY
+    abort    no more records -> drop what was not sent, wait for what was -> EndTxn(abort) -> READY
+    prepare  no more records -> all that were admitted have ended -> PREPARED
+
+A record that fails spoils the transaction: what was not sent is dropped at once, and commit raises that error without
+having asked anybody. Nothing is asked either if nothing was sent.
+
+Who is who. With transactions V2 (KIP-890) each EndTxn gives the next epoch, so whatever is late is fenced. Before, the
+epoch stays, and the next ``begin_transaction`` gets a new one from InitProducerId (KIP-360) if something is left that
+must not come late: a gap in the sequences, or an EndTxn or AddPartitionsToTxn that was written and not answered.
+A leader that knows a newer epoch than ours can't say why. InitProducerId can: either a newer producer has the
+transactional id, which is the end of this one, or the coordinator has aborted the transaction because it took too long,
+and gives the epoch that it has made for that (KIP-588; so do brokers with V2, older ones fence the producer here too).
+
+Source: KIP-98, KIP-360, KIP-447 (offsets), KIP-890; org.apache.kafka.clients.producer.internals.TransactionManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from aioproducer.config import ProducerConfig
+from aioproducer.coordinator import Answered, Coordinators
+from aioproducer.errors import (
+    InvalidProducerEpochError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionTimeoutError,
+    UnsupportedVersionError,
+)
+from aioproducer.protocol.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from aioproducer.protocol.end_txn import EndTxnRequest
+from aioproducer.protocol.find_coordinator import TRANSACTION
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.records import PreparedTransaction, TopicPartition
+from aioproducer.transaction_errors import worst
+from aioproducer.transaction_manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
+from aioproducer.transaction_partitions import TransactionPartitions
+from aioproducer.transaction_state import TransactionState, TransactionStates
+
+logger = logging.getLogger("aioproducer.transaction")
+
+INVALID_TXN_STATE = 48
+LAST_END_TXN_V1 = 4
+EPOCH_BUMP_SINCE_VERSION = 3
+"""The first InitProducerId that gives the next epoch to the producer that has this one (Kafka 2.5)."""
+
+FEATURE = "transaction.version"
+
+SHARED = frozenset({"prepare_transaction", "commit_transaction", "abort_transaction"})
+"""Calls whose end belongs to whoever calls the same next."""
+
+
+class Records(Protocol):
+    """What a transaction asks of the rest of the producer."""
+
+    def admit(self, admits: bool) -> None:
+        """Take records, or refuse them and those that wait to be taken."""
+
+    def ended(self) -> asyncio.Future[None]:
+        """Send all that was admitted without lingering; done when all has ended, whatever its end."""
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """Nobody waits for it any more."""
+
+    def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
+        """Fail what is not in flight, as aborted; with ``in_doubt`` also what an earlier attempt may have written."""
+
+    def observed(self) -> None:
+        """The failures up to here are told by other means than by a flush."""
+
+    def wake_sender(self) -> None:
+        """Batches that could not go may be able to now."""
+
+    def failed(self, error: KafkaError) -> None:
+        """The producer can do nothing more."""
+
+    def timed(self, call: str, elapsed_ms: int) -> None:
+        """A call has ended; for the metrics."""
+
+
+class TransactionRunner:
+    """The transactions of one producer, which has a ``transactional_id``."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        coordinators: Coordinators,
+        sequences: TransactionManager,
+        feature: Callable[[str], int],
+        records: Records,
+    ) -> None:
+        assert config.transactional_id is not None
+        assert sequences.transaction is not None
+        self.states = TransactionStates()
+        self.number = 0
+        """Of the transaction that is or was open last."""
+        self.transactional_id = config.transactional_id
+        self._transaction_timeout_ms = config.transaction_timeout_ms
+        self._max_block_ms = config.max_block_ms
+        self._loop = loop
+        self._coordinators = coordinators
+        self._sequences = sequences
+        self._partitions: TransactionPartitions = sequences.transaction
+        self._partitions.on_wanted = self._add_soon
+        self._feature = feature
+        self._records = records
+        self._left: tuple[str, asyncio.Task[Any]] | None = None
+        self._adding: asyncio.Task[None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._new_epoch_due = False
+        self._version = 1
+        self._hurried = False
+        self._asking: asyncio.Task[None] | None = None
+        self._ended_by_broker = False
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def start(self, deadline_ms: int) -> None:
+        """Init-transactions: fence older producers of the id, end what they left open, and get an epoch."""
+        began_ms = self._now_ms()
+        self.states.move(TransactionState.INITIALIZING)
+        try:
+            async with asyncio.timeout(max(0, deadline_ms - began_ms) / 1000):
+                await self._initialize(NO_PRODUCER_ID, NO_EPOCH)
+        except TimeoutError as error:
+            if isinstance(error, KafkaError):
+                raise
+            raise self._timed_out("start", began_ms) from self._coordinators.last_error
+        self.states.move(TransactionState.READY)
+        self._records.timed("init", self._now_ms() - began_ms)
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """What has to be cancelled when the producer ends."""
+        tasks = [self._adding, self._asking, self._left[1] if self._left is not None else None]
+        return [task for task in tasks if task is not None]
+
+    async def close(self, timeout: float | None) -> None:
+        """Let a call that goes on end, and abort a transaction that is open and not prepared; as far as time allows."""
+        timeout_ms = self._max_block_ms if timeout is None else max(0, int(timeout * 1000))
+        deadline_ms = self._now_ms() + timeout_ms
+        try:
+            if self._left is not None and self.states.state is not TransactionState.FATAL_ERROR:
+                await self._wait(*self._left, deadline_ms)
+        except KafkaError as error:
+            logger.warning("a call of a transaction failed while the producer was closing: %s", error)
+        if self.states.is_open and self._left is None and timeout_ms and not self._hurried:
+            try:
+                await self._call("abort_transaction", self._start_abort(), deadline_ms)
+            except KafkaError as error:
+                logger.warning(
+                    "the open transaction of %r could not be aborted, so the coordinator does that after "
+                    "transaction_timeout_ms=%d: %s", self.transactional_id, self._transaction_timeout_ms, error,
+                )  # fmt: skip
+
+    def cut_short(self) -> None:
+        """``close`` was cancelled: wait for nothing any more."""
+        self._hurried = True
+        for task in self.tasks():
+            task.cancel()
+
+    # --- the calls ----------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        deadline_ms = self._deadline_ms()
+        began_ms = self._now_ms()
+        await self._turn("begin_transaction", deadline_ms)
+        self.states.check("begin_transaction")
+        version = 2 if self._feature(FEATURE) >= 2 else 1
+        if self._new_epoch_due or version > self._version:
+            await self._call("begin_transaction", self._bump(), deadline_ms)
+        self.states.call("begin_transaction")
+        self._version = version
+        self.number += 1
+        self._partitions.begin(version)
+        self._ended_by_broker = False
+        self._records.admit(True)
+        self._records.timed("begin", self._now_ms() - began_ms)
+
+    async def prepare(self) -> PreparedTransaction:
+        deadline_ms = self._deadline_ms()
+        if (same := await self._turn("prepare_transaction", deadline_ms)) is not None:
+            shared: PreparedTransaction = same.result()
+            return shared
+        self.states.call("prepare_transaction")
+        self._records.admit(False)
+        prepared: PreparedTransaction = await self._call("prepare_transaction", self._prepare(), deadline_ms)
+        return prepared
+
+    async def commit(self, *, or_abort: bool = False) -> None:
+        """Commit; with ``or_abort`` a transaction that can't be committed is aborted before the error is raised."""
+        deadline_ms = self._deadline_ms()
+        if (same := await self._turn("commit_transaction", deadline_ms)) is not None:
+            same.result()
+            return
+        try:
+            was_prepared = self.states.state is TransactionState.PREPARED
+            self.states.call("commit_transaction")
+        except KafkaError:
+            if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
+                await self._abort_after_failure(deadline_ms)
+            raise
+        self._records.admit(False)
+        await self._call("commit_transaction", self._commit(was_prepared, or_abort), deadline_ms)
+
+    async def abort(self) -> None:
+        deadline_ms = self._deadline_ms()
+        if (same := await self._turn("abort_transaction", deadline_ms)) is not None:
+            same.result()
+            return
+        self.states.check("abort_transaction")
+        await self._call("abort_transaction", self._start_abort(), deadline_ms)
+
+    async def _abort_after_failure(self, deadline_ms: int) -> None:
+        try:
+            await self._call("abort_transaction", self._start_abort(), deadline_ms)
+        except KafkaError as error:
+            logger.warning("a transaction that could not be committed could not be aborted either: %s", error)
+
+    # --- one call after the other -------------------------------------------------------------------------------------
+
+    async def _turn(self, name: str, deadline_ms: int) -> asyncio.Task[Any] | None:
+        """Wait for a call that was left behind, or that another task waits for; its task if it is the same one."""
+        while self._left is not None:
+            left, task = self._left
+            try:
+                await self._wait(left, task, deadline_ms)
+            except TransactionTimeoutError:
+                if not task.done():
+                    raise
+            except KafkaError as error:
+                if left != name or name not in SHARED:
+                    logger.warning("%s() had been left behind and failed: %s", left, error)
+            if left == name and name in SHARED:
+                return task
+        return None
+
+    async def _call(self, name: str, work: Coroutine[Any, Any, Any], deadline_ms: int) -> Any:
+        task = self._loop.create_task(work, name=f"aioproducer {name}")
+        task.add_done_callback(_retrieve)
+        self._left = name, task
+        began_ms = self._now_ms()
+        return await self._wait(name, task, deadline_ms, began_ms)
+
+    async def _wait(self, name: str, task: asyncio.Task[Any], deadline_ms: int, began_ms: int | None = None) -> Any:
+        """The end of a call; out of time, or cancelled, it is left behind."""
+        began_ms = self._now_ms() if began_ms is None else began_ms
+        done, _ = await asyncio.wait([task], timeout=max(0, deadline_ms - self._now_ms()) / 1000)
+        if not done:
+            raise self._timed_out(name, began_ms) from self._coordinators.last_error
+        if self._left is not None and self._left[1] is task:
+            self._left = None
+        if task.cancelled():
+            raise TransactionTimeoutError(f"{name}() was cut short because the producer was closed")
+        return task.result()
+
+    def _timed_out(self, name: str, began_ms: int) -> TransactionTimeoutError:
+        last = self._coordinators.last_error
+        told = f"; the last error was: {last}" if last is not None else ""
+        goes_on = "" if name == "start" else "; it goes on, and the same call again waits for its end"
+        return TransactionTimeoutError(
+            f"{name}() of transactional id {self.transactional_id!r} had not ended after "
+            f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}"
+        )
+
+    def _deadline_ms(self) -> int:
+        return self._now_ms() + self._max_block_ms
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    # --- what runs in the producer's task -----------------------------------------------------------------------------
+
+    async def _prepare(self) -> PreparedTransaction:
+        await self._all_ended()
+        self._raise_if_spoilt()
+        self._partitions.sending = False
+        self.states.move(TransactionState.PREPARED)
+        return PreparedTransaction(
+            transactional_id=self.transactional_id,
+            producer_id=self._sequences.producer_id,
+            epoch=self._sequences.epoch,
+            transaction_version=self._partitions.version,
+            is_empty=not self._partitions.started,
+        )
+
+    async def _commit(self, was_prepared: bool, or_abort: bool) -> None:
+        began_ms = self._now_ms()
+        try:
+            await self._all_ended()
+            self._raise_if_spoilt()
+            await self._end(committed=True, was_prepared=was_prepared)
+        except KafkaError:
+            if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
+                try:
+                    await self._start_abort()
+                except KafkaError as error:
+                    logger.warning("a transaction that could not be committed could not be aborted either: %s", error)
+            raise
+        finally:
+            self._records.timed("commit", self._now_ms() - began_ms)
+
+    async def _start_abort(self) -> None:
+        began_ms = self._now_ms()
+        was_prepared = self.states.state is TransactionState.PREPARED
+        self.states.move(TransactionState.ABORTING)
+        try:
+            self._records.admit(False)
+            self._partitions.sending = False
+            self._records.drop_unsent(None, in_doubt=self._drops_in_doubt())
+            for task in (self._adding, self._asking):
+                if task is not None:
+                    await asyncio.wait([task])
+            await self._all_ended()
+            if self._sequences.has_gap and self._partitions.version < 2:
+                self._new_epoch_due = True
+            await self._end(committed=False, was_prepared=was_prepared)
+        finally:
+            self._records.observed()
+            self._records.timed("abort", self._now_ms() - began_ms)
+
+    async def _all_ended(self) -> None:
+        """Wait for the end of every record; a spoilt transaction that is to be committed is not waited for."""
+        waiter = self._waiter = self._records.ended()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            self._records.forget(waiter)
+
+    def _raise_if_spoilt(self) -> None:
+        if self.states.error is not None:
+            self._records.observed()
+            raise copy.copy(self.states.error)
+
+    async def _end(self, *, committed: bool, was_prepared: bool) -> None:
+        """EndTxn, unless there is nothing to end; afterwards the producer is ready for the next transaction."""
+        partitions = self._partitions
+        if partitions.started and not self._ended_by_broker:
+            try:
+                await self._end_at_coordinator(committed)
+            except KafkaError as error:
+                may_be_late = isinstance(error, ProducerFencedError) or error.code == INVALID_TXN_STATE
+                if may_be_late and partitions.version >= 2 and not error.maybe_written:
+                    await self._ask_who_has_the_epoch(error)
+                else:
+                    self._refused(error)
+                if self.states.error is not None:
+                    raise copy.copy(self.states.error) from error.__cause__
+            if was_prepared and partitions.version < 2:
+                # Another process may be about to end it too, and must not meet the next transaction in its place.
+                self._new_epoch_due = True
+        partitions.end()
+        self.states.move(TransactionState.READY)
+
+    async def _end_at_coordinator(self, committed: bool) -> None:
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.epoch,
+            committed=committed,
+        )
+        is_v2 = self._partitions.version >= 2
+        try:
+            answer = await self._coordinators.ask(
+                TRANSACTION,
+                self.transactional_id,
+                request,
+                error_of=lambda response: response.error_code,
+                max_version=None if is_v2 else LAST_END_TXN_V1,
+                min_version=LAST_END_TXN_V1 + 1 if is_v2 else 0,
+                wanted=self._alive,
+            )
+        except KafkaError as error:
+            if error.code == INVALID_TXN_STATE and not committed and self._partitions.doubtful:
+                self._new_epoch_due = True
+                return  # what was to start it has not arrived, so there is nothing to end; it may still come, though
+            raise
+        if is_v2:
+            self._take_epoch(answer.response.producer_id, answer.response.producer_epoch)
+        elif answer.doubtful or self._partitions.doubtful:
+            self._new_epoch_due = True
+
+    def _alive(self) -> bool:
+        return self.states.state is not TransactionState.FATAL_ERROR
+
+    def _take_epoch(self, producer_id: int, epoch: int) -> None:
+        if producer_id >= 0:
+            self._sequences.set_producer_id(producer_id, epoch)
+
+    # --- ids and partitions -------------------------------------------------------------------------------------------
+
+    async def _initialize(self, producer_id: int, epoch: int) -> Answered[InitProducerIdResponse]:
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        answer = await self._coordinators.ask(
+            TRANSACTION,
+            self.transactional_id,
+            request,
+            error_of=lambda response: response.error_code,
+            min_version=EPOCH_BUMP_SINCE_VERSION if producer_id != NO_PRODUCER_ID else 0,
+            wanted=self._alive,
+        )
+        self._sequences.set_producer_id(answer.response.producer_id, answer.response.producer_epoch)
+        self._version = 2 if self._feature(FEATURE) >= 2 else 1
+        return answer
+
+    async def _bump(self) -> None:
+        """Get the next epoch, so that whatever is still under way with the old one is refused (KIP-360)."""
+        self.states.move(TransactionState.INITIALIZING)
+        try:
+            await self._initialize(self._sequences.producer_id, self._sequences.epoch)
+        except UnsupportedVersionError as error:
+            told = UnsupportedVersionError(
+                f"the producer needs a new epoch after a failed transaction, and only Kafka 2.5 or newer gives "
+                f"one to a running producer; close it and make a new one: {error}"
+            )
+            self._fatal(told)
+            raise copy.copy(self.states.error or told) from error
+        except KafkaError as error:
+            self._fatal(error)
+            raise
+        self._new_epoch_due = False
+        self.states.move(TransactionState.READY)
+
+    def _add_soon(self) -> None:
+        """A batch waits for its partition to be added; others of this turn of the loop go with it."""
+        if self._adding is None or self._adding.done():
+            self._adding = self._loop.create_task(self._add_partitions(), name="aioproducer add partitions")
+
+    async def _add_partitions(self) -> None:
+        await asyncio.sleep(0)
+        while self._partitions.sending and (wanted := self._partitions.take_wanted()):
+            try:
+                answer = await self._ask_to_add(wanted)
+            except KafkaError as error:
+                if error.maybe_written:
+                    self._partitions.may_have_added()
+                if self._partitions.sending:
+                    self._refused(error)
+                return
+            self._partitions.added(wanted)
+            if answer.doubtful:
+                self._new_epoch_due = True
+            self._records.wake_sender()
+
+    async def _ask_to_add(self, wanted: tuple[TopicPartition, ...]) -> Answered[AddPartitionsToTxnResponse]:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in wanted:
+            topics.setdefault(topic, []).append(partition)
+        request = AddPartitionsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.epoch,
+            topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()],
+        )
+        return await self._coordinators.ask(
+            TRANSACTION,
+            self.transactional_id,
+            request,
+            error_of=_error_of_added,
+            wanted=lambda: self._partitions.sending,
+        )
+
+    # --- errors -------------------------------------------------------------------------------------------------------
+
+    def batch_failed(self, error: KafkaError) -> None:
+        """A record of the transaction has failed: it can only be aborted."""
+        self._spoil(error)
+
+    def _refused(self, error: KafkaError) -> None:
+        """A coordinator has answered with an error that stays; in an abort nothing is left to try."""
+        if error.abortable and self.states.state is not TransactionState.ABORTING:
+            self._spoil(error)
+        else:
+            self._fatal(error)
+
+    def _spoil(self, error: KafkaError) -> None:
+        if self.states.fail(error):
+            self._partitions.sending = False
+            self._records.admit(False)
+            self._give_up_waiting()
+            # Not now: whoever reports this may be in the middle of the batches that would be dropped.
+            self._loop.call_soon(self._drop_spoilt)
+
+    def _drop_spoilt(self) -> None:
+        if self.states.state is TransactionState.ABORTABLE_ERROR:
+            self._records.drop_unsent(self.states.error, in_doubt=self._drops_in_doubt())
+
+    def _drops_in_doubt(self) -> bool:
+        return self._partitions.version >= 2 or self._ended_by_broker
+
+    def epoch_refused(self, error: KafkaError) -> bool:
+        """A leader knows a newer epoch; True if the coordinator is asked what that means, and the batch may wait."""
+        if not self._partitions.sending:
+            return False
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.create_task(self._ask_who_has_the_epoch(error), name="aioproducer ask for epoch")
+        return True
+
+    async def _ask_who_has_the_epoch(self, error: KafkaError) -> None:
+        try:
+            await self._initialize(self._sequences.producer_id, self._sequences.epoch)
+        except UnsupportedVersionError:
+            self._spoil(error)
+        except KafkaError as refused:
+            self._fatal(refused)
+        else:
+            self._ended_by_broker = True
+            told = InvalidProducerEpochError(
+                f"the coordinator aborted the transaction of {self.transactional_id!r}, because it was open for longer "
+                f"than transaction_timeout_ms={self._transaction_timeout_ms}"
+            )
+            told.__cause__ = error
+            self._spoil(told)
+
+    def _fatal(self, error: KafkaError) -> None:
+        if self.states.fail_fatally(error):
+            self._partitions.sending = False
+            self._give_up_waiting()
+            self._records.failed(self.states.error or error)
+
+    def failed(self, error: KafkaError) -> None:
+        """The producer has failed, for whatever reason."""
+        if self.states.fail_fatally(error):
+            self._partitions.sending = False
+            self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _error_of_added(response: AddPartitionsToTxnResponse) -> int:
+    codes = [each.partition_error_code for topic in response.results_by_topic for each in topic.results_by_partition]
+    return worst(AddPartitionsToTxnRequest.API_KEY, codes)
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Keep asyncio from logging an error that nobody waited for because the call was cancelled."""
+    if not task.cancelled():
+        task.exception()

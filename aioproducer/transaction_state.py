@@ -1,0 +1,177 @@
+"""The states of a transactional producer, and every move between them, as one table.
+
+Theory of operation. A producer has at most one transaction. What the program calls moves it along the upper line; what
+brokers answer can move it down, to ABORTABLE_ERROR, from where only an abort leads on, or to FATAL_ERROR, from where
+nothing does.
+
+    UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
+                          ^            |       |   |  |    `--> ABORTING ---> READY
+                          `--(new -----'       |   |  v              ^
+                              epoch)           |   | PREPARING -> PREPARED -> COMMITTING | ABORTING
+                                               v   v      |
+                                          ABORTABLE_ERROR <-- COMMITTING before EndTxn was sent
+                                               `------------------> ABORTING
+
+A wrong call of the program raises TransactionStateError and leaves the state as it was. An abortable error while
+ABORTING is no news. A fatal one is taken in every state, and the first of them stays.
+
+Source: org.apache.kafka.clients.producer.internals.TransactionManager.State; KIP-98. PREPARING and PREPARED are this
+producer's own, for transactions that another process ends.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+
+from aioproducer.errors import KafkaError, TransactionAbortedError, TransactionStateError
+
+
+class TransactionState(enum.Enum):
+    """Where a transactional producer stands; the value says it in a sentence that starts with "the producer"."""
+
+    UNINITIALIZED = "has not been started"
+    INITIALIZING = "is getting its epoch from the coordinator"
+    READY = "has no open transaction"
+    IN_TRANSACTION = "has an open transaction"
+    PREPARING = "is preparing its transaction"
+    PREPARED = "has a prepared transaction"
+    COMMITTING = "is committing its transaction"
+    ABORTING = "is aborting its transaction"
+    ABORTABLE_ERROR = "has a transaction that can only be aborted"
+    FATAL_ERROR = "has failed"
+
+
+S = TransactionState
+
+MOVES: dict[TransactionState, frozenset[TransactionState]] = {
+    S.UNINITIALIZED: frozenset(),
+    S.INITIALIZING: frozenset({S.UNINITIALIZED, S.READY}),
+    S.READY: frozenset({S.INITIALIZING, S.COMMITTING, S.ABORTING}),
+    S.IN_TRANSACTION: frozenset({S.READY}),
+    S.PREPARING: frozenset({S.IN_TRANSACTION}),
+    S.PREPARED: frozenset({S.PREPARING}),
+    S.COMMITTING: frozenset({S.IN_TRANSACTION, S.PREPARED}),
+    S.ABORTING: frozenset({S.IN_TRANSACTION, S.PREPARED, S.ABORTABLE_ERROR}),
+    S.ABORTABLE_ERROR: frozenset({S.IN_TRANSACTION, S.PREPARING, S.COMMITTING, S.ABORTABLE_ERROR}),
+    S.FATAL_ERROR: frozenset(S),
+}
+"""To a state, from which others."""
+
+CALLS: dict[str, TransactionState] = {
+    "begin_transaction": S.IN_TRANSACTION,
+    "prepare_transaction": S.PREPARING,
+    "commit_transaction": S.COMMITTING,
+    "abort_transaction": S.ABORTING,
+}
+"""Where each call leads first."""
+
+ADMITTING = frozenset({S.IN_TRANSACTION})
+"""Where records and offsets are taken."""
+
+SENDING = frozenset({S.IN_TRANSACTION, S.PREPARING, S.COMMITTING})
+"""Where batches that have not been sent go out."""
+
+
+class TransactionStates:
+    """The state, and the error that spoilt it."""
+
+    def __init__(self) -> None:
+        self.state = TransactionState.UNINITIALIZED
+        self.error: KafkaError | None = None
+        """What made the transaction abortable, or the producer fatal; None in all other states."""
+
+    @property
+    def admits(self) -> bool:
+        """Whether a record may be added to a transaction now."""
+        return self.state in ADMITTING
+
+    @property
+    def sends(self) -> bool:
+        """Whether batches may go out for the first time."""
+        return self.state in SENDING
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a transaction that this producer has to end."""
+        return self.state in (S.IN_TRANSACTION, S.PREPARING, S.ABORTABLE_ERROR)
+
+    def call(self, name: str) -> None:
+        """Move as a call of the program asks.
+
+        Raises:
+            TransactionStateError: the state does not allow it, and is unchanged.
+            KafkaError: the error that the state came from: the transaction can only be aborted, or nothing helps.
+        """
+        self.check(name)
+        self.move(CALLS[name])
+
+    def check(self, name: str) -> None:
+        """Raise what a call deserves that the state does not allow; other names than those of CALLS add records."""
+        allowed = ADMITTING if name not in CALLS else MOVES[CALLS[name]]
+        if self.state in allowed and self.state is not S.FATAL_ERROR:
+            return
+        if self.error is not None:
+            raise copy.copy(self.error)
+        raise TransactionStateError(
+            f"{name}() can't be called now: the producer {self.state.value}{self._remedy(name)}"
+        )
+
+    def check_record(self) -> None:
+        """Raise why a record can't be added to a transaction now.
+
+        Raises:
+            TransactionStateError: there is no transaction.
+            TransactionAbortedError: it can only be aborted; the cause is what spoilt it.
+        """
+        if self.state is S.ABORTABLE_ERROR and self.error is not None:
+            raise aborted("the record was not added to the transaction, which can only be aborted", self.error)
+        if self.state is S.FATAL_ERROR and self.error is not None:
+            error = copy.copy(self.error)
+            error.maybe_written = False
+            raise error
+        if not self.admits:
+            raise TransactionStateError(
+                f"a record of a transactional producer belongs to a transaction, and the producer {self.state.value}"
+                f"{self._remedy('send')}"
+            )
+
+    def _remedy(self, name: str) -> str:
+        if self.state is S.READY:
+            return "; await begin_transaction() first, or use async with producer.transaction()"
+        if self.state is S.IN_TRANSACTION and name == "begin_transaction":
+            return "; commit or abort it first, one producer has one transaction at a time"
+        if self.state is S.PREPARED:
+            return "; commit or abort it first, or have another process do that"
+        return ""
+
+    def move(self, to: TransactionState) -> None:
+        """Go to another state as the producer itself asks; a move that the table does not have is a bug."""
+        if self.state not in MOVES[to]:
+            raise AssertionError(f"no way from {self.state.name} to {to.name}")
+        self.state = to
+        if to not in (S.ABORTABLE_ERROR, S.FATAL_ERROR):
+            self.error = None
+
+    def fail(self, error: KafkaError) -> bool:
+        """Take an abortable error; whether that is news. The first one stays."""
+        if self.state is S.ABORTABLE_ERROR or self.state not in MOVES[S.ABORTABLE_ERROR]:
+            return False
+        self.error = error.marked(abortable=True)
+        self.move(S.ABORTABLE_ERROR)
+        return True
+
+    def fail_fatally(self, error: KafkaError) -> bool:
+        """Take a fatal error; whether that is news. The first one stays."""
+        if self.state is S.FATAL_ERROR:
+            return False
+        self.error = error.marked(fatal=True)
+        self.move(S.FATAL_ERROR)
+        return True
+
+
+def aborted(what: str, cause: KafkaError, maybe_written: bool = False) -> TransactionAbortedError:
+    """The error of a record that went with its transaction, which ``cause`` had spoilt."""
+    error = TransactionAbortedError(f"{what}: {cause}", maybe_written=maybe_written)
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,56 @@
+"""The clusters that transactions are shown on: V2, the same Kafka held at V1, and the last line that only has V1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from aioproducer.testing import KafkaCluster
+
+# Timed out transactions are looked for every 10 s otherwise.
+SOON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
+KINDS = {
+    "V2": {"feature_versions": {"transaction.version": 2}},
+    "V1": {"feature_versions": {"transaction.version": 1}},
+    "3.9": {"version": "3.9.1"},
+}
+
+
+@pytest.fixture(scope="session")
+def clusters_by_kind() -> Iterator[dict[str, KafkaCluster]]:
+    """Started when the first test asks for one."""
+    with ExitStack() as stack:
+        yield _Clusters(stack)
+
+
+class _Clusters(dict[str, KafkaCluster]):
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def __missing__(self, kind: str) -> KafkaCluster:
+        cluster = self[kind] = self._stack.enter_context(KafkaCluster(properties=SOON, **KINDS[kind]))  # type: ignore[arg-type]
+        return cluster
+
+
+@pytest.fixture(params=list(KINDS))
+def any_kafka(request: pytest.FixtureRequest, clusters_by_kind: dict[str, KafkaCluster]) -> KafkaCluster:
+    """One broker of each kind in turn."""
+    return clusters_by_kind[request.param]
+
+
+@pytest.fixture
+def is_v2(request: pytest.FixtureRequest) -> bool:
+    """Whether ``any_kafka`` has transactions V2."""
+    return "V2" in request.node.callspec.id
+
+
+@pytest.fixture
+def kafka_v2(clusters_by_kind: dict[str, KafkaCluster]) -> KafkaCluster:
+    return clusters_by_kind["V2"]
+
+
+@pytest.fixture
+def kafka_v1(clusters_by_kind: dict[str, KafkaCluster]) -> KafkaCluster:
+    return clusters_by_kind["V1"]

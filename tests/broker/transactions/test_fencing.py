@@ -1,0 +1,121 @@
+"""One transactional id, several producers: the youngest has it, and whoever is too slow loses his transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from aioproducer import KafkaError, ProducerFencedError
+from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
+from aioproducer.testing import KafkaCluster
+from tests.broker.fixtures import PATIENCE_S, new_name, new_topic, producer_of
+from tests.broker.readers import read_values
+
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
+
+
+async def failure_of(call: Awaitable[object]) -> BaseException:
+    (error,) = await asyncio.gather(call, return_exceptions=True)
+    assert isinstance(error, BaseException)
+    return error
+
+
+async def timed_out(cluster: KafkaCluster, transactional_id: str) -> None:
+    """Wait until the coordinator has aborted a transaction."""
+
+    def state() -> str:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        (told,) = cluster.ask(request).transaction_states
+        return told.transaction_state
+
+    async with asyncio.timeout(PATIENCE_S):
+        while await asyncio.to_thread(state) != "CompleteAbort":
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("point", ["ready", "open", "sent", "before commit"])
+async def test_the_older_is_fenced(any_kafka: KafkaCluster, point: str) -> None:
+    """Wherever the older stands when the younger starts, its next step says ProducerFencedError, and all later ones."""
+    topic, name = await new_topic(any_kafka), new_name()
+    older = producer_of(any_kafka, transactional_id=name)
+    await older.start()
+    if point != "ready":
+        await older.begin_transaction()
+    if point in ("sent", "before commit"):
+        await older.send(topic, b"older")
+    async with producer_of(any_kafka, transactional_id=name) as younger:
+        async with younger.transaction():
+            await younger.send(topic, b"younger")
+
+        async def go_on() -> None:
+            if point == "ready":
+                await older.begin_transaction()
+            if point != "before commit":
+                await older.send(topic, b"too late")
+            await older.commit_transaction()
+
+        with pytest.raises(ProducerFencedError) as caught:
+            await go_on()
+        assert caught.value.fatal
+        assert caught.value.application_recoverable
+        for call in (older.begin_transaction, older.commit_transaction, older.abort_transaction):
+            with pytest.raises(ProducerFencedError):
+                await call()
+        with pytest.raises(ProducerFencedError):
+            await older.send(topic, b"too late")
+        await older.close()
+        async with younger.transaction():
+            await younger.send(topic, b"still there")
+    assert await read_values(any_kafka, topic) == [b"younger", b"still there"]
+
+
+async def test_the_younger_may_be_idle(any_kafka: KafkaCluster) -> None:
+    """It is enough that it has started."""
+    topic, name = await new_topic(any_kafka), new_name()
+    async with producer_of(any_kafka, transactional_id=name) as older:
+        await older.begin_transaction()
+        await older.send(topic, b"older")
+        async with producer_of(any_kafka, transactional_id=name):
+            with pytest.raises(ProducerFencedError):
+                await older.commit_transaction()
+    assert await read_values(any_kafka, topic) == []
+
+
+@pytest.mark.parametrize("found_by", ["send", "commit"])
+async def test_timed_out_by_the_coordinator(any_kafka: KafkaCluster, is_v2: bool, found_by: str) -> None:
+    """With transactions V2 the producer aborts and goes on; before, the coordinator fences it for good."""
+    topic, name = await new_topic(any_kafka), new_name()
+    async with producer_of(any_kafka, transactional_id=name, transaction_timeout_ms=500) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"too slow")
+        await timed_out(any_kafka, name)
+        error = await failure_of(producer.send(topic, b"late") if found_by == "send" else producer.commit_transaction())
+        if is_v2:
+            assert isinstance(error, KafkaError)
+            assert error.abortable
+            assert not error.fatal
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send(topic, b"again")
+        else:
+            assert isinstance(error, ProducerFencedError)
+    assert await read_values(any_kafka, topic) == ([b"again"] if is_v2 else [])
+
+
+async def test_abort_of_a_transaction_that_was_timed_out(any_kafka: KafkaCluster, is_v2: bool) -> None:
+    """It is what was asked for; before V2 the producer is fenced all the same."""
+    topic, name = await new_topic(any_kafka), new_name()
+    async with producer_of(any_kafka, transactional_id=name, transaction_timeout_ms=500) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"too slow")
+        await timed_out(any_kafka, name)
+        if not is_v2:
+            with pytest.raises(ProducerFencedError):
+                await producer.abort_transaction()
+            return
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send(topic, b"again")
+    assert await read_values(any_kafka, topic) == [b"again"]
