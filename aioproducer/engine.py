@@ -59,6 +59,11 @@ class Engine:
     """The parts of a started producer, their tasks, and who waits for what.
 
     Holds its producer weakly, so that one that is dropped without close() is noticed.
+
+    Args:
+        ended: told when the producer can do nothing more.
+        rng: the one source of chance: jitter of back-offs, partitions of keyless records, order of brokers.
+        clocks: (monotonic seconds, wall seconds) for the fast path, where the loop's time is not the machine's.
     """
 
     def __init__(
@@ -66,12 +71,14 @@ class Engine:
         config: ProducerConfig,
         loop: asyncio.AbstractEventLoop,
         ended: weakref.WeakMethod[Callable[[KafkaError], None]],
+        *,
+        rng: random.Random,
+        clocks: tuple[Callable[[], float], Callable[[], float]] | None = None,
     ) -> None:
         self._config = config
         self._ended = ended
         self.loop = loop
-        self.clocks: tuple[Callable[[], float], Callable[[], float]] | None = None
-        rng = random.Random()
+        self.clocks = clocks
         self._ledger = DeliveryLedger()
         self._ledger.loop = loop
         self._ledger.on_failure = self._failures_waiting

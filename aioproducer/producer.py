@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import warnings
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
@@ -106,7 +107,7 @@ class Producer(Admission):
                 raise self._refusal()
             raise AlreadyStartedError("the producer was started already; one start() is enough")
         loop = asyncio.get_running_loop()
-        engine = self._engine = Engine(self._config, loop, weakref.WeakMethod(self._engine_ended))
+        engine = self._engine = self._make_engine(loop)
         try:
             await engine.start()
         except BaseException:
@@ -124,6 +125,10 @@ class Producer(Admission):
         )
         self._admit_records(engine.transaction is None)
         engine.attach(self)
+
+    def _make_engine(self, loop: asyncio.AbstractEventLoop) -> Engine:
+        """The parts that ``start`` brings up; where chance comes from is chosen here."""
+        return Engine(self._config, loop, weakref.WeakMethod(self._engine_ended), rng=random.Random())
 
     async def close(self, timeout: float | None = None) -> None:
         """Stop admission, send what was admitted, and end everything.

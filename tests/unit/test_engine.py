@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import weakref
 
 import pytest
@@ -35,7 +36,7 @@ def cluster(partitions: int = 1, *, topic_id: bytes = TOPIC_ID, epoch: int = 0) 
 
 def engine_of(**configs: object) -> Engine:
     config = ProducerConfig.parse({"bootstrap_servers": "unused:1", **configs})
-    return Engine(config, asyncio.get_running_loop(), weakref.WeakMethod(Owner().ended))
+    return Engine(config, asyncio.get_running_loop(), weakref.WeakMethod(Owner().ended), rng=random.Random(1))
 
 
 async def test_memory_that_comes_back_late() -> None:
