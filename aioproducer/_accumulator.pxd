@@ -35,7 +35,7 @@ cdef class RecordAccumulator:
     cdef object live_batches                # OrderedDict serial -> ProducerBatch whose memory is not back, by age
     cdef object aging_batches               # OrderedDict serial -> ProducerBatch that has not ended, by age
     cdef list awaited_batches
-    cdef list backing_off                   # heap of (retry_at_ms, serial, queue)
+    cdef list backing_off                   # heap of (retry_at_ms, order, batch)
     cdef object random
     cdef public object on_wake              # called once when the sender has to look, until the next ready()
     cdef bint woken

@@ -352,7 +352,7 @@ cdef class RecordAccumulator:
         if self.awaited_batches:
             self.close_awaited(now_ms, busy_nodes)
         while self.backing_off and self.backing_off[0][0] <= now_ms:
-            self.end_back_off(<ProducerBatch>heappop(self.backing_off)[3], now_ms)
+            self.end_back_off(<ProducerBatch>heappop(self.backing_off)[2], now_ms)
         while self.open_batches:
             batch = <ProducerBatch>next(iter(self.open_batches.values()))
             if batch.created_ms + self.linger_ms > now_ms:
@@ -493,7 +493,7 @@ cdef class RecordAccumulator:
             retry_at_ms = now_ms        # it was sent to a former leader; the present one has refused nothing
         if retry_at_ms > now_ms:
             batch.retry_at_ms = retry_at_ms
-            heappush(self.backing_off, (retry_at_ms, batch.serial, id(batch), batch))
+            heappush(self.backing_off, (retry_at_ms, batch.order, batch))
             self.wake()
         else:
             batch.retry_at_ms = 0
