@@ -6,11 +6,13 @@ BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
 CORE := $(wildcard aioproducer/_*.pyx aioproducer/_*.pxd) setup.py pyproject.toml
 
-.PHONY: help install build test test-long check demo bench bench-quick clean
+.PHONY: help install build test test-long simulate mutants check demo bench bench-quick clean
 help:
 	@echo "make demo [BOOTSTRAP=host:port]  publish a real data set into a real Kafka, read it back, verify it"
 	@echo "make test                        every test, with real brokers (sets itself up)"
 	@echo "make test-long                   the same tests, longer variants included"
+	@echo "make simulate [SEEDS=n | SEEDS=from-to | SEED=n]  the producer under seeded faults, see docs/simulation.md"
+	@echo "make mutants                     deliberate bugs that the simulation has to find"
 	@echo "make check                       linters, types, layering"
 	@echo "make bench, make bench-quick     speed beside the other Python clients"
 
@@ -34,6 +36,12 @@ test: $(STAMP)
 test-long: export AIOPRODUCER_TEST_LOOPS = asyncio,debug,uvloop
 test-long: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+simulate: $(STAMP)
+	$(BIN)/python -m tests.simulation $(if $(SEED),seed $(SEED),$(or $(SEEDS),2000))
+
+mutants: $(STAMP)
+	$(BIN)/python -m tests.simulation.mutants $(MUTANTS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

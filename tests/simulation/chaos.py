@@ -1,0 +1,386 @@
+"""What goes wrong in a run, and when: drawn from the seed, all of it over at ``chaos_s``."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import _CODES, error_class
+from tests.simulation.link import Conditions
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.network import SimulatedNetwork
+from tests.simulation.scenario import Scenario
+from tests.simulation.story import Story
+
+if TYPE_CHECKING:
+    from aioproducer.testing.fake.model import ClusterModel
+    from aioproducer.testing.fake.topology import Topic
+
+DUPLICATE, LOST_STATE, FATAL_CODES = 46, (45, 59), (31, 35)
+TRANSACTIONAL = frozenset((22, 25, 48, 49, 50, 51, 52, 53, 55, 90, 120))
+
+RETRIABLE = tuple(code for code, *_ in _CODES if error_class(code).retriable and code != 13)
+REFUSING = tuple(
+    code
+    for code, *_ in _CODES
+    if not error_class(code).retriable
+    and not error_class(code).fatal
+    and code not in (*LOST_STATE, DUPLICATE, 10)
+    and code not in TRANSACTIONAL
+)
+APPLYING = tuple(code for code in (7, 20, -1, 3, 6, 56, DUPLICATE))
+"""Codes that a leader can send although it has appended the batch."""
+
+METADATA_CODES = (3, 5, 17, 29, 7, -1, 100)
+PRODUCER_ID_CODES = (14, 15, 16, 41, 51, 7)
+APIS = ("Produce", "Produce", "Produce", "Produce", "Metadata", "Metadata", "InitProducerId", "ApiVersions", None)
+
+
+class Chaos:
+    """See the module."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        loop: SimulatedLoop,
+        network: SimulatedNetwork,
+        model: ClusterModel,
+        rng: random.Random,
+        story: Story,
+    ) -> None:
+        self._scenario = scenario
+        self._loop = loop
+        self._network = network
+        self._model = model
+        self._rng = rng
+        self._story = story
+        self.topics: list[Topic] = []
+        """Every topic that ever was, in the order of their making."""
+        self.throttle_ms = 0
+        """The longest time that any broker demanded."""
+        self.shrinks = False
+
+    def begin(self) -> list[asyncio.Task[None]]:
+        """Set the faults going; the tasks end with them."""
+        return [self._loop.create_task(self._some_time()) for _ in range(self._scenario.faults)]
+
+    async def _some_time(self) -> None:
+        faults: list[tuple[Callable[[], Awaitable[None] | None], int]] = [
+            (self.answer_with_errors, 8),
+            (self.spoil_requests, 8),
+            (self.move_leader, 4),
+            (self.no_leader, 3),
+            (self.stop_broker, 4),
+            (self.freeze_broker, 4),
+            (self.reset_connections, 5),
+            (self.be_slow, 3),
+            (self.cut_bytes, 4),
+            (self.no_room, 3),
+            (self.stall, 3),
+            (self.swallow_one_direction, 3),
+            (self.refuse_connections, 2),
+            (self.silent_address, 2),
+            (self.no_names, 1),
+            (self.throttle, 4),
+            (self.add_partitions, 2),
+            (self.shrink_isr, 2),
+            (self.move_addresses, 2),
+            (self.limit_messages, 2),
+            (self.set_the_clock, 2),
+            (self.slow_workers, 1),
+        ]
+        if self._scenario.recreates:
+            faults.append((self.recreate_topic, 8))
+        if self._scenario.forgets:
+            faults.append((self.forget_producers, 8))
+        if self._scenario.fatal:
+            faults.append((self.fatal, 8))
+        await asyncio.sleep(self._rng.uniform(0, self._scenario.chaos_s * 0.8))
+        chosen = self._rng.choices([fault for fault, _ in faults], [weight for _, weight in faults])[0]
+        result = chosen()
+        if result is not None:
+            await result
+
+    async def _a_while(self) -> None:
+        await asyncio.sleep(
+            min(self._rng.choice((0.01, 0.1, 0.5, 2.0, 6.0)) * self._rng.uniform(0.5, 1), self._scenario.chaos_s)
+        )
+
+    def heal(self) -> None:
+        """All of it is over."""
+        self._story.tell("everything heals")
+        self._model.faults.clear()
+        for node_id, broker in self._model.brokers.items():
+            if not broker.up:
+                self._model.start_broker(node_id)
+        for topic in self._model.topics.values():
+            for partition in topic.partitions:
+                partition.isr = list(partition.replicas)
+        self._model.elect_leaders()
+        self._network.heal()
+        self._loop.slow_jobs_s = 0.0
+
+    def _node(self) -> int:
+        return self._rng.choice(list(self._model.brokers))
+
+    def _topic(self) -> str | None:
+        names = list(self._model.topics)
+        return self._rng.choice(names) if names else None
+
+    def _partition(self) -> tuple[str, int] | None:
+        name = self._topic()
+        return None if name is None else (name, self._rng.randrange(len(self._model.topics[name].partitions)))
+
+    # --- what brokers answer ------------------------------------------------------------------------------------------
+
+    def answer_with_errors(self) -> None:
+        rng = self._rng
+        times = rng.choice((1, 1, 2, 5, 30))
+        kind = rng.random()
+        if kind < 0.7:
+            apply = rng.random() < 0.25
+            if apply:
+                code = rng.choice(APPLYING)
+            elif rng.random() < 0.75:
+                code = rng.choice(RETRIABLE)
+            else:
+                code, times = rng.choice((*REFUSING, 10)), min(times, 2)
+            topic = self._topic() if rng.random() < 0.3 else None
+            self._story.tell("chaos: Produce gets %d%s, %d times", code, " after the append" * apply, times)
+            self._model.faults.fail(
+                "Produce", code, apply=apply, times=times, skip=rng.choice((0, 0, 1, 3)), topic=topic
+            )
+        elif kind < 0.9:
+            code = rng.choice(METADATA_CODES)
+            self._story.tell("chaos: Metadata gets %d, %d times", code, times)
+            self._model.faults.fail("Metadata", code, times=times)
+        else:
+            code = rng.choice(PRODUCER_ID_CODES)
+            self._story.tell("chaos: InitProducerId gets %d, %d times", code, times)
+            self._model.faults.fail("InitProducerId", code, times=times)
+
+    def fatal(self) -> None:
+        code = self._rng.choice(FATAL_CODES)
+        api = self._rng.choice(("Produce", "InitProducerId"))
+        self._story.tell("chaos: %s gets %d, which is fatal", api, code)
+        self._model.faults.fail(api, code, times=1)
+
+    def spoil_requests(self) -> None:
+        rng = self._rng
+        api, times, skip = rng.choice(APIS), rng.choice((1, 1, 1, 2, 4)), rng.choice((0, 0, 1, 3))
+        when = rng.choice(("before", "after"))
+        kind = rng.choice(("drop", "drop", "swallow", "delay", "garble"))
+        faults = self._model.faults
+        if kind == "drop":
+            faults.drop(api, when=when, times=times, skip=skip)  # type: ignore[arg-type]
+        elif kind == "swallow":
+            faults.swallow(api, when=when, times=times, skip=skip)  # type: ignore[arg-type]
+        elif kind == "delay":
+            faults.delay(api, rng.choice((5, 50, 400, 2000)), times=times, skip=skip)
+        else:
+            when = rng.choice(("garbage", "correlation_id", "truncated"))
+            faults.garble(api, how=when, times=times, skip=skip)  # type: ignore[arg-type]
+        self._story.tell("chaos: %s of %s, %s, %d times", kind, api, when, times)
+
+    async def throttle(self) -> None:
+        throttle_ms = self._rng.choice((10, 100, 500, 2000))
+        self.throttle_ms = max(self.throttle_ms, throttle_ms)
+        api = self._rng.choice(("Produce", "Produce", "Metadata", None))
+        self._story.tell("chaos: %s is throttled by %d ms", api, throttle_ms)
+        fault = self._model.faults.throttle(api, throttle_ms, times=self._rng.choice((1, 3, 10)))
+        await self._a_while()
+        fault.cancel()
+
+    # --- the cluster --------------------------------------------------------------------------------------------------
+
+    def move_leader(self) -> None:
+        for _ in range(self._rng.choice((1, 1, 3))):
+            if (place := self._partition()) is not None and self._model.leader_of(*place) is not None:
+                self._story.tell("chaos: the leader of %s-%d moves to %d", *place, self._model.move_leader(*place))
+
+    async def no_leader(self) -> None:
+        place = self._partition()
+        if place is None:
+            return
+        self._story.tell("chaos: %s-%d has no leader", *place)
+        self._model.remove_leader(*place)
+        await self._a_while()
+        self._model.elect_leaders()
+
+    async def stop_broker(self) -> None:
+        node_id = self._node()
+        if not self._model.brokers[node_id].up:
+            return
+        self._story.tell("chaos: broker %d stops", node_id)
+        self._model.stop_broker(node_id, elect=self._rng.random() < 0.7)
+        self._network.reset(node_id)
+        await self._a_while()
+        if not self._model.brokers[node_id].up:
+            self._story.tell("chaos: broker %d starts", node_id)
+            self._model.start_broker(node_id)
+
+    async def freeze_broker(self) -> None:
+        node_id = self._node()
+        self._story.tell("chaos: broker %d stands still", node_id)
+        self._network.freeze(node_id)
+        if self._rng.random() < 0.5:
+            for topic in self._model.topics.values():
+                for partition in topic.partitions:
+                    if partition.leader == node_id and len(partition.isr) > 1:
+                        self._model.move_leader(topic.name, partition.index)
+        await self._a_while()
+        self._story.tell("chaos: broker %d goes on", node_id)
+        self._network.thaw(node_id)
+
+    def add_partitions(self) -> None:
+        name = self._topic()
+        if name is not None and (total := len(self._model.topics[name].partitions)) < 6:
+            self._story.tell("chaos: %s has %d partitions", name, total + 1)
+            self._model.add_partitions(name, total + 1)
+
+    async def recreate_topic(self) -> None:
+        name = self._topic()
+        if name is None:
+            return
+        self.remember_topics()
+        partitions = len(self._model.topics[name].partitions)
+        self._story.tell("chaos: %s is deleted", name)
+        self._model.delete_topic(name)
+        if self._rng.random() < 0.7:
+            await self._a_while()
+        if name not in self._model.topics:
+            self._story.tell("chaos: %s is made again", name)
+            self._model.create_topic(name, self._rng.choice((partitions, partitions, 1, partitions + 1)))
+
+    def remember_topics(self) -> None:
+        """Take down what topics there are, before one of them goes."""
+        for topic in self._model.topics.values():
+            if topic not in self.topics:
+                self.topics.append(topic)
+
+    async def shrink_isr(self) -> None:
+        place = self._partition()
+        if place is None:
+            return
+        partition = self._model.partition(*place)
+        if partition.leader < 0 or len(partition.isr) < 2:
+            return
+        self._story.tell("chaos: %s-%d has one replica in sync, and needs two", *place)
+        topic = self._model.topics[place[0]]
+        self._model.alter_configs(place[0], {"min.insync.replicas": 2})
+        partition.isr = [partition.leader]
+        await self._a_while()
+        partition.isr = list(partition.replicas)
+        if topic.name in self._model.topics:
+            self._model.alter_configs(place[0], {"min.insync.replicas": 1})
+
+    def limit_messages(self) -> None:
+        if (name := self._topic()) is not None:
+            limit = self._rng.choice((300, 800, 3000))
+            self._story.tell("chaos: %s takes batches of %d bytes", name, limit)
+            self._model.alter_configs(name, {"max.message.bytes": limit})
+
+    def forget_producers(self) -> None:
+        if (place := self._partition()) is not None:
+            self._story.tell("chaos: %s-%d forgets its producers", *place)
+            self._model.forget_producers(*place)
+
+    def move_addresses(self) -> None:
+        """All brokers get new addresses; those who ask for the bootstrap names find the new ones."""
+        names = self._rng.random() < 0.5
+        self._story.tell("chaos: all brokers get new addresses%s", " and names" * names)
+        for node_id, broker in list(self._model.brokers.items()):
+            host = f"broker{node_id}-{self._rng.randrange(1000)}.invalid" if names else broker.host
+            self._model.change_addresses({node_id: (host, broker.port)})
+            self._network.place(node_id, host, broker.port)
+            for bootstrap in ("bootstrap-a.invalid", "bootstrap-b.invalid"):
+                self._network.point(bootstrap, node_id)
+            if self._rng.random() < 0.7:
+                self._network.reset(node_id)
+
+    # --- the network --------------------------------------------------------------------------------------------------
+
+    def reset_connections(self) -> None:
+        node_id = self._node()
+        self._story.tell("chaos: the connections to broker %d break", node_id)
+        self._network.reset(node_id)
+
+    async def be_slow(self) -> None:
+        latency_s = self._rng.choice(((0.01, 0.05), (0.05, 0.2), (0.0001, 0.3)))
+        self._story.tell("chaos: latency of %.4f to %.4f s", *latency_s)
+        self._network.conditions.latency_s = latency_s
+        await self._a_while()
+        self._network.conditions.latency_s = Conditions().latency_s
+
+    async def cut_bytes(self) -> None:
+        cuts = self._rng.choice(("pieces", "bytes"))
+        self._story.tell("chaos: bytes arrive in %s", cuts)
+        self._network.conditions.cuts = cuts
+        await self._a_while()
+        self._network.conditions.cuts = "whole"
+
+    async def no_room(self) -> None:
+        room = self._rng.choice((50, 400, 3000))
+        self._story.tell("chaos: connections hold %d bytes", room)
+        self._network.conditions.room = room
+        await self._a_while()
+        self._network.conditions.room = Conditions().room
+        for link in list(self._network.links):
+            link.make_room()
+
+    async def stall(self) -> None:
+        node_id = self._node()
+        self._story.tell("chaos: broker %d does not read its connections", node_id)
+        links = self._network.links_of(node_id)
+        for link in links:
+            link.stalled = True
+        await self._a_while()
+        for link in links:
+            link.stalled = False
+            link.read()
+
+    def swallow_one_direction(self) -> None:
+        node_id, up = self._node(), self._rng.random() < 0.5
+        self._story.tell("chaos: what goes %s broker %d is lost", "to" if up else "from", node_id)
+        for link in self._network.links_of(node_id):
+            link.swallows_up = link.swallows_up or up
+            link.swallows_down = link.swallows_down or not up
+
+    async def refuse_connections(self) -> None:
+        node_id = self._node()
+        self._story.tell("chaos: broker %d refuses connections", node_id)
+        self._network.refusing[node_id] = None
+        self._network.reset(node_id)
+        await self._a_while()
+        self._network.refusing.pop(node_id, None)
+
+    async def silent_address(self) -> None:
+        node_id = self._node()
+        self._story.tell("chaos: broker %d does not react to connection attempts", node_id)
+        addresses = [host for (host, _), node in self._network.listeners.items() if node == node_id]
+        for address in addresses:
+            self._network.silent_addresses[address] = None
+        self._network.reset(node_id)
+        await self._a_while()
+        for address in addresses:
+            self._network.silent_addresses.pop(address, None)
+
+    async def no_names(self) -> None:
+        self._story.tell("chaos: no names are known")
+        self._network.no_names = True
+        await self._a_while()
+        self._network.no_names = False
+
+    # --- the machine --------------------------------------------------------------------------------------------------
+
+    def set_the_clock(self) -> None:
+        self._loop.wall_shift_s = self._rng.choice((-3500.0, -10.0, 0.0, 10.0, 3500.0))
+        self._story.tell("chaos: the wall clock is %d s off", self._loop.wall_shift_s)
+
+    async def slow_workers(self) -> None:
+        self._story.tell("chaos: worker threads are slow")
+        self._loop.slow_jobs_s = self._rng.choice((0.05, 0.5))
+        await self._a_while()
+        self._loop.slow_jobs_s = 0.0

@@ -1,0 +1,225 @@
+"""One simulated connection: bytes on their way in both directions, and the broker that reads and answers them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.simulation.transport import Data, MemoryTransport
+
+if TYPE_CHECKING:
+    from aioproducer.testing.fake.frames import RequestFrame
+    from aioproducer.testing.fake.session import Answer, Session
+    from tests.simulation.network import SimulatedNetwork
+
+
+TICK_S = 1e-6
+"""Between two things of one connection that must come in their order: timers of the same time have none."""
+
+
+@dataclass(slots=True)
+class Conditions:
+    """How the network is at the moment, for everybody.
+
+    Attributes:
+        latency_s: (least, most) of one way.
+        cuts: how bytes arrive: ``whole``, ``pieces`` of random size, or ``bytes``: the first ones one by one.
+        room: how many bytes a connection holds on the way to a broker; more have to wait in the client.
+        work_s: (least, most) that a broker thinks about a request before it acts.
+    """
+
+    latency_s: tuple[float, float] = (0.0002, 0.001)
+    cuts: str = "whole"
+    room: int = 1 << 20
+    work_s: tuple[float, float] = (0.0001, 0.001)
+
+
+class Link:
+    """See the module. Answers come in the order of the requests, one at a time, as a broker's do."""
+
+    def __init__(self, network: SimulatedNetwork, number: int, node_id: int, session: Session) -> None:
+        self.number = number
+        self.node_id = node_id
+        self.session = session
+        self.transport: MemoryTransport | None = None
+        self.client_gone = False
+        self.swallows_up = False
+        self.swallows_down = False
+        self.stalled = False
+        self.quiet_from_s = 0.0
+        self.quiet_until_ms = 0
+        self._network = network
+        self._loop = network.loop
+        self._rng: random.Random = network.rng
+        self._on_the_way = 0
+        self._up_s = 0.0
+        self._down_s = 0.0
+        self._inbox: deque[bytes] = deque()
+        self._requests: deque[RequestFrame] = deque()
+        self._unanswered = 0
+        self._busy = False
+        self._dead = False
+        self._loses_rest = False
+
+    def __str__(self) -> str:
+        return f"#{self.number} to {self.node_id}"
+
+    def attach(self, protocol: asyncio.BaseProtocol, peer: tuple[str, int], *, keeps_views: bool) -> MemoryTransport:
+        """Make the client's end."""
+        self.transport = MemoryTransport(self._loop, protocol, self, peer, keeps_views=keeps_views)
+        self.transport.on_write = self._client_writes
+        return self.transport
+
+    def _client_writes(self) -> None:
+        if self.quiet_from_s < self._loop.time() and self._loop.now_ms < self.quiet_until_ms:
+            self._network.broken(
+                "%s was written to %d ms before its throttle ends", self, self.quiet_until_ms - self._loop.now_ms
+            )
+
+    # --- to the broker ------------------------------------------------------------------------------------------------
+
+    def take(self, data: Data) -> int:
+        taken = min(len(data), max(self._network.conditions.room - self._on_the_way, 0))
+        if not taken:
+            return 0
+        self._on_the_way += taken
+        if not self.swallows_up:
+            for piece in self._cut(bytes(data[:taken])):
+                self._up_s = max(self._up_s + TICK_S, self._loop.time() + self._latency())
+                self._loop.call_at(self._up_s, self._reached_broker, piece)
+        return taken
+
+    def client_ended(self) -> None:
+        self._network.left(self)
+        self._loses_rest = self._rng.random() < 0.3
+        self._up_s = max(self._up_s + TICK_S, self._loop.time() + self._latency())
+        self._loop.call_at(self._up_s, self._client_gone)
+
+    def _client_gone(self) -> None:
+        self.client_gone = True
+        if not self._requests and not self._inbox and not self._busy:
+            self.end()
+
+    def _reached_broker(self, piece: bytes) -> None:
+        if self._dead or self._loses_rest:
+            return
+        self._inbox.append(piece)
+        self.read()
+
+    def read(self) -> None:
+        """Let the broker read what is there, unless it stands still."""
+        while self._inbox and not self._dead and not self.stalled and not self._network.is_frozen(self.node_id):
+            piece = self._inbox.popleft()
+            self._on_the_way -= len(piece)
+            for request in self.session.feed(piece):
+                self._requests.append(request)
+                self._unanswered += 1
+                self._network.request_arrived(self, request, self._unanswered)
+            if self.session.broken is not None and not self._loses_rest:
+                self._network.broken("%s: the broker can't read what the client sent: %s", self, self.session.broken)
+                self.reset()
+                return
+            self._loop.call_soon(self.make_room)
+        self.work()
+
+    def make_room(self) -> None:
+        """Bytes that wait in the client may come."""
+        if self.transport is not None and not self.client_gone:
+            self.transport.has_room()
+
+    def work(self) -> None:
+        """Let the broker take the next request, unless it stands still or thinks."""
+        if self._requests and not self._busy and not self._dead and not self._network.is_frozen(self.node_id):
+            self._busy = True
+            self._loop.call_later(self._rng.uniform(*self._network.conditions.work_s), self._apply)
+
+    def _apply(self) -> None:
+        if self._dead:
+            return
+        if self._network.is_frozen(self.node_id):
+            self._busy = False
+            return
+        request = self._requests.popleft()
+        answer = self.session.apply(request, self._network.model_now_ms())
+        self._network.applied(self, request, answer)
+        if answer.delay_ms:
+            self._loop.call_later(answer.delay_ms / 1000, self._answer, request, answer)
+        else:
+            self._answer(request, answer)
+
+    # --- to the client ------------------------------------------------------------------------------------------------
+
+    def _answer(self, request: RequestFrame, answer: Answer) -> None:
+        self._busy = False
+        self._unanswered -= 1
+        if self._dead:
+            return
+        if answer.frame is not None and not self.swallows_down:
+            pieces = self._cut(answer.frame)
+            for piece in pieces:
+                self._down_s = max(self._down_s + TICK_S, self._loop.time() + self._latency())
+                self._loop.call_at(self._down_s, self._reached_client, piece)
+            self._down_s += TICK_S
+            self._loop.call_at(self._down_s, self._answer_complete, request, answer)
+        if answer.close:
+            self._loop.call_at(max(self._down_s + TICK_S, self._loop.time()), self._fin)
+            self._dead = True
+            return
+        if self.client_gone and not self._requests and not self._inbox:
+            self.end()
+            return
+        self.work()
+
+    def _reached_client(self, piece: bytes) -> None:
+        if self.transport is not None:
+            self.transport.arrived(piece)
+
+    def _answer_complete(self, request: RequestFrame, answer: Answer) -> None:
+        if self.transport is None or self.transport.is_closing():
+            return
+        throttle_ms = self._network.delivered(self, request, answer)
+        if throttle_ms:
+            self.quiet_from_s = self._loop.time() + 0.001
+            self.quiet_until_ms = max(self.quiet_until_ms, self._loop.now_ms + throttle_ms)
+
+    def _fin(self) -> None:
+        if self.transport is not None:
+            self.transport.ended()
+        self.end()
+
+    # --- both ---------------------------------------------------------------------------------------------------------
+
+    def _latency(self) -> float:
+        return self._rng.uniform(*self._network.conditions.latency_s)
+
+    def _cut(self, data: bytes) -> list[bytes]:
+        cuts = self._network.conditions.cuts
+        if cuts == "whole" or len(data) < 2:
+            return [data]
+        if cuts == "bytes":
+            single = self._rng.randint(1, min(len(data), 12))
+            return [data[at : at + 1] for at in range(single)] + ([data[single:]] if len(data) > single else [])
+        places = sorted(self._rng.randrange(1, len(data)) for _ in range(self._rng.randint(1, 3)))
+        return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True) if end > start]
+
+    def end(self) -> None:
+        """The broker's side is done."""
+        self._dead = True
+        self.session.close()
+        self._network.forget(self)
+
+    def reset(self) -> None:
+        """Both sides lose the connection, and what is on the way is gone."""
+        self.end()
+        if self.transport is not None:
+            self.transport.reset()
+
+
+def correlation_id_of(frame: bytes) -> int:
+    """The number of the request that an answer says it belongs to."""
+    number: int = struct.unpack_from(">i", frame, 4)[0] if len(frame) >= 8 else -1
+    return number

@@ -1,0 +1,136 @@
+"""An event loop whose time is made up: it stands still while anything can run, and jumps to the next timer when not.
+
+asyncio's own loop with nothing below it: no selector, no sockets, no threads. Connections come from the simulated
+network, names from its book of hosts, and work for threads is done on the spot and takes effect later. So a run depends
+on nothing but its seed, and an hour of back-off passes in no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+TURN_S = 0.000_01
+"""What a turn of the loop takes. Not nothing, so that whoever goes round and round sees time pass."""
+
+MAX_TURNS = 400_000
+"""Of a whole run; the longest ones take a tenth."""
+
+WALL_EPOCH_S = 1_700_000_000.0
+
+
+class StuckError(Exception):
+    """Nothing can run and no timer is set, or the loop goes round without end."""
+
+
+class Network(Protocol):
+    """Where connections and names come from."""
+
+    async def connect(self, protocol: asyncio.BaseProtocol, host: str, port: int) -> asyncio.Transport:
+        """Connect to an address; raises OSError."""
+        ...
+
+    async def resolve(self, host: str) -> list[str]:
+        """The addresses of a name; raises OSError."""
+        ...
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """See the module.
+
+    Attributes:
+        rng: how long work for threads takes comes from here.
+        on_turn: called before each turn.
+        errors: what tasks and callbacks raised and nobody took.
+        wall_shift_s: how far the wall clock has been set forward, or back.
+    """
+
+    def __init__(self, rng: random.Random, network: Network | None = None) -> None:
+        super().__init__()
+        self.rng = rng
+        self.network = network
+        self.turns = 0
+        self.on_turn: Callable[[], None] | None = None
+        self.errors: list[dict[str, Any]] = []
+        self.wall_shift_s = 0.0
+        self.jobs = 0
+        self.slow_jobs_s = 0.0
+        self._now = 1000.0
+        self._clock_resolution = 1e-9
+        self._selector = self
+        self.set_exception_handler(lambda _, context: self.errors.append(context))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def wall_time(self) -> float:
+        """What time.time() would say in a machine whose clock somebody sets."""
+        return WALL_EPOCH_S + self._now + self.wall_shift_s
+
+    @property
+    def now_ms(self) -> int:
+        """The time in whole milliseconds."""
+        return int(self._now * 1000)
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """What the loop does between two turns: wait, which here is to set the clock."""
+        self.turns += 1
+        if self.turns > MAX_TURNS:
+            raise StuckError(f"the loop has made {self.turns:,} turns and does not come to rest")
+        if timeout is None:
+            raise StuckError("nothing can run, and no timer is set that would change that")
+        self._now += TURN_S
+        if timeout > 0:
+            self._now = max(self._now, self._scheduled[0].when())  # type: ignore[attr-defined]
+        if self.on_turn is not None:
+            self.on_turn()
+        return []
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+    def timers(self) -> list[asyncio.TimerHandle]:
+        """Those that are set and not cancelled."""
+        return [timer for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+
+    # --- what lies outside --------------------------------------------------------------------------------------------
+
+    async def create_connection(self, protocol_factory, host=None, port=None, **options):  # type: ignore[no-untyped-def]
+        assert self.network is not None
+        assert not options, options
+        protocol = protocol_factory()
+        return await self.network.connect(protocol, host, port), protocol
+
+    async def getaddrinfo(self, host, port, *, family=0, type=0, proto=0, flags=0):  # type: ignore[no-untyped-def]
+        assert self.network is not None
+        addresses = await self.network.resolve(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    def run_in_executor(self, executor, func, *args):  # type: ignore[no-untyped-def]
+        """Do the work now and tell of it later."""
+        done = self.create_future()
+        self.jobs += 1
+        try:
+            result, error = func(*args), None
+        except Exception as failure:
+            result, error = None, failure
+
+        def tell() -> None:
+            self.jobs -= 1
+            if done.cancelled():
+                return
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
+
+        self.call_later(self.slow_jobs_s + self.rng.choice((0.0, 0.0005, 0.003, 0.02)), tell)
+        return done

@@ -1,0 +1,127 @@
+"""What a seed stands for: the producer's configs, the cluster, and how much goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+CODECS = ("none", "none", "none", "lz4", "gzip", "zstd", "snappy")
+VERSIONS = ("4.3", "4.3", "4.3", "4.3", "3.9", "3.9", "2.8", "2.1", "0.11")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run's givens.
+
+    Attributes:
+        configs: of the producer, without its addresses and callbacks.
+        topics: partitions of each topic.
+        chaos_s: for how long things go wrong; then everything heals.
+        calm: whether nothing goes wrong at all.
+        fatal: whether a broker may say what ends a producer for good.
+        forgets: whether brokers forget producers, after which a batch may be written twice.
+        recreates: whether topics are deleted and made again.
+        closes_early: whether the program closes the producer in the middle of it.
+        interceptors, serializers: whether the program has such.
+    """
+
+    configs: dict[str, Any]
+    version: str
+    brokers: int
+    topics: dict[str, int]
+    message_max_bytes: int
+    auto_create: bool
+    chaos_s: float
+    faults: int
+    calm: bool
+    fatal: bool
+    forgets: bool
+    recreates: bool
+    closes_early: bool
+    interceptors: bool
+    serializers: bool
+    keeps_views: bool
+    tasks: int
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether the producer numbers its batches."""
+        return bool(self.configs["enable_idempotence"])
+
+    @property
+    def acks(self) -> int | str:
+        """As the producer is told."""
+        acks: int | str = self.configs["acks"]
+        return acks
+
+    def ms(self, name: str) -> int:
+        """A config in milliseconds."""
+        value: int = self.configs[name]
+        return value
+
+
+def draw(rng: random.Random) -> Scenario:
+    """A scenario by chance."""
+    version = rng.choice(VERSIONS)
+    idempotent = rng.random() < 0.75
+    configs = _configs(rng, idempotent, version)
+    calm = rng.random() < 0.05
+    return Scenario(
+        configs=configs,
+        version=version,
+        brokers=rng.choice((1, 2, 3, 3, 3)),
+        topics={f"t{number}": rng.choice((1, 1, 2, 3)) for number in range(rng.choice((1, 1, 2, 3)))},
+        message_max_bytes=rng.choice((1_048_588, 1_048_588, 1_048_588, rng.randint(300, 3000))),
+        auto_create=rng.random() < 0.3,
+        chaos_s=rng.choice((0.5, 2.0, 2.0, 6.0, 15.0)),
+        faults=0 if calm else rng.choice((1, 2, 4, 8, 16)),
+        calm=calm,
+        fatal=rng.random() < 0.04,
+        forgets=rng.random() < 0.04,
+        recreates=rng.random() < 0.12,
+        closes_early=rng.random() < 0.25,
+        interceptors=rng.random() < 0.15,
+        serializers=rng.random() < 0.15,
+        keeps_views=rng.random() < 0.6,
+        tasks=rng.choice((1, 2, 3, 4)),
+    )
+
+
+def _configs(rng: random.Random, idempotent: bool, version: str) -> dict[str, Any]:
+    request_timeout_ms = rng.choice((100, 300, 1000, 3000))
+    linger_ms = rng.choice((0, 0, 2, 5, 20, 100))
+    retry_ms, reconnect_ms = rng.choice((5, 20, 100)), rng.choice((5, 20, 50))
+    batch_size = rng.choice((200, 500, 1500, 4000, 16384))
+    configs: dict[str, Any] = {
+        "enable_idempotence": idempotent,
+        "acks": "all" if idempotent else rng.choice(("all", 1, 1, 0)),
+        "max_in_flight_requests_per_connection": rng.randint(1, 5),
+        "linger_ms": linger_ms,
+        "batch_size": batch_size,
+        "buffer_memory": rng.choice((2_000, 6_000, 20_000, 100_000, 33_554_432)),
+        "max_request_size": rng.choice((1_048_576, 1_048_576, 6_000, 2_000)),
+        "compression_type": rng.choice(CODECS if version not in ("2.1", "0.11") else CODECS[:5]),
+        "request_timeout_ms": request_timeout_ms,
+        "delivery_timeout_ms": linger_ms + request_timeout_ms + rng.choice((0, 200, 1000, 5000, 20000)),
+        "max_block_ms": rng.choice((200, 1000, 3000, 10000)),
+        "retry_backoff_ms": retry_ms,
+        "retry_backoff_max_ms": retry_ms * rng.choice((1, 4, 10)),
+        "reconnect_backoff_ms": reconnect_ms,
+        "reconnect_backoff_max_ms": reconnect_ms * rng.choice((1, 4, 20)),
+        "socket_connection_setup_timeout_ms": rng.choice((100, 500, 2000)),
+        "socket_connection_setup_timeout_max_ms": 2000,
+        "metadata_max_age_ms": rng.choice((500, 3000, 300_000)),
+        "metadata_max_idle_ms": rng.choice((5000, 300_000)),
+        "metadata_recovery_rebootstrap_trigger_ms": rng.choice((500, 5000, 300_000)),
+        "connections_max_idle_ms": rng.choice((300, 5000, 540_000)),
+        "partitioner_adaptive_partitioning_enable": rng.random() < 0.7,
+        "partitioner_availability_timeout_ms": rng.choice((0, 0, 200)),
+    }
+    if rng.random() < 0.15:
+        configs["retries"] = rng.choice((0, 1, 3))
+        if idempotent:
+            configs["retries"] = max(1, configs["retries"])
+    if rng.random() < 0.1:
+        configs["partitioner_class"] = "round_robin"
+    return configs

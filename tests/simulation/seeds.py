@@ -1,0 +1,157 @@
+"""Runs many seeds over the processors of the machine."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from types import FrameType
+
+CPU_LIMIT_S = 60
+"""Of one run. They take some hundredths of a second; one that goes round in a single step of the loop never ends."""
+
+CHUNK = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run came to, small enough to be sent to another process."""
+
+    seed: int
+    complaints: tuple[str, ...]
+    report: str
+    digest: str
+    records: int
+    acked: int
+    requests: int
+    turns: int
+    virtual_s: float
+
+
+class HangsError(Exception):
+    """A run has used more time of the processor than any run needs."""
+
+
+def one(seed: int) -> Result:
+    """Run one seed."""
+    from tests.simulation.run import simulate
+
+    def hangs(number: int, frame: FrameType | None) -> None:
+        raise HangsError(f"the run does not end; it is at {frame}")
+
+    previous = signal.signal(signal.SIGVTALRM, hangs)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_LIMIT_S)
+    try:
+        outcome = simulate(seed)
+    except Exception as error:
+        return Result(
+            seed, (f"the simulation itself failed: {error!r}",), f"seed {seed}: {error!r}", "", 0, 0, 0, 0, 0.0
+        )
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+    gc.collect(1)
+    return Result(
+        seed,
+        tuple(outcome.complaints),
+        outcome.report() if outcome.failed else "",
+        outcome.story.digest() if outcome.failed else "",
+        outcome.records,
+        outcome.acked,
+        outcome.requests,
+        outcome.turns,
+        outcome.virtual_s,
+    )
+
+
+def several(seeds: Iterable[int]) -> list[Result]:
+    """Run some seeds one after the other."""
+    return [one(seed) for seed in seeds]
+
+
+def prepare() -> None:
+    """What a process does once before its first run."""
+    import tests.simulation.run  # noqa: F401
+
+    logging.disable(logging.CRITICAL)
+    gc.collect()
+    gc.freeze()
+
+
+def many(seeds: Sequence[int], *, jobs: int | None = None) -> Iterator[Result]:
+    """Run seeds, in no particular order.
+
+    Args:
+        jobs: processes; None for one a processor.
+    """
+    jobs = jobs or os.cpu_count() or 1
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=prepare) as pool:
+        chunks = (seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK))
+        running = {pool.submit(several, chunk) for chunk in itertools.islice(chunks, 2 * jobs)}
+        try:
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                running |= {pool.submit(several, chunk) for chunk in itertools.islice(chunks, len(done))}
+                for future in done:
+                    yield from future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run(seeds: range, *, jobs: int | None = None, most: int = 10, say: Callable[[str], None] = print) -> list[Result]:
+    """Run seeds with progress; the results that failed, at most ``most`` of them."""
+    began = told = time.monotonic()
+    failed: list[Result] = []
+    done = records = requests = 0
+    virtual_s = 0.0
+    for result in many(seeds, jobs=jobs):
+        done += 1
+        records, requests, virtual_s = (
+            records + result.records,
+            requests + result.requests,
+            virtual_s + result.virtual_s,
+        )
+        if result.complaints:
+            failed.append(result)
+            say(f"seed {result.seed}: {result.complaints[0]}")
+            if len(failed) >= most:
+                break
+        if time.monotonic() - told > 10:
+            told = time.monotonic()
+            say(f"{done:,} of {len(seeds):,} seeds, {len(failed)} failed, {done / (told - began) * 60:,.0f} a minute")
+    seconds = time.monotonic() - began
+    say(
+        f"{done:,} seeds in {seconds:,.0f} s ({done / seconds * 60:,.0f} a minute), {len(failed)} failed; {records:,} "
+        f"records, {requests:,} requests, {virtual_s / 3600:,.1f} hours of the producer's time"
+    )
+    return failed
+
+
+def parse(text: str) -> range:
+    """``1000`` is the first thousand, ``5000-6000`` those from 5000 up to 6000."""
+    first, dash, last = text.partition("-")
+    return range(int(first), int(last)) if dash else range(int(first))
+
+
+def main(arguments: list[str]) -> int:
+    """The command: a count or a range of seeds; or ``seed N`` for one with its story."""
+    if arguments[:1] == ["seed"]:
+        prepare()
+        from tests.simulation.run import simulate
+
+        outcome = simulate(int(arguments[1]))
+        sys.stdout.write(outcome.report() + "\n")
+        return int(outcome.failed)
+    failed = run(parse(arguments[0] if arguments else "2000"), jobs=int(arguments[1]) if arguments[1:] else None)
+    for result in failed[:3]:
+        sys.stdout.write(f"\n{result.report}\n")
+    return int(bool(failed))
