@@ -69,6 +69,7 @@ class BulkSend:
         name: of the call, for messages.
         topic: of records that name none.
         check: raises if the producer does not admit.
+        on_admitted: called once no further record is to be admitted, when the wait for their ends begins.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class BulkSend:
         admission: Admission,
         check: Callable[[], None],
         max_block_ms: int,
+        on_admitted: Callable[[], object] | None = None,
     ) -> None:
+        self._on_admitted = on_admitted
         self._name = name if topic is None else f"{name} to topic {topic!r}"
         self._engine = engine
         self._admission = admission
@@ -117,6 +120,8 @@ class BulkSend:
                 await admission
             except _Stopped as stop:
                 stopped_by = stop.cause
+            if self._on_admitted is not None:
+                self._on_admitted()
             await self.tally.ended(self._engine.loop)
         except BaseException:
             self.tally.abandon(self._engine.accumulator.ledger)

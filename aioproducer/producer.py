@@ -253,7 +253,7 @@ class Producer(Admission):
             return await bulk.send(records, raise_on_error=raise_on_error)
         return await bulk.send_slowly(records, self._submit_slow, raise_on_error=raise_on_error)
 
-    def _bulk(self, name: str, topic: str | None) -> BulkSend:
+    def _bulk(self, name: str, topic: str | None, on_admitted: Callable[[], object] | None = None) -> BulkSend:
         engine = self._running_engine()
         transaction = engine.transaction.number if engine.transaction is not None else None
         return BulkSend(
@@ -263,6 +263,7 @@ class Producer(Admission):
             admission=self,
             check=lambda: self._check_admitting(transaction),
             max_block_ms=self._config.max_block_ms,
+            on_admitted=on_admitted,
         )
 
     # --- sending: the slow path ---------------------------------------------------------------------------------------

@@ -98,6 +98,8 @@ def local_session(
     """
     from pyspark.sql import SparkSession
 
+    from aioproducer.spark.source import KafkaDataSource
+
     settings: dict[str, object] = {
         "spark.jars": ",".join(map(str, connector_jars(progress))),
         "spark.ui.enabled": False,
@@ -112,7 +114,9 @@ def local_session(
     for key, value in settings.items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else str(value))
     with _environment(JAVA_HOME=str(java_home()), PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable):
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    spark.dataSource.register(KafkaDataSource)
+    return spark
 
 
 @contextmanager

@@ -1,0 +1,191 @@
+"""Background: a thread with an event loop for the producers of this process, so that blocking code can use them.
+
+Spark runs the tasks of a Python worker one after the other, in the worker's main thread, and keeps the worker for later
+tasks. A producer that was made for one task is kept for the next with the same configs, and closed when nobody has used
+it for a while or when the process ends. Whatever a producer holds was acknowledged before its task ended, so a worker
+that is killed loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from aioproducer.errors import KafkaError
+from aioproducer.producer import Producer
+
+CLOSE_S = 10.0
+"""How long the end of the process may wait for producers to close."""
+
+logger = logging.getLogger("aioproducer.spark")
+
+Result = TypeVar("Result")
+
+
+class Background:
+    """A thread that runs an event loop until the process ends, and the producers that live in it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.producers = ProducerCache()
+        # A daemon: the end of the process must not wait for an event loop that never ends by itself.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="aioproducer spark", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a coroutine in the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine in the loop and wait for its end; interrupted, it is cancelled."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    @contextmanager
+    def inside(self, manager: AbstractAsyncContextManager[Result]) -> Iterator[Result]:
+        """``with`` for an ``async with`` in the loop."""
+        value = self.run(_entered(manager))
+        try:
+            yield value
+        except BaseException as error:
+            self.run(_left(manager, error))
+            raise
+        self.run(_left(manager, None))
+
+    def close(self) -> None:
+        """Close all producers and end the thread."""
+        if self._loop.is_closed():
+            return
+        try:
+            self.run(asyncio.wait_for(self.producers.close(), CLOSE_S))
+        except (KafkaError, TimeoutError) as error:
+            logger.warning("closing the producers at the end of the process: %s", error)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+async def _entered(manager: AbstractAsyncContextManager[Result]) -> Result:
+    return await manager.__aenter__()
+
+
+async def _left(manager: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
+    """Leave the block as the ``with`` block was left; what that raised is raised there again."""
+    try:
+        if error is None:
+            await manager.__aexit__(None, None, None)
+        else:
+            await manager.__aexit__(type(error), error, error.__traceback__)
+    except BaseException as again:
+        if again is not error:
+            raise
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A started producer, how many use it, and the timer that closes it when nobody does."""
+
+    producer: Producer
+    users: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class ProducerCache:
+    """The producers of one event loop by their configs."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[tuple[str, str], ...], _Kept] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def count(self) -> int:
+        """How many producers are open."""
+        return len(self._kept)
+
+    @asynccontextmanager
+    async def borrow(self, configs: Mapping[str, str], idle_s: float) -> AsyncIterator[Producer]:
+        """A started producer with these configs, for the ``async with`` block; one in which it raised is not kept.
+
+        Args:
+            idle_s: how long to keep it afterwards if nobody uses it.
+        """
+        key = tuple(sorted(configs.items()))
+        kept = self._kept.get(key)
+        if kept is None:
+            producer = Producer.from_config(configs)
+            await producer.start()
+            kept = self._kept[key] = _Kept(producer)
+        if kept.timer is not None:
+            kept.timer.cancel()
+            kept.timer = None
+        kept.users += 1
+        try:
+            yield kept.producer
+        except BaseException:
+            # It may have failed for good. A new one costs little beside a task that has to be done again.
+            if self._kept.get(key) is kept:
+                del self._kept[key]
+            raise
+        finally:
+            kept.users -= 1
+            if not kept.users:
+                if self._kept.get(key) is kept:
+                    kept.timer = asyncio.get_running_loop().call_later(idle_s, self._close_idle, key, kept)
+                else:
+                    self._close_soon(kept.producer, 0.0)
+
+    def _close_idle(self, key: tuple[tuple[str, str], ...], kept: _Kept) -> None:
+        if not kept.users and self._kept.get(key) is kept:
+            del self._kept[key]
+            self._close_soon(kept.producer, None)
+
+    def _close_soon(self, producer: Producer, timeout: float | None) -> None:
+        task = asyncio.get_running_loop().create_task(_close(producer, timeout))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for kept in self._kept.values():
+            if kept.timer is not None:
+                kept.timer.cancel()
+            self._close_soon(kept.producer, None)
+        self._kept.clear()
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+
+async def _close(producer: Producer, timeout: float | None) -> None:
+    try:
+        await producer.close(timeout)
+    except KafkaError as error:
+        # The task that sent these records has reported how they ended.
+        logger.debug("closing %r: %s", producer, error)
+
+
+_running: tuple[int, Background] | None = None
+_starting = threading.Lock()
+
+
+def background() -> Background:
+    """That of this process; started with the first call."""
+    global _running
+    with _starting:
+        # Workers are forked: a thread of the parent does not exist in the child.
+        if _running is None or _running[0] != os.getpid():
+            _running = (os.getpid(), Background())
+            atexit.register(_running[1].close)
+        return _running[1]

@@ -1,0 +1,11 @@
+"""What can go wrong round a write from Spark. Why a single record failed is an error of ``aioproducer.errors``."""
+
+from __future__ import annotations
+
+
+class SchemaError(ValueError):
+    """The DataFrame's columns can't become records; raised while Spark plans the query, before anything is sent."""
+
+
+class SparkWriteError(RuntimeError):
+    """A task could not write all its rows, or the driver could not end what the tasks had written."""

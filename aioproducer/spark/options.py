@@ -1,0 +1,117 @@
+"""SinkOptions: what was said with ``.option(...)``, checked while Spark plans the query."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigError
+
+KAFKA = "kafka."
+"""What follows is a config of the producer, by its Java name."""
+
+OPTIONS = {
+    "topic": "topic of all rows; wins over the column of that name",
+    "deadLetterTopic": "topic for rows that can't be written; without it such a row fails the write",
+    "writer": "arrow (default), or rows: a Python object a row, as PySpark 4.0 has it for streams",
+    "idleTimeoutMs": "how long a worker keeps a producer that nobody uses; default 600000",
+    "totals": "set by WriteTotals.options",
+    "includeHeaders": "taken for the sake of Spark's own sink; a column named headers is written in any case",
+}
+"""Options of the sink by name; Spark ignores their case."""
+
+SPARKS_OWN = ("checkpointLocation", "queryName")
+"""Options that Spark's stream writer passes on to the sink."""
+
+REFUSED = {
+    "key.serializer": "keys are strings or bytes already",
+    "value.serializer": "values are strings or bytes already",
+    "transactional.id": "each task needs an id of its own",
+    "on.error": "the outcome of each row is known to the sink",
+    "acks": "the sink has to know how each row ended",
+}
+"""Configs of the producer that can't be set here, and why. Of acks only 0."""
+
+MIN_IDLE_TIMEOUT_MS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What the tasks need to know; it pickles, and its repr has no secrets.
+
+    Args:
+        producer: configs of the producer by their dotted names.
+        topic: None where the rows have it.
+        dead_letter_topic: None: a row that can't be written fails the write.
+        arrow: whether columns go to the producer as they are, not row by row.
+        idle_timeout_ms: how long a worker keeps a producer that nobody uses.
+        totals: a reference to the driver's accumulator, None if nobody asked for it.
+    """
+
+    producer: Mapping[str, str] = field(repr=False)
+    topic: str | None = None
+    dead_letter_topic: str | None = None
+    arrow: bool = True
+    idle_timeout_ms: int = 600_000
+    totals: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Read what Spark passes on.
+
+        Args:
+            options: names in any case.
+        Raises:
+            ConfigError: an option is unknown, or its value is not allowed; the message names it.
+        """
+        own = {name.lower(): value for name, value in options.items() if not name.lower().startswith(KAFKA)}
+        producer = {name[len(KAFKA) :]: value for name, value in options.items() if name.lower().startswith(KAFKA)}
+        _check_names(own)
+        _check_producer(producer)
+        return cls(
+            producer=producer,
+            topic=own.get("topic"),
+            dead_letter_topic=own.get("deadlettertopic"),
+            arrow=_one_of("writer", own.get("writer", "arrow"), ("arrow", "rows")) == "arrow",
+            idle_timeout_ms=_number("idleTimeoutMs", own.get("idletimeoutms", "600000"), MIN_IDLE_TIMEOUT_MS),
+            totals=own.get("totals"),
+        )
+
+
+def _check_names(own: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in (*OPTIONS, *SPARKS_OWN)}
+    for name in own:
+        if name in known or name.startswith("spark."):
+            continue
+        # A misspelled option that is passed over might be the one that was to make the write exactly-once.
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {known[near[0]]}?" if near else ""
+        raise ConfigError(f"unknown option {name!r}{hint} (options: {', '.join(OPTIONS)}, and {KAFKA}* configs)")
+
+
+def _check_producer(producer: Mapping[str, str]) -> None:
+    if "bootstrap.servers" not in producer:
+        raise ConfigError(f"option {KAFKA}bootstrap.servers is missing: the addresses of the brokers")
+    for name, value in producer.items():
+        dotted = name.replace("_", ".")
+        if dotted in REFUSED and not (dotted == "acks" and value != "0"):
+            raise ConfigError(f"option {KAFKA}{name}={value} is not supported: {REFUSED[dotted]}")
+    ProducerConfig.parse_dotted(producer)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value.lower() not in allowed:
+        raise ConfigError(f"option {name}={value!r}: one of {', '.join(allowed)} is needed")
+    return value.lower()
+
+
+def _number(name: str, value: str, least: int) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ConfigError(f"option {name}={value!r}: a whole number from {least} on is needed")
+    return number

@@ -1,0 +1,91 @@
+"""Outcome: what a task, or a whole write, has put into Kafka; and the commit message that carries it to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from aioproducer.records import TopicPartition
+
+Ranges = list[tuple[int, int]]
+"""Ascending ranges of (first, last) offset."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Counts and places of acknowledged records; those of several tasks add up.
+
+    Args:
+        records: acknowledged, dead letters not counted.
+        bytes: of their keys and values, before compression.
+        dead_letters: rows that went to the dead-letter topic instead.
+        offsets: where the records stand, by partition; dead letters too.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    dead_letters: int = 0
+    offsets: dict[TopicPartition, Ranges] = field(default_factory=dict)
+
+    def add(self, other: Outcome) -> None:
+        """Count another one in."""
+        self.records += other.records
+        self.bytes += other.bytes
+        self.dead_letters += other.dead_letters
+        for partition, ranges in other.offsets.items():
+            self.offsets[partition] = joined([*self.offsets.get(partition, ()), *ranges])
+
+    def add_offsets(self, topic: str, offsets: Mapping[Any, Ranges]) -> None:
+        """Count in the ranges of a BatchResult of calls for a topic; others are named by TopicPartition there."""
+        for key, ranges in offsets.items():
+            partition = key if isinstance(key, TopicPartition) else TopicPartition(topic, key)
+            self.offsets[partition] = joined([*self.offsets.get(partition, ()), *ranges])
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for logs and files."""
+        return {
+            "records": self.records,
+            "bytes": self.bytes,
+            "dead_letters": self.dead_letters,
+            "offsets": {str(partition): ranges for partition, ranges in sorted(self.offsets.items())},
+        }
+
+    def __str__(self) -> str:
+        places = "; ".join(
+            f"{partition} {', '.join(f'{first}-{last}' for first, last in ranges)}"
+            for partition, ranges in sorted(self.offsets.items())
+        )
+        letters = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
+        return f"{self.records:,} records, {self.bytes:,} bytes{letters}: {places or 'nothing'}"
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """The same offsets in as few ascending ranges as there can be."""
+    found: Ranges = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
+
+
+@dataclass(slots=True)
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver when all its rows are in Kafka."""
+
+    outcome: Outcome
+    partition: int
+    """Of the DataFrame, not of a topic."""
+
+
+def total(messages: Iterable[object]) -> Outcome:
+    """The outcomes of all tasks that ended well; None stands for one that did not."""
+    whole = Outcome()
+    for message in messages:
+        if isinstance(message, TaskMessage):
+            whole.add(message.outcome)
+    return whole

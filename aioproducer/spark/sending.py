@@ -1,0 +1,163 @@
+"""TaskSend: all rows of one task, chunk by chunk, into a producer; runs in its event loop.
+
+Chunks are admitted one after the other, so that the rows of a task keep their order, and a chunk is taken while earlier
+ones still wait for their acknowledgements: ``put`` returns when its rows are in the buffer. ``finish`` waits for the
+rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aioproducer.errors import KafkaError, RecordTooLargeError, SendManyError
+from aioproducer.producer import Producer
+from aioproducer.records import BatchResult, Record, RecordMetadata, TopicPartition
+from aioproducer.spark.bad_rows import BadRow, RowPlace, dead_letter, is_bad_row, shortened, was_refused_by_broker
+from aioproducer.spark.chunks import Chunk, RowChunk
+from aioproducer.spark.errors import SparkWriteError
+from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.outcome import Outcome
+from aioproducer.spark.rows import payload_bytes
+
+
+class TaskSend:
+    """Sends the rows of one task.
+
+    Args:
+        partition: of the DataFrame.
+    """
+
+    def __init__(self, producer: Producer, options: SinkOptions, partition: int) -> None:
+        self._producer = producer
+        self._options = options
+        self._partition = partition
+        self._rows = 0
+        self._sends: set[asyncio.Task[None]] = set()
+        self._admission = asyncio.Lock()
+        self._failure: BaseException | None = None
+        self._outcome = Outcome()
+
+    async def put(self, chunk: Chunk) -> None:
+        """Send a chunk; returns when its rows are in the buffer.
+
+        Raises:
+            SparkWriteError: rows of this or an earlier chunk can't be written.
+        """
+        self._check()
+        admitted = asyncio.Event()
+        async with self._admission:
+            send = asyncio.create_task(self._send(chunk, self._rows, admitted.set))
+            self._rows += chunk.rows
+            self._sends.add(send)
+            send.add_done_callback(self._ended)
+            send.add_done_callback(lambda _: admitted.set())
+            await admitted.wait()
+        self._check()
+
+    async def finish(self) -> Outcome:
+        """Wait until every row has ended; what became of them.
+
+        Raises:
+            SparkWriteError: rows can't be written.
+        """
+        while self._sends and self._failure is None:
+            await asyncio.wait(self._sends, return_when=asyncio.FIRST_COMPLETED)
+        self._check()
+        return self._outcome
+
+    async def cancel(self) -> None:
+        """Wait for nothing more; rows that are in the buffer go on."""
+        for send in self._sends:
+            send.cancel()
+        if self._sends:
+            await asyncio.wait(self._sends)
+
+    def _ended(self, send: asyncio.Task[None]) -> None:
+        self._sends.discard(send)
+        if not send.cancelled() and self._failure is None:
+            self._failure = send.exception()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _send(self, chunk: Chunk, first_row: int, admitted: Callable[[], object]) -> None:
+        try:
+            result = await chunk.send(self._producer, self._options.topic, admitted)
+        except SendManyError as error:
+            raise SparkWriteError(f"partition {self._partition}, from row {first_row} on: {error}") from error
+        self._outcome.records += result.acked
+        self._outcome.add_offsets(self._options.topic or "", result.offsets)
+        lost = await self._take_care(chunk, first_row, result) if result.failed else 0
+        self._outcome.bytes += chunk.bytes - lost
+
+    async def _take_care(self, chunk: Chunk, first_row: int, result: BatchResult) -> int:
+        """Find a place for each row that failed; the bytes of those that are dead letters."""
+        if self._options.dead_letter_topic is None:
+            index, error = result.errors[0]
+            others = f" ({result.failed:,} rows of {chunk.rows:,} failed)" if result.failed > 1 else ""
+            raise self._failed(RowPlace(self._partition, first_row + index), error, others) from error
+        failed = [
+            BadRow(RowPlace(self._partition, first_row + index), chunk.record(index), error)
+            for index, error in result.errors
+        ]
+        # The broker refuses whole batches. So that only what is bad is refused once more, nobody else may send now.
+        async with self._admission:
+            await self._producer.flush()
+            dead = [row for row in failed if not was_refused_by_broker(row.error)]
+            dead += await self._sift([row for row in failed if was_refused_by_broker(row.error)])
+            for row in dead:
+                await self._bury(row)
+        return payload_bytes(row.record for row in dead)
+
+    async def _sift(self, refused: list[BadRow]) -> list[BadRow]:
+        """Write what was refused for the sake of others only; what is refused alone too."""
+        bad: list[BadRow] = []
+        groups = [refused] if refused else []
+        while groups:
+            group = groups.pop()
+            chunk = RowChunk([row.record for row in group])
+            result = await chunk.send(self._producer, self._options.topic, lambda: None)
+            self._outcome.records += result.acked
+            self._outcome.add_offsets(self._options.topic or "", result.offsets)
+            again = [BadRow(group[index].place, group[index].record, error) for index, error in result.errors]
+            if len(group) == 1:
+                bad += again
+            else:
+                half = (len(again) + 1) // 2
+                # The first half is the next to be popped, so that rows keep their order.
+                groups += [part for part in (again[half:], again[:half]) if part]
+        return bad
+
+    async def _bury(self, row: BadRow) -> None:
+        if not is_bad_row(row.error):
+            raise self._failed(row.place, row.error) from row.error
+        letter = dead_letter(row.record, row.error, row.place)
+        try:
+            metadata = await self._send_letter(letter)
+        except KafkaError as failure:
+            raise self._failed(row.place, failure, " (as a dead letter)") from failure
+        self._outcome.dead_letters += 1
+        if metadata.offset >= 0:
+            place = TopicPartition(metadata.topic, metadata.partition)
+            self._outcome.add_offsets(metadata.topic, {place: [(metadata.offset, metadata.offset)]})
+
+    async def _send_letter(self, letter: Record) -> RecordMetadata:
+        topic = self._options.dead_letter_topic
+        assert topic is not None
+        try:
+            return await self._producer.send(
+                topic, letter.value, key=letter.key, headers=letter.headers, timestamp_ms=letter.timestamp_ms
+            )
+        except RecordTooLargeError:
+            short = shortened(letter)
+            return await self._producer.send(
+                topic, short.value, key=short.key, headers=short.headers, timestamp_ms=short.timestamp_ms
+            )
+
+    def _failed(self, place: RowPlace, error: Exception, more: str = "") -> SparkWriteError:
+        hint = ""
+        if is_bad_row(error) and self._options.dead_letter_topic is None:
+            hint = "; the option deadLetterTopic has a place for rows like this"
+        return SparkWriteError(f"{place}{more}: {type(error).__name__}: {error}{hint}")

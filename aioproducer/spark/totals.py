@@ -1,0 +1,55 @@
+"""WriteTotals: what the tasks have written, in the program that runs the query."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from typing import TYPE_CHECKING
+
+from pyspark.accumulators import AccumulatorParam
+
+from aioproducer.spark.outcome import Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class _OutcomeParam(AccumulatorParam[Outcome]):
+    def zero(self, value: Outcome) -> Outcome:
+        return Outcome()
+
+    def addInPlace(self, value1: Outcome, value2: Outcome) -> Outcome:
+        value1.add(value2)
+        return value1
+
+
+class WriteTotals:
+    """Adds up what the tasks of one or more writes have put into Kafka.
+
+        totals = WriteTotals(spark)
+        df.write.format("aioproducer").options(**totals.options, **others).mode("append").save()
+        totals.value.records
+
+    It is an accumulator of Spark: each task counts once, when it ends well, also while a stream runs. Not for Spark
+    Connect, which has no accumulators; the driver's log has the same summary there.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._accumulator = spark.sparkContext.accumulator(Outcome(), _OutcomeParam())
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What to give to ``.options(...)`` of the writer."""
+        return {"totals": base64.b64encode(pickle.dumps(self._accumulator)).decode("ascii")}
+
+    @property
+    def value(self) -> Outcome:
+        """All that was counted until now."""
+        return self._accumulator.value
+
+
+def count_in(totals: str | None, outcome: Outcome) -> None:
+    """Add a task's outcome to the accumulator that ``WriteTotals.options`` refers to; called in the task."""
+    if totals is not None:
+        # Unpickled in a worker it is a new accumulator of the same number, whose sum Spark sends along with the task.
+        pickle.loads(base64.b64decode(totals)).add(outcome)

@@ -1,0 +1,77 @@
+"""Streams into topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from aioproducer.spark import WriteTotals
+from aioproducer.testing import KafkaCluster
+from tests.spark.readers import values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(params=["arrow", "rows"])
+def way(request: pytest.FixtureRequest) -> str:
+    """Columns as they are, or row by row."""
+    return request.param
+
+
+def lines(spark: SparkSession, directory: Path) -> DataFrame:
+    """A stream of text files, one a micro-batch."""
+    return spark.readStream.option("maxFilesPerTrigger", 1).text(str(directory))
+
+
+def add_file(directory: Path, number: int, rows: int) -> None:
+    text = "\n".join(str(row) for row in range(number * rows, (number + 1) * rows))
+    (directory / f"part-{number}.txt").write_text(text)
+
+
+def writer(
+    rows: DataFrame, kafka: KafkaCluster, checkpoint: Path, way: str = "arrow", **options: str
+) -> DataStreamWriter:
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    return (
+        rows.writeStream.format("aioproducer")
+        .options(writer=way, **servers, **options)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+    )
+
+
+def test_micro_batches_arrive_and_go_on_after_a_restart(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, way: str, tmp_path: Path
+) -> None:
+    name, source = topic(), tmp_path / "source"
+    source.mkdir()
+    totals = WriteTotals(spark)
+    for number in range(2):
+        add_file(source, number, 500)
+    for run in (1, 2):
+        query = writer(lines(spark, source), kafka, tmp_path / "checkpoint", way, topic=name, **totals.options).start()
+        query.awaitTermination(120)
+        assert sorted(int(value or b"") for value in values(kafka, name)) == list(range(1_000 if run == 1 else 1_500))
+        assert totals.value.records == (1_000 if run == 1 else 1_500)
+        add_file(source, 2, 500)
+
+
+def test_what_is_wrong_with_a_stream_is_said_before_it_writes(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name, source = topic(), tmp_path / "source"
+    source.mkdir()
+    add_file(source, 0, 10)
+    rows = lines(spark, source).selectExpr("length(value) AS value")
+    query = writer(rows, kafka, tmp_path / "checkpoint", topic=name).start()
+    with pytest.raises(StreamingQueryException, match="column value is int, string or binary is needed"):
+        query.awaitTermination(120)
+    assert values(kafka, name) == []

@@ -1,0 +1,121 @@
+"""Producers in a thread of their own: made once, reused, closed when idle and at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aioproducer import BootstrapError, Producer
+from aioproducer.spark.background import Background, background
+from aioproducer.testing.fake import FakeCluster
+
+KEPT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as fake:
+        yield fake
+
+
+@pytest.fixture
+def there() -> Iterator[Background]:
+    one = Background()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def configs(cluster: FakeCluster) -> dict[str, str]:
+    return {"bootstrap.servers": cluster.bootstrap_servers}
+
+
+def until(there: Background, condition: Callable[[], bool]) -> None:
+    async def wait() -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    there.run(wait())
+
+
+def test_a_producer_is_reused(there: Background, configs: dict[str, str]) -> None:
+    with there.inside(there.producers.borrow(configs, KEPT_S)) as first:
+        assert there.run(first.send("t", b"1")).offset >= 0
+    with there.inside(there.producers.borrow(configs, KEPT_S)) as second:
+        assert second is first
+        with there.inside(there.producers.borrow({**configs, "linger.ms": "1"}, KEPT_S)) as other:
+            assert other is not first
+    assert there.producers.count == 2
+
+
+def test_it_is_closed_when_nobody_uses_it(there: Background, configs: dict[str, str]) -> None:
+    with there.inside(there.producers.borrow(configs, 0.001)) as first:
+        assert there.producers.count == 1
+    until(there, lambda: there.producers.count == 0)
+    with there.inside(there.producers.borrow(configs, KEPT_S)) as second:
+        assert second is not first
+
+
+def test_one_that_is_in_use_again_is_not_closed(there: Background, configs: dict[str, str]) -> None:
+    with there.inside(there.producers.borrow(configs, 0.01)) as first:
+        pass
+    with there.inside(there.producers.borrow(configs, 0.01)) as second:
+        there.run(asyncio.sleep(0.05))
+        assert second is first or there.producers.count == 1
+        assert there.run(second.send("t", b"1")).offset >= 0
+
+
+def test_after_an_error_it_is_not_used_again(there: Background, configs: dict[str, str]) -> None:
+    def fail() -> Producer:
+        with there.inside(there.producers.borrow(configs, KEPT_S)) as producer:
+            failed.append(producer)
+            raise KeyError("the task")
+
+    failed: list[Producer] = []
+    with pytest.raises(KeyError, match="the task"):
+        fail()
+    assert there.producers.count == 0
+    with there.inside(there.producers.borrow(configs, KEPT_S)) as second:
+        assert second is not failed[0]
+
+
+def test_a_cluster_that_is_not_there_is_an_error_of_the_task(there: Background) -> None:
+    nobody = {"bootstrap.servers": "127.0.0.1:1", "max.block.ms": "100"}
+    with pytest.raises(BootstrapError), there.inside(there.producers.borrow(nobody, KEPT_S)):
+        pass
+    assert there.producers.count == 0
+
+
+def test_closing_ends_the_thread(configs: dict[str, str]) -> None:
+    one = Background()
+    with one.inside(one.producers.borrow(configs, KEPT_S)):
+        pass
+    one.close()
+    assert not one._thread.is_alive()
+    one.close()
+
+
+def test_there_is_one_a_process() -> None:
+    assert background() is background()
+
+
+AT_EXIT = """
+import sys
+from aioproducer.spark.background import background
+there = background()
+with there.inside(there.producers.borrow({"bootstrap.servers": sys.argv[1]}, 60.0)) as producer:
+    there.run(producer.send("t", b"1"))
+print("sent")
+"""
+
+
+def test_the_end_of_the_process_closes_what_is_open(cluster: FakeCluster) -> None:
+    """A producer that is dropped unclosed would warn."""
+    command = [sys.executable, "-X", "dev", "-c", AT_EXIT, cluster.bootstrap_servers]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "sent\n", "")

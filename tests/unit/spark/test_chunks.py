@@ -1,0 +1,56 @@
+"""Arrow batches and rows in chunks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow
+import pytest
+from pyspark.sql import Row
+
+from aioproducer.records import Record
+from aioproducer.spark.chunks import CHUNK_ROWS, arrow_chunks, row_chunks
+from aioproducer.spark.columns import Columns
+
+ALL = frozenset({"key", "value", "topic", "partition", "headers", "timestamp"})
+HEADERS = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
+MOMENT = datetime(2013, 1, 1, 5, 15, 0, 999_999, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", [pyarrow.string(), pyarrow.large_string(), pyarrow.binary(), pyarrow.large_binary()])
+def test_every_column_of_a_batch_has_its_place(text: pyarrow.DataType) -> None:
+    batch = pyarrow.record_batch(
+        {
+            "key": pyarrow.array(["ä", None]).cast(text),
+            "value": pyarrow.array([None, "v"]).cast(text),
+            "topic": pyarrow.array(["t", None]),
+            "partition": pyarrow.array([3, None], pyarrow.int32()),
+            "headers": pyarrow.array([[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None], HEADERS),
+            "timestamp": pyarrow.array([MOMENT, None], pyarrow.timestamp("us", "UTC")),
+        }
+    )
+    (chunk,) = arrow_chunks([batch], Columns(ALL))
+    headers = [("h", b"1"), ("h", None)]
+    timestamp_ms = 1_357_017_300_999
+    whole = Record(None, "ä".encode(), topic="t", partition=3, headers=headers, timestamp_ms=timestamp_ms)
+    assert [chunk.record(0), chunk.record(1)] == [whole, Record(b"v")]
+    assert (chunk.rows, chunk.bytes) == (2, 3)
+
+
+def test_columns_that_do_not_count_are_passed_over() -> None:
+    batch = pyarrow.record_batch({"offset": [1], "value": ["v"], "topic": ["unused"]})
+    (chunk,) = arrow_chunks([batch], Columns(frozenset({"value"})))
+    assert chunk.record(0) == Record(b"v")
+
+
+def test_large_and_empty_batches_are_cut_into_chunks() -> None:
+    """No larger than the errors that one call tells."""
+    numbers = [str(number) for number in range(2 * CHUNK_ROWS + 1)]
+    parts = (numbers[:1], pyarrow.array([], "string"), numbers[1:])
+    batches = [pyarrow.record_batch({"value": part}) for part in parts]
+    by_columns = list(arrow_chunks(batches, Columns(frozenset({"value"}))))
+    by_rows = list(row_chunks([Row(value=one) for one in numbers], Columns(frozenset({"value"}))))
+    for chunks in (by_columns, by_rows):
+        assert max(chunk.rows for chunk in chunks) == CHUNK_ROWS
+        found = [chunk.record(index).value for chunk in chunks for index in range(chunk.rows)]
+        assert found == [one.encode() for one in numbers]

@@ -1,0 +1,60 @@
+"""Options of the sink: what is understood, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.options import SinkOptions
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def test_what_is_not_said_is_as_sparks_own_sink_has_it() -> None:
+    options = SinkOptions.parse(SERVERS)
+    assert options.producer == {"bootstrap.servers": "localhost:9092"}
+    assert (options.topic, options.dead_letter_topic, options.totals) == (None, None, None)
+    assert options.arrow
+    assert options.idle_timeout_ms == 600_000
+
+
+def test_names_come_in_any_case() -> None:
+    """Spark hands the names over in lower case."""
+    given = {**SERVERS, "TOPIC": "a", "deadlettertopic": "b", "Writer": "ROWS", "idleTimeoutMs": "5"}
+    options = SinkOptions.parse(given)
+    assert (options.topic, options.dead_letter_topic, options.arrow, options.idle_timeout_ms) == ("a", "b", False, 5)
+
+
+@pytest.mark.parametrize("name", ["checkpointLocation", "queryName", "includeHeaders", "spark.some.config"])
+def test_what_spark_passes_on_is_taken(name: str) -> None:
+    SinkOptions.parse({**SERVERS, name: "true"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "kafka.bootstrap.servers is missing"),
+        ({**SERVERS, "deadLeterTopic": "x"}, "'deadletertopic'; did you mean deadLetterTopic?"),
+        ({**SERVERS, "path": "x"}, "unknown option 'path'"),
+        ({**SERVERS, "writer": "columns"}, "option writer='columns': one of arrow, rows"),
+        ({**SERVERS, "idleTimeoutMs": "0"}, "option idleTimeoutMs='0': a whole number from 1 on"),
+        ({**SERVERS, "idleTimeoutMs": "soon"}, "option idleTimeoutMs='soon'"),
+        ({**SERVERS, "kafka.compresion.type": "lz4"}, "compression_type|compression.type"),
+        ({**SERVERS, "kafka.linger.ms": "-1"}, "linger_ms"),
+        ({**SERVERS, "kafka.key.serializer": "x"}, "kafka.key.serializer=x is not supported"),
+        ({**SERVERS, "kafka.transactional.id": "x"}, "each task needs an id of its own"),
+        ({**SERVERS, "kafka.acks": "0"}, "kafka.acks=0 is not supported"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_error_names_the_option(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SinkOptions.parse(options)
+
+
+def test_it_pickles_and_its_repr_has_no_secrets() -> None:
+    options = SinkOptions({"sasl.password": "hidden!"}, topic="t")
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "hidden!" not in repr(options)

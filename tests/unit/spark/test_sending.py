@@ -1,0 +1,131 @@
+"""A task's rows through a producer: order, what comes back, bad rows and dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from aioproducer import Producer, Record
+from aioproducer.records import TopicPartition
+from aioproducer.spark.chunks import RowChunk
+from aioproducer.spark.errors import SparkWriteError
+from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.sending import TaskSend
+from aioproducer.testing.fake import FakeCluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as fake:
+        yield fake
+
+
+@pytest.fixture
+async def producer(cluster: FakeCluster) -> AsyncIterator[Producer]:
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, buffer_memory=200_000, batch_size=16_384) as one:
+        yield one
+
+
+def options(**more: str) -> SinkOptions:
+    return SinkOptions.parse({"kafka.bootstrap.servers": "x:1", "topic": "t", **more})
+
+
+def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
+    return [record.value for record in cluster.records(topic, 0)]
+
+
+def numbered(first: int, count: int, size: int = 100) -> RowChunk:
+    return RowChunk([Record(str(number).encode().ljust(size)) for number in range(first, first + count)])
+
+
+async def put_and_finish(send: TaskSend, chunk: RowChunk) -> None:
+    await send.put(chunk)
+    await send.finish()
+
+
+async def test_rows_keep_their_order_over_chunks_and_backpressure(cluster: FakeCluster, producer: Producer) -> None:
+    """Twenty times the buffer, with as many chunks under way as the buffer admits."""
+    send = TaskSend(producer, options(), 0)
+    for first in range(0, 40_000, 1_000):
+        await send.put(numbered(first, 1_000))
+    outcome = await send.finish()
+    assert [int(value or b"") for value in values(cluster)] == list(range(40_000))
+    assert (outcome.records, outcome.bytes, outcome.dead_letters) == (40_000, 4_000_000, 0)
+    assert outcome.offsets == {TopicPartition("t", 0): [(0, 39_999)]}
+
+
+async def test_a_chunk_is_taken_while_others_wait_for_their_acknowledgement(
+    cluster: FakeCluster, producer: Producer
+) -> None:
+    send = TaskSend(producer, options(), 0)
+    await producer.send("t", b"first")
+    cluster.remove_leader("t")
+    for first in (0, 100, 200):
+        await asyncio.wait_for(send.put(numbered(first, 100)), 10)
+    cluster.elect_leaders()
+    assert (await send.finish()).records == 300
+
+
+async def test_nothing_to_write(producer: Producer) -> None:
+    assert (await TaskSend(producer, options(), 0).finish()).records == 0
+
+
+async def test_a_bad_row_fails_the_task_and_says_which(producer: Producer) -> None:
+    send = TaskSend(producer, options(), 4)
+    await send.put(numbered(0, 10))
+    with pytest.raises(SparkWriteError, match=r"row 12 of partition 4: RecordTooLargeError: .*option deadLetterTopic"):
+        await put_and_finish(send, RowChunk([Record(b"a"), Record(b"b"), Record(b"x" * 2_000_000)]))
+
+
+async def test_bad_rows_become_dead_letters(cluster: FakeCluster, producer: Producer) -> None:
+    send = TaskSend(producer, options(deadLetterTopic="dead"), 4)
+    large = Record(b"x" * 2_000_000, b"key", headers=[("h", b"1")])
+    await send.put(RowChunk([Record(b"a"), large, Record(b"b"), Record(b"c", topic="no topic")]))
+    await send.put(RowChunk([Record(b"d")]))
+    outcome = await send.finish()
+    assert values(cluster) == [b"a", b"b", b"d"]
+    assert (outcome.records, outcome.bytes, outcome.dead_letters) == (3, 3, 2)
+    assert outcome.offsets == {TopicPartition("t", 0): [(0, 2)], TopicPartition("dead", 0): [(0, 1)]}
+    cut, named = cluster.records("dead", 0)
+    assert (cut.value, cut.key) == (b"x" * 65_536, b"key")
+    headers = dict(cut.headers)
+    assert headers["aioproducer.error"] == b"RecordTooLargeError"
+    assert headers["aioproducer.row"] == b"4:1"
+    assert headers["aioproducer.bytes"] == b"3:2000000"
+    assert named.value == b"c"
+    assert dict(named.headers)["aioproducer.topic"] == b"no topic"
+
+
+async def test_dead_letters_without_a_place_fail_the_task(producer: Producer) -> None:
+    send = TaskSend(producer, options(deadLetterTopic="no topic"), 0)
+    with pytest.raises(SparkWriteError, match=r"row 0 of partition 0 \(as a dead letter\): InvalidTopicError"):
+        await put_and_finish(send, RowChunk([Record(b"x" * 2_000_000)]))
+
+
+async def test_a_task_that_gives_up_leaves_the_producer_usable(cluster: FakeCluster, producer: Producer) -> None:
+    send = TaskSend(producer, options(), 0)
+    await producer.send("t", b"first")
+    cluster.remove_leader("t")
+    await send.put(numbered(0, 10))
+    await send.cancel()
+    cluster.elect_leaders()
+    await producer.send("t", b"last")
+    assert values(cluster)[-1] == b"last"
+    assert len(values(cluster)) == 12
+
+
+async def test_rows_that_share_a_batch_with_a_bad_one_are_written(cluster: FakeCluster, producer: Producer) -> None:
+    """The broker refuses whole batches, which hold rows of several chunks; each bad row is found among them."""
+    cluster.create_topic("t", configs={"cleanup.policy": "compact"})
+    send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
+    bad = {3, 104, 105, 299}
+    for first in (0, 100, 200):
+        numbers = range(first, first + 100)
+        await send.put(RowChunk([Record(b"v", None if number in bad else str(number).encode()) for number in numbers]))
+    outcome = await send.finish()
+    assert sorted(int(record.key or b"") for record in cluster.records("t", 0)) == sorted(set(range(300)) - bad)
+    rows = {dict(record.headers)["aioproducer.row"] for record in cluster.records("dead", 0)}
+    assert rows == {f"0:{number}".encode() for number in bad}
+    assert (outcome.records, outcome.dead_letters) == (296, 4)
