@@ -318,7 +318,9 @@ class Engine:
         for name in topics:
             topic = cluster.topics.get(name)
             if topic is None:
-                self.accumulator.forget_topic(name)
+                if not self.accumulator.forget_topic(name):
+                    # A record came in after the request for what is in use, and found the topic still known.
+                    self._metadata.touch(name, self.now_ms())
             elif topic.partitions or self.accumulator.topic(name) is not None:
                 # No partitions any more: the topic is gone. What is queued waits for it to come back, new records for
                 # its metadata.

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 DUPLICATE, LOST_STATE, FATAL_CODES = 46, (45, 59), (31, 35)
 TRANSACTIONAL = frozenset((22, 25, 48, 49, 50, 51, 52, 53, 55, 90, 120))
 
-RETRIABLE = tuple(code for code, *_ in _CODES if error_class(code).retriable and code != 13)
+RETRIABLE = tuple(
+    code for code, *_ in _CODES if error_class(code).retriable and code != 13 and code not in TRANSACTIONAL
+)
 REFUSING = tuple(
     code
     for code, *_ in _CODES

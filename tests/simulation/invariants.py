@@ -97,7 +97,7 @@ class Invariants:
             return
         for key, partition in self._batches(request):
             attempts, answered_s, epoch = self._attempts.get(key, (0, -1.0, -1))
-            if attempts and answered_s >= 0 and epoch == 0 and partition.leader_epoch == 0 and not link.client_gone:
+            if attempts and answered_s >= 0 and epoch == 0 and partition.leader_epoch == 0 and link.is_held:
                 wait_ms = 0.8 * min(
                     self._scenario.ms("retry_backoff_ms") * 2 ** (attempts - 1),
                     self._scenario.ms("retry_backoff_max_ms"),

@@ -68,6 +68,11 @@ class Link:
     def __str__(self) -> str:
         return f"#{self.number} to {self.node_id}"
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the client has not let go of it; what it wrote before that may come later."""
+        return self.transport is not None and not self.transport.is_closing()
+
     def attach(self, protocol: asyncio.BaseProtocol, peer: tuple[str, int], *, keeps_views: bool) -> MemoryTransport:
         """Make the client's end."""
         self.transport = MemoryTransport(self._loop, protocol, self, peer, keeps_views=keeps_views)
@@ -179,7 +184,7 @@ class Link:
             self.transport.arrived(piece)
 
     def _answer_complete(self, request: RequestFrame, answer: Answer) -> None:
-        if self.transport is None or self.transport.is_closing():
+        if not self.is_held:
             return
         throttle_ms = self._network.delivered(self, request, answer)
         if throttle_ms:

@@ -83,7 +83,9 @@ class Program:
 
     async def submit_some(self, task: int) -> None:
         for _ in range(self._rng.choice((1, 2, 10))):
-            await self.submit(self._record(task))
+            record = self._record(task)
+            if not await self.submit(record) and isinstance(record.error, TimeoutError):
+                break
 
     async def submit(self, record: Sent) -> bool:
         """Whether it was admitted."""

@@ -54,7 +54,7 @@ class Outcome:
             (
                 f"seed {self.seed}: {self.scenario}",
                 *self.story.lines(),
-                f"seed {self.seed} failed:",
+                f"seed {self.seed} failed:" if self.failed else f"seed {self.seed}: all is well",
                 *(f"  - {complaint}" for complaint in self.complaints),
                 f"to see it again: make simulate SEED={self.seed}",
             )

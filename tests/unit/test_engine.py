@@ -39,6 +39,29 @@ def engine_of(**configs: object) -> Engine:
     return Engine(config, asyncio.get_running_loop(), weakref.WeakMethod(Owner().ended), rng=random.Random(1))
 
 
+async def test_a_topic_forgotten_too_early_is_asked_for_again() -> None:
+    """A record is admitted between a request for metadata that leaves its idle topic out, and the answer.
+
+    The topic has to come back into use, or its leader would never be looked for again and the record wait in vain.
+    """
+    engine = engine_of()
+    engine._cluster_changed(cluster(), ("orders",))
+    topic = engine.accumulator.topic("orders")
+    assert topic is not None
+    put(engine.accumulator, topic)
+    engine._cluster_changed(Cluster(), ("orders",))
+    assert engine.accumulator.topic("orders") is topic
+    assert "orders" in engine._metadata._schedule.topics
+
+
+async def test_a_topic_without_records_is_forgotten() -> None:
+    engine = engine_of()
+    engine._cluster_changed(cluster(), ("orders",))
+    engine._cluster_changed(Cluster(), ("orders",))
+    assert engine.accumulator.topic("orders") is None
+    assert "orders" not in engine._metadata._schedule.topics
+
+
 async def test_memory_that_comes_back_late() -> None:
     """When the last view of an ended batch goes, also in another thread, those who wait for memory go on."""
     engine = engine_of(buffer_memory=16384)
