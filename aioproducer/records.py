@@ -93,6 +93,7 @@ class PreparedTransaction:
         producer_id, epoch: under which it did.
         transaction_version: 2 if the cluster had transactions V2 (KIP-890), else 1.
         is_empty: nothing was written, so there is nothing to end.
+        started_ms: when it began by the coordinator's clock, by which it is known again; -1 before Kafka 3.0.
     """
 
     transactional_id: str
@@ -100,3 +101,4 @@ class PreparedTransaction:
     epoch: int
     transaction_version: int = 1
     is_empty: bool = False
+    started_ms: int = -1

@@ -43,12 +43,14 @@ from aioproducer.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
+from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from aioproducer.protocol.end_txn import EndTxnRequest
 from aioproducer.protocol.find_coordinator import TRANSACTION
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.records import PreparedTransaction, TopicPartition
 from aioproducer.transaction_errors import worst
 from aioproducer.transaction_manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
+from aioproducer.transaction_outcome import TransactionDescription
 from aioproducer.transaction_partitions import TransactionPartitions
 from aioproducer.transaction_state import TransactionState, TransactionStates
 
@@ -291,6 +293,18 @@ class TransactionRunner:
         await self._all_ended()
         self._raise_if_spoilt()
         self._partitions.sending = False
+        started_ms = -1
+        if self._partitions.started:
+            try:
+                described = await describe_transaction(self._coordinators, self.transactional_id)
+            except UnsupportedVersionError:
+                pass  # whoever ends it has to do without
+            except KafkaError as error:
+                self._refused(error)
+                raise copy.copy(self.states.error or error) from error.__cause__
+            else:
+                self._check_still_open(described)
+                started_ms = described.started_ms
         self.states.move(TransactionState.PREPARED)
         return PreparedTransaction(
             transactional_id=self.transactional_id,
@@ -298,7 +312,19 @@ class TransactionRunner:
             epoch=self._sequences.epoch,
             transaction_version=self._partitions.version,
             is_empty=not self._partitions.started,
+            started_ms=started_ms,
         )
+
+    def _check_still_open(self, described: TransactionDescription) -> None:
+        ours = (self._sequences.producer_id, self._sequences.epoch)
+        if described.state != "Ongoing" or (described.producer_id, described.epoch) != ours:
+            error = InvalidProducerEpochError(
+                f"the transaction of {self.transactional_id!r} is not open any more: the coordinator aborted it after "
+                f"transaction_timeout_ms={self._transaction_timeout_ms}, or for a newer producer (it is in the state "
+                f"{described.state})"
+            )
+            self._spoil(error)
+            raise copy.copy(self.states.error or error)
 
     async def _commit(self, was_prepared: bool, or_abort: bool) -> None:
         began_ms = self._now_ms()
@@ -549,6 +575,31 @@ class TransactionRunner:
     def _give_up_waiting(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+async def describe_transaction(coordinators: Coordinators, transactional_id: str) -> TransactionDescription:
+    """How a transactional id stands with its coordinator.
+
+    Raises:
+        TransactionalIdNotFoundError: it is not known there.
+        UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
+    """
+
+    def error_of(response: DescribeTransactionsResponse) -> int:
+        return worst(DescribeTransactionsRequest.API_KEY, [each.error_code for each in response.transaction_states])
+
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    answer = await coordinators.ask(TRANSACTION, transactional_id, request, error_of=error_of)
+    (told,) = answer.response.transaction_states
+    return TransactionDescription(
+        transactional_id=transactional_id,
+        state=told.transaction_state,
+        producer_id=told.producer_id,
+        epoch=told.producer_epoch,
+        timeout_ms=told.transaction_timeout_ms,
+        started_ms=told.transaction_start_time_ms,
+        partitions=tuple(TopicPartition(each.topic, number) for each in told.topics for number in each.partitions),
+    )
 
 
 def _error_of_added(response: AddPartitionsToTxnResponse) -> int:

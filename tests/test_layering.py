@@ -25,7 +25,8 @@ LAYERS = (
     (
         "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_security", "config_table",
         "config_values", "errors_docs", "metadata_schedule", "metrics", "properties", "protocol", "record_preparation",
-        "serializers", "transaction_errors", "transaction_manager", "transaction_partitions", "transaction_state",
+        "serializers", "transaction_errors", "transaction_manager", "transaction_outcome", "transaction_partitions",
+        "transaction_state",
     ),
     ("net",),
     (
@@ -34,7 +35,7 @@ LAYERS = (
     ),
     ("engine",),
     ("bulk",),
-    ("producer",),
+    ("producer", "transactions"),
     ("__init__",),
     ("cli", "spark", "testing"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The console script ``aioproducer``: ``aioproducer demo``, ``aioproducer produce``."""
+"""The console script ``aioproducer``: ``aioproducer demo``, ``produce``, ``transactions``."""
 
 from __future__ import annotations
 

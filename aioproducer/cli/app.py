@@ -53,6 +53,22 @@ def _show_logs(wanted: bool) -> None:
     log.addHandler(handler)
 
 
+transactions = typer.Typer(
+    help="Look at transactions of a cluster, and end those that a crashed program left open.", no_args_is_help=True
+)
+app.add_typer(transactions, name="transactions")
+
+BootstrapOption = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers to begin with; localhost:9092 by default.")
+]
+ConfigOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of the connection; may be repeated.")
+]
+PropertiesOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Configs from a Java .properties file; other options win.")
+]
+
+
 @app.callback()
 def _main(
     version: Annotated[
@@ -127,5 +143,56 @@ def produce(
 
         what = plan(file, format, key, rejects)
         return run(make_producer(properties, config or (), bootstrap=bootstrap, compression=compression), topic, what)
+
+    _finish(command)
+
+
+@transactions.command("list")
+def list_transactions(
+    prefix: Annotated[str, typer.Option(help="Only transactional ids that begin with this.")] = "",
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only those in this state, such as Ongoing; may be repeated.")
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    config: ConfigOption = None,
+    properties: PropertiesOption = None,
+) -> None:
+    """List transactional ids: state, producer id and epoch, when the latest transaction began, partitions if open.
+
+    Exit code 0: listed; 2: the cluster can't be asked; 130: interrupted.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.settings import configs_of
+        from aioproducer.cli.transactions import show
+
+        return show(configs_of(properties, config or (), bootstrap=bootstrap), prefix=prefix, states=state or ())
+
+    _finish(command)
+
+
+@transactions.command("abort")
+def abort_transactions(
+    prefix: Annotated[str, typer.Option(help="Of the transactional ids.")],
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="A transactional id to be left alone; may be repeated.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: BootstrapOption = None,
+    config: ConfigOption = None,
+    properties: PropertiesOption = None,
+) -> None:
+    """Abort every open transaction whose transactional id begins with a prefix. Live producers of it are fenced.
+
+    Exit code 0: all of them are aborted; 2: the cluster can't be asked, or nobody confirmed; 130: interrupted.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.settings import configs_of
+        from aioproducer.cli.transactions import abort
+
+        return abort(
+            configs_of(properties, config or (), bootstrap=bootstrap), prefix=prefix, keep=keep or (), ask=not yes
+        )
 
     _finish(command)

@@ -30,18 +30,33 @@ def make_producer(
         CommandError: an option or a config is not usable.
     """
     try:
-        values = {} if properties is None else _dotted(read_properties(properties))
-        values.update(_dotted(dict(map(_split, configs))))
+        values = configs_of(properties, configs, bootstrap=bootstrap)
         if compression is not None:
             values["compression.type"] = compression
-        if bootstrap is not None:
-            values["bootstrap.servers"] = bootstrap
-        values.setdefault("bootstrap.servers", DEFAULT_BOOTSTRAP)
         return Producer.from_config(values)
+    except ConfigError as error:
+        raise CommandError(one_line(error)) from error
+
+
+def configs_of(
+    properties: Path | None = None, configs: Sequence[str] = (), *, bootstrap: str | None = None
+) -> dict[str, str]:
+    """The configs by their names with dots; what stands later counts, as for ``make_producer``.
+
+    Raises:
+        CommandError: the file or an option is not usable.
+    """
+    try:
+        values = {} if properties is None else _dotted(read_properties(properties))
     except OSError as error:
         raise CommandError(f"{properties} can't be read: {error.strerror}") from error
     except ConfigError as error:
         raise CommandError(one_line(error)) from error
+    values.update(_dotted(dict(map(_split, configs))))
+    if bootstrap is not None:
+        values["bootstrap.servers"] = bootstrap
+    values.setdefault("bootstrap.servers", DEFAULT_BOOTSTRAP)
+    return values
 
 
 def _dotted(values: dict[str, str]) -> dict[str, str]:

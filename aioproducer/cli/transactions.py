@@ -1,0 +1,106 @@
+"""``aioproducer transactions list`` and ``abort``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Coroutine, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.prompt import Confirm
+from rich.table import Table
+
+from aioproducer import ConfigError, KafkaError
+from aioproducer.cli.loop import run_in_loop
+from aioproducer.cli.outcome import DONE, NOT_POSSIBLE, CommandError, one_line
+from aioproducer.transactions import TransactionClient, TransactionDescription, TransactionListing
+
+T = TypeVar("T")
+
+OPEN = "Ongoing"
+
+
+def show(configs: Mapping[str, str], *, prefix: str, states: Collection[str]) -> int:
+    """Print a table of transactional ids; its exit code.
+
+    Raises:
+        CommandError: the cluster can't be asked.
+    """
+    client = _client(configs)
+
+    async def look() -> list[tuple[TransactionListing, TransactionDescription | None]]:
+        async with client:
+            listed = await client.list_transactions(prefix, states=states)
+            return [(each, await client.describe(each.transactional_id)) for each in listed]
+
+    _print(_run(look()))
+    return DONE
+
+
+def abort(configs: Mapping[str, str], *, prefix: str, keep: Collection[str], ask: bool) -> int:
+    """Abort what is open under a prefix; the exit code.
+
+    Args:
+        ask: have it confirmed first.
+    Raises:
+        CommandError: the cluster can't be asked, or nobody confirmed.
+    """
+    client = _client(configs)
+
+    async def look() -> list[TransactionListing]:
+        async with client:
+            found = await client.list_transactions(prefix, states=(OPEN,))
+            return [each for each in found if each.transactional_id not in keep]
+
+    async def end(wanted: list[TransactionListing]) -> None:
+        async with client:
+            for each in wanted:
+                await client.fence(each.transactional_id)
+
+    found = _run(look())
+    if not found:
+        print(f"no open transaction has a transactional id that begins with {prefix!r}")
+        return DONE
+    for each in found:
+        print(each.transactional_id)
+    if ask and not Confirm.ask(f"abort {len(found)} open transactions?", default=False):
+        raise CommandError("nothing was aborted", NOT_POSSIBLE)
+    _run(end(found))
+    print(f"aborted {len(found)}")
+    return DONE
+
+
+def _client(configs: Mapping[str, str]) -> TransactionClient:
+    try:
+        return TransactionClient(**{name.replace(".", "_"): value for name, value in configs.items()})
+    except ConfigError as error:
+        raise CommandError(one_line(error)) from error
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return run_in_loop(work)
+    except KafkaError as error:
+        raise CommandError(one_line(error)) from error
+
+
+def _print(rows: list[tuple[TransactionListing, TransactionDescription | None]]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    table = Table("transactional id", "state", "producer id", "epoch", "began", "timeout", "partitions", box=None)
+    for listed, described in rows:
+        if described is None:
+            table.add_row(listed.transactional_id, listed.state, str(listed.producer_id), "", "", "", "")
+            continue
+        began = datetime.fromtimestamp(described.started_ms / 1000, UTC).isoformat(" ", "seconds")
+        table.add_row(
+            described.transactional_id,
+            described.state,
+            str(described.producer_id),
+            str(described.epoch),
+            began if described.started_ms >= 0 else "",
+            f"{described.timeout_ms / 1000:g} s",
+            " ".join(map(str, described.partitions)),
+        )
+    console.print(table)

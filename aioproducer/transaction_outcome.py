@@ -1,0 +1,100 @@
+"""What has become of a transaction, read from what its coordinator says of the transactional id.
+
+The coordinator knows the latest transaction of an id alone. It tells when that began, by its own clock, which is how a
+prepared transaction is recognised: the same beginning, and the state is that of this very transaction; another one, and
+the id has moved on, so ours has ended, one way or the other.
+
+    described state                                      the transaction is
+    ---------------------------------------------------  ------------------
+    Ongoing                                              OPEN
+    PrepareCommit, CompleteCommit                        COMMITTED
+    PrepareAbort, CompleteAbort, PrepareEpochFence       ABORTED
+    another beginning, Empty, Dead, or no such id        UNKNOWN
+
+Source: org.apache.kafka.coordinator.transaction.TransactionState; KIP-664.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from aioproducer.records import PreparedTransaction, TopicPartition
+
+
+class TransactionOutcome(enum.Enum):
+    """What has become of a prepared transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    EMPTY = "empty"
+    """Nothing was written, so there is nothing to end."""
+    UNKNOWN = "unknown"
+    """It has ended, and how can no longer be known: its transactional id has moved on, or is forgotten."""
+
+
+_BY_STATE = {
+    "Ongoing": TransactionOutcome.OPEN,
+    "PrepareCommit": TransactionOutcome.COMMITTED,
+    "CompleteCommit": TransactionOutcome.COMMITTED,
+    "PrepareAbort": TransactionOutcome.ABORTED,
+    "CompleteAbort": TransactionOutcome.ABORTED,
+    "PrepareEpochFence": TransactionOutcome.ABORTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """One transactional id in a list.
+
+    Args:
+        state: as Kafka names it, e.g. ``Ongoing``, ``CompleteCommit``, ``Empty``.
+        coordinator: node id of the broker that told.
+    """
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """One transactional id as its coordinator knows it.
+
+    Args:
+        state: as Kafka names it, e.g. ``Ongoing``, ``CompleteCommit``, ``Empty``.
+        timeout_ms: the producer's ``transaction_timeout_ms``.
+        started_ms: when the latest transaction began, by the coordinator's clock; -1 if there was none.
+        partitions: those of an open transaction.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    started_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+def outcome_of(prepared: PreparedTransaction, described: TransactionDescription | None) -> TransactionOutcome:
+    """What has become of a prepared transaction.
+
+    Args:
+        described: None if the coordinator knows no such id.
+    """
+    if prepared.is_empty:
+        return TransactionOutcome.EMPTY
+    if described is None or not _is_same(prepared, described):
+        return TransactionOutcome.UNKNOWN
+    return _BY_STATE.get(described.state, TransactionOutcome.UNKNOWN)
+
+
+def _is_same(prepared: PreparedTransaction, described: TransactionDescription) -> bool:
+    if prepared.started_ms >= 0:
+        return described.started_ms == prepared.started_ms
+    # Prepared with a broker that does not tell, by one that does: an open one of this very epoch can only be ours.
+    same_epoch = (described.producer_id, described.epoch) == (prepared.producer_id, prepared.epoch)
+    return same_epoch and described.state == "Ongoing"

@@ -1,0 +1,411 @@
+"""Transactions from outside of the producer that wrote them: end prepared ones, look at them, and clean up.
+
+A producer that has prepared its transaction hands a PreparedTransaction to whoever decides, in any process:
+
+    prepared = await producer.prepare_transaction()         # and close the producer, or crash
+    ...
+    await transactions.commit(prepared, bootstrap_servers="localhost:9092")
+
+Every call may be repeated: a transaction that is committed stays so, and ``commit`` of it returns. The functions make
+their connections and close them; whoever has many transactions to end opens a TransactionClient and uses its methods.
+
+Source: KIP-98 (EndTxn), KIP-664 (ListTransactions, DescribeTransactions), KIP-890.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from aioproducer.config import ProducerConfig
+from aioproducer.coordinator import Coordinators
+from aioproducer.errors import (
+    AlreadyStartedError,
+    InvalidProducerIdMappingError,
+    InvalidTxnStateError,
+    KafkaError,
+    NotStartedError,
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionalIdNotFoundError,
+    TransactionOutcomeUnknownError,
+    TransactionStateError,
+    TransactionTimeoutError,
+    UnsupportedVersionError,
+    broker_error,
+    error_class,
+)
+from aioproducer.metadata import Metadata
+from aioproducer.net.client import NetworkClient
+from aioproducer.protocol.end_txn import EndTxnRequest
+from aioproducer.protocol.find_coordinator import TRANSACTION
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from aioproducer.records import PreparedTransaction
+from aioproducer.transaction_outcome import (
+    TransactionDescription,
+    TransactionListing,
+    TransactionOutcome,
+    outcome_of,
+)
+from aioproducer.transaction_runner import LAST_END_TXN_V1, describe_transaction
+
+__all__ = [
+    "PreparedTransaction",
+    "TransactionClient",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionOutcome",
+    "abort",
+    "abort_transactions",
+    "commit",
+    "describe_transactions",
+    "list_transactions",
+    "outcome",
+]
+
+COORDINATOR_LOAD_IN_PROGRESS = 14
+OPEN_STATES = ("Ongoing",)
+LOOK_AGAIN_S = 0.1
+
+_MOVED_ON = (ProducerFencedError, InvalidTxnStateError, InvalidProducerIdMappingError)
+"""Answers to EndTxn that say that the transaction is not open any more."""
+
+
+class TransactionClient:
+    """Connections for looking at transactions and for ending them; an async context manager.
+
+    Each call takes at most ``max_block_ms``, and raises TransactionTimeoutError then.
+
+    Args:
+        configs: as of Producer; what concerns records has no meaning here.
+    """
+
+    def __init__(self, **configs: Any) -> None:
+        self._config = ProducerConfig.parse(configs)
+        self._client: NetworkClient | None = None
+        self._failure: BaseException | None = None
+
+    async def start(self) -> None:
+        """Connect to the cluster; at most ``max_block_ms``.
+
+        Raises:
+            BootstrapError, AuthenticationError: as ``Producer.start``.
+        """
+        if self._client is not None:
+            raise AlreadyStartedError("the client was started already")
+        loop = self._loop = asyncio.get_running_loop()
+        rng = random.Random()
+        client = self._client = NetworkClient(self._config, loop=loop, rng=rng, on_internal_error=self._failed)
+        self._metadata = Metadata(self._config, client, loop=loop, rng=rng, on_fatal=self._failed)
+        self._coordinators = Coordinators(
+            self._config, loop=loop, client=client, rng=rng, request_metadata=self._metadata.request_update
+        )
+        try:
+            await self._metadata.bootstrap(int(loop.time() * 1000) + self._config.max_block_ms)
+        except BaseException:
+            await client.close()
+            self._client = None
+            raise
+        self._task = loop.create_task(self._metadata.run(), name="aioproducer metadata")
+
+    async def close(self) -> None:
+        """Close every connection. Idempotent."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._metadata.close()
+            await client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _failed(self, cause: BaseException) -> None:
+        self._failure = cause
+
+    # --- prepared transactions ----------------------------------------------------------------------------------------
+
+    async def outcome(self, prepared: PreparedTransaction) -> TransactionOutcome:
+        """What has become of a prepared transaction.
+
+        Raises:
+            UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
+        """
+        if prepared.is_empty:
+            return TransactionOutcome.EMPTY
+        async with self._bounded(f"outcome of {prepared.transactional_id!r}"):
+            return await self._outcome(prepared)
+
+    async def commit(self, prepared: PreparedTransaction) -> None:
+        """Commit a prepared transaction; returns as well if it is committed already, or empty.
+
+        Raises:
+            TransactionAbortedError: it was aborted; nothing of it is visible.
+            TransactionOutcomeUnknownError: it has ended, and how can no longer be known.
+            TransactionTimeoutError: not ended yet within ``max_block_ms``; call it again.
+        """
+        async with self._bounded(f"commit of {prepared.transactional_id!r}"):
+            ended = await self._end(prepared, committed=True)
+        if ended is TransactionOutcome.ABORTED:
+            raise TransactionAbortedError(
+                f"the transaction of {prepared.transactional_id!r} can't be committed, it was aborted: by abort(), by "
+                "a newer producer of the id, or by the coordinator after transaction_timeout_ms"
+            )
+
+    async def abort(self, prepared: PreparedTransaction) -> None:
+        """Abort a prepared transaction; returns as well if it is aborted already, or empty.
+
+        Raises:
+            TransactionStateError: it was committed, and stays so.
+            TransactionOutcomeUnknownError: it has ended, and how can no longer be known.
+            TransactionTimeoutError: not ended yet within ``max_block_ms``; call it again.
+        """
+        async with self._bounded(f"abort of {prepared.transactional_id!r}"):
+            ended = await self._end(prepared, committed=False)
+        if ended is TransactionOutcome.COMMITTED:
+            raise TransactionStateError(
+                f"the transaction of {prepared.transactional_id!r} can't be aborted, it was committed"
+            )
+
+    async def _end(self, prepared: PreparedTransaction, *, committed: bool) -> TransactionOutcome:
+        wanted = TransactionOutcome.COMMITTED if committed else TransactionOutcome.ABORTED
+        # A look first: before V2 epochs stay, so EndTxn alone could end a later transaction of the same producer.
+        known = await self._outcome_if_told(prepared)
+        if known not in (None, TransactionOutcome.OPEN):
+            return _known(prepared, known)
+        try:
+            await self._end_at_coordinator(prepared, committed)
+        except _MOVED_ON as error:
+            known = await self._outcome_if_told(prepared)
+            if known is None and isinstance(error, InvalidTxnStateError):
+                # The very epoch, but the transaction in it has ended the other way.
+                known = TransactionOutcome.ABORTED if committed else TransactionOutcome.COMMITTED
+            if known is TransactionOutcome.OPEN:
+                raise
+            return _known(prepared, known, error)
+        return wanted
+
+    async def _end_at_coordinator(self, prepared: PreparedTransaction, committed: bool) -> None:
+        is_v2 = prepared.transaction_version >= 2
+        await self._coordinators.ask(
+            TRANSACTION,
+            prepared.transactional_id,
+            EndTxnRequest(
+                transactional_id=prepared.transactional_id,
+                producer_id=prepared.producer_id,
+                producer_epoch=prepared.epoch,
+                committed=committed,
+            ),
+            error_of=lambda response: response.error_code,
+            max_version=None if is_v2 else LAST_END_TXN_V1,
+            min_version=LAST_END_TXN_V1 + 1 if is_v2 else 0,
+        )
+
+    async def _outcome(self, prepared: PreparedTransaction) -> TransactionOutcome:
+        return outcome_of(prepared, await self._describe(prepared.transactional_id))
+
+    async def _outcome_if_told(self, prepared: PreparedTransaction) -> TransactionOutcome | None:
+        """None if the brokers can't tell, or could not when it was prepared."""
+        if prepared.is_empty:
+            return TransactionOutcome.EMPTY
+        if prepared.started_ms < 0:
+            return None
+        try:
+            return await self._outcome(prepared)
+        except UnsupportedVersionError:
+            return None
+
+    # --- all of them --------------------------------------------------------------------------------------------------
+
+    async def describe(self, transactional_id: str) -> TransactionDescription | None:
+        """How a transactional id stands with its coordinator; None if it is not known there.
+
+        Raises:
+            UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
+        """
+        async with self._bounded(f"description of {transactional_id!r}"):
+            return await self._describe(transactional_id)
+
+    async def _describe(self, transactional_id: str) -> TransactionDescription | None:
+        try:
+            return await describe_transaction(self._coordinators, transactional_id)
+        except TransactionalIdNotFoundError:
+            return None
+
+    async def list_transactions(self, prefix: str = "", *, states: Collection[str] = ()) -> list[TransactionListing]:
+        """The transactional ids that begin with ``prefix``, sorted; asks every broker.
+
+        Args:
+            states: only those in one of these, as Kafka names them, e.g. ``Ongoing``; all by default.
+        Raises:
+            UnsupportedVersionError: a broker can't tell; Kafka 3.0 or newer can.
+        """
+        async with self._bounded("list of transactions"):
+            nodes = sorted(self._metadata.cluster.brokers)
+            found = await asyncio.gather(*(self._list_at(node_id, states) for node_id in nodes))
+        listings = {each.transactional_id: each for part in found for each in part}
+        return [listings[name] for name in sorted(listings) if name.startswith(prefix)]
+
+    async def _list_at(self, node_id: int, states: Collection[str]) -> list[TransactionListing]:
+        request = ListTransactionsRequest(state_filters=list(states))
+        while True:
+            response = await self._ask_node(node_id, request)
+            if response.error_code != COORDINATOR_LOAD_IN_PROGRESS:
+                break
+            await asyncio.sleep(LOOK_AGAIN_S)
+        if response.error_code:
+            kind = error_class(response.error_code)
+            raise broker_error(response.error_code, f"node {node_id} answered {kind.name} to ListTransactions")
+        return [
+            TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node_id)
+            for each in response.transaction_states
+        ]
+
+    async def _ask_node(self, node_id: int, request: ListTransactionsRequest) -> ListTransactionsResponse:
+        """What one broker says; it is asked until it does, as what it coordinates nobody else can tell."""
+        while True:
+            try:
+                deadline_ms = int(self._loop.time() * 1000) + self._config.request_timeout_ms
+                connection = await self._network.ready_connection(node_id, deadline_ms)
+                return await connection.request(request)
+            except KafkaError as error:
+                if not error.retriable or node_id not in self._metadata.cluster.brokers:
+                    raise
+                self._coordinators.last_error = error
+                self._metadata.request_update()
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def abort_transactions(
+        self, prefix: str, *, keep: Collection[PreparedTransaction | str] = ()
+    ) -> list[TransactionListing]:
+        """Abort every open transaction whose transactional id begins with ``prefix``; what was aborted.
+
+        Their producers are fenced, should they still live.
+
+        Args:
+            keep: transactional ids, or prepared transactions, to be left alone.
+        """
+        kept = {each if isinstance(each, str) else each.transactional_id for each in keep}
+        found = await self.list_transactions(prefix, states=OPEN_STATES)
+        wanted = [each for each in found if each.transactional_id not in kept]
+        for each in wanted:
+            await self.fence(each.transactional_id)
+        return wanted
+
+    async def fence(self, transactional_id: str) -> None:
+        """Take a transactional id over: its producer is fenced, and what is open under it aborted when this returns."""
+        async with self._bounded(f"fencing of {transactional_id!r}"):
+            await self._coordinators.ask(
+                TRANSACTION,
+                transactional_id,
+                InitProducerIdRequest(
+                    transactional_id=transactional_id, transaction_timeout_ms=self._config.transaction_timeout_ms
+                ),
+                error_of=lambda response: response.error_code,
+            )
+
+    # --- bounds -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _network(self) -> NetworkClient:
+        if self._client is None:
+            raise NotStartedError("the client was not started, or was closed; use async with")
+        return self._client
+
+    @asynccontextmanager
+    async def _bounded(self, what: str) -> AsyncIterator[None]:
+        assert self._network
+        timer = asyncio.timeout(self._config.max_block_ms / 1000)
+        try:
+            async with timer:
+                yield
+        except TimeoutError as error:
+            if not timer.expired():
+                raise
+            last = self._coordinators.last_error or error
+            raise TransactionTimeoutError(
+                f"{what} had not ended after max_block_ms={self._config.max_block_ms}; the last error was: {last}"
+            ) from last
+
+
+def _known(
+    prepared: PreparedTransaction, known: TransactionOutcome | None, cause: KafkaError | None = None
+) -> TransactionOutcome:
+    if known in (None, TransactionOutcome.UNKNOWN):
+        raise TransactionOutcomeUnknownError(
+            f"the transaction of {prepared.transactional_id!r} (producer id {prepared.producer_id}, epoch "
+            f"{prepared.epoch}) is not open any more, and whether it was committed can no longer be known: its "
+            "transactional id has been used again since, or was forgotten by the cluster"
+        ) from cause
+    assert known is not None
+    return known
+
+
+# --- one call each ----------------------------------------------------------------------------------------------------
+
+
+async def commit(prepared: PreparedTransaction, **configs: Any) -> None:
+    """Commit a prepared transaction, from any process: ``commit(prepared, bootstrap_servers="localhost:9092")``.
+
+    May be repeated: returns as well if it is committed already, or empty.
+
+    Args:
+        configs: as of Producer.
+    Raises:
+        TransactionAbortedError: it was aborted; nothing of it is visible.
+        TransactionOutcomeUnknownError: it has ended, and how can no longer be known.
+        TransactionTimeoutError: not ended yet within ``max_block_ms``; call it again.
+    """
+    async with TransactionClient(**configs) as client:
+        await client.commit(prepared)
+
+
+async def abort(prepared: PreparedTransaction, **configs: Any) -> None:
+    """Abort a prepared transaction, from any process; returns as well if it is aborted already, or empty.
+
+    Args:
+        configs: as of Producer.
+    Raises:
+        TransactionStateError: it was committed, and stays so.
+        TransactionOutcomeUnknownError, TransactionTimeoutError: as ``commit``.
+    """
+    async with TransactionClient(**configs) as client:
+        await client.abort(prepared)
+
+
+async def outcome(prepared: PreparedTransaction, **configs: Any) -> TransactionOutcome:
+    """What has become of a prepared transaction; see TransactionClient.outcome."""
+    async with TransactionClient(**configs) as client:
+        return await client.outcome(prepared)
+
+
+async def list_transactions(
+    prefix: str = "", *, states: Collection[str] = (), **configs: Any
+) -> list[TransactionListing]:
+    """The transactional ids that begin with ``prefix``; see TransactionClient."""
+    async with TransactionClient(**configs) as client:
+        return await client.list_transactions(prefix, states=states)
+
+
+async def describe_transactions(
+    transactional_ids: Collection[str], **configs: Any
+) -> dict[str, TransactionDescription | None]:
+    """How transactional ids stand with their coordinators, None for those that are not known; see TransactionClient."""
+    async with TransactionClient(**configs) as client:
+        return {each: await client.describe(each) for each in transactional_ids}
+
+
+async def abort_transactions(
+    prefix: str, *, keep: Collection[PreparedTransaction | str] = (), **configs: Any
+) -> list[TransactionListing]:
+    """Abort every open transaction whose transactional id begins with ``prefix``; see TransactionClient."""
+    async with TransactionClient(**configs) as client:
+        return await client.abort_transactions(prefix, keep=keep)
