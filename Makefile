@@ -6,7 +6,7 @@ BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
 CORE := $(wildcard aioproducer/_*.pyx aioproducer/_*.pxd) setup.py pyproject.toml
 
-.PHONY: help install build test test-long simulate mutants check demo bench bench-quick clean
+.PHONY: help install build test test-long simulate mutants check sanitize fuzz demo bench bench-quick soak clean
 help:
 	@echo "make demo [BOOTSTRAP=host:port]  publish a real data set into a real Kafka, read it back, verify it"
 	@echo "make test                        every test, with real brokers (sets itself up)"
@@ -14,7 +14,10 @@ help:
 	@echo "make simulate [SEEDS=n | SEEDS=from-to | SEED=n]  the producer under seeded faults, see docs/simulation.md"
 	@echo "make mutants                     deliberate bugs that the simulation has to find"
 	@echo "make check                       linters, types, layering"
+	@echo "make sanitize                    the compiled core under AddressSanitizer and UBSan"
+	@echo "make fuzz [SECONDS=600]          damaged bytes for every decoder"
 	@echo "make bench, make bench-quick     speed beside the other Python clients"
+	@echo "make soak [MINUTES=30]           full load while brokers come and go: does anything grow?"
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
@@ -53,6 +56,17 @@ check: $(STAMP)
 bench bench-quick: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[bench]"
 	$(BIN)/python -m benchmarks $(if $(filter bench-quick,$@),--quick)
+
+sanitize: $(STAMP)
+	$(BIN)/python tests/sanitize.py
+
+fuzz: SECONDS ?= 600
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+soak: MINUTES ?= 30
+soak: $(STAMP)
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 clean:
 	rm -rf build dist .cache out *.egg-info aioproducer/*.so $(STAMP)

@@ -58,4 +58,7 @@ extensions = [
     for path in sorted(Path("aioproducer").glob("_*.pyx"))
 ]
 
-setup(ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, build_dir="build/cython", nthreads=0))
+# Cython does not see that a directive has changed, so that what it makes of the debug build has a folder of its own.
+build_dir = "build/cython-debug" if DEBUG else "build/cython"
+
+setup(ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, build_dir=build_dir, nthreads=0))

@@ -1,0 +1,62 @@
+"""Bytes that come from somebody else: read or refused, never a crash, within the memory that they are worth.
+
+A short fuzzing with the same inputs each time; `python -m tests.fuzz` goes on from here.
+"""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+
+from tests.fuzz.mutations import mutated
+from tests.fuzz.targets import TARGETS, Target
+
+MUTATIONS = 2_000
+MEASURED = 60
+FIXED_BYTES = 1 << 20
+
+each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+
+
+@each_target
+def test_good_inputs_are_taken(target: Target) -> None:
+    """What Kafka's own classes wrote is read; else the damage would be done to something refused anyway."""
+    taken = [target.run(data) for data in target.seeds()]
+    assert sum(taken) > len(taken) / 3
+
+
+@each_target
+def test_corpus_and_damage(target: Target) -> None:
+    """Every kept input, and some thousand damaged ones, are taken or refused as documented."""
+    corpus = target.corpus()
+    for data in corpus:
+        target.run(data)
+    rng = random.Random(1)
+    for _ in range(int(MUTATIONS * target.share)):
+        data = mutated(rng.choice(corpus), corpus, rng)
+        try:
+            target.run(data)
+        except BaseException as error:
+            error.add_note(f"the input: {data.hex()}")
+            raise
+
+
+@each_target
+def test_memory_is_bounded_by_the_input(target: Target) -> None:
+    """Whatever sizes an input claims, no more memory is taken than it is worth."""
+    corpus = target.corpus()
+    rng = random.Random(2)
+    target.run(corpus[0])
+    tracemalloc.start()
+    try:
+        for _ in range(MEASURED):
+            data = mutated(rng.choice(corpus), corpus, rng)
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            target.run(data)
+            peak = tracemalloc.get_traced_memory()[1] - before
+            assert peak <= FIXED_BYTES + target.peak_bytes(len(data)), data.hex()
+    finally:
+        tracemalloc.stop()

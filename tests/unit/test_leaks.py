@@ -1,0 +1,87 @@
+"""Producers that came and went leave nothing behind: no task, no descriptor, no object, no memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+import weakref
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aioproducer import Producer, RecordMetadata
+from aioproducer.errors import KafkaError
+from tests.unit.producing_broker import ProducingBroker
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+WARM_UP = 20
+PRODUCERS = 200
+SLACK_BLOCKS = 1_000
+"""Of Python's memory, for all producers together: less than five for each. One of them needs thousands."""
+SLACK_BYTES = 16 << 20
+"""Of resident memory, for all together: less than 90 KB for each. One of them lends its records 32 KiB and more."""
+
+
+async def life(broker: ProducingBroker, number: int) -> weakref.ref[Producer]:
+    """One producer, used in every way and ended as the number says."""
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, compression_type=("none", "lz4")[number % 2])
+    await producer.start()
+    sent = await asyncio.gather(*(producer.send("orders", bytes(1_000), key=b"%d" % i) for i in range(10)))
+    assert all(isinstance(one, RecordMetadata) for one in sent)
+    delivery = await producer.submit("orders", b"value", headers=[("name", b"value")])
+    ends: list[object] = []
+    delivery.add_done_callback(ends.append)
+    producer.submit_nowait("orders", bytes(20_000))
+    waiting = asyncio.create_task(producer.send("orders", b"nobody waits for it"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    if number % 3 == 0:
+        await producer.close()
+    elif number % 3 == 1:
+        await producer.flush()
+        await producer.close(timeout=0)
+    else:
+        broker.holding = True
+        failing = await producer.submit("orders", b"fails")
+        await producer.close(timeout=0)
+        broker.holding = False
+        broker.held.clear()
+        assert isinstance(failing.exception(), KafkaError)
+    await asyncio.wait([waiting])
+    return weakref.ref(producer)
+
+
+async def lives(count: int) -> None:
+    """One after the other; when the broker goes too, nothing of them is left."""
+    async with ProducingBroker({"orders": 3}) as broker:
+        producers = [await asyncio.wait_for(life(broker, number), 60) for number in range(count)]
+        gc.collect()
+        assert not any(producer() for producer in producers), "a closed producer is still referred to"
+    del broker
+    await asyncio.sleep(0)
+    gc.collect()
+
+
+async def test_two_hundred_producers(caplog: pytest.LogCaptureFixture) -> None:
+    """Tasks and descriptors are exactly as before, memory is flat."""
+    caplog.set_level(logging.ERROR, "aioproducer")  # what is captured would be kept
+    process = psutil.Process()
+    await lives(WARM_UP)
+    tasks, descriptors = len(asyncio.all_tasks()), open_descriptors()
+    blocks, rss_bytes = sys.getallocatedblocks(), process.memory_info().rss
+    await lives(PRODUCERS)
+    assert len(asyncio.all_tasks()) == tasks
+    assert open_descriptors() == descriptors
+    if "PYTHONMALLOC" not in os.environ:  # else Python does not count, and sanitizers keep what is freed
+        assert sys.getallocatedblocks() - blocks < SLACK_BLOCKS
+        assert process.memory_info().rss - rss_bytes < SLACK_BYTES
+
+
+def open_descriptors() -> int:
+    """How many files and sockets are open."""
+    return len(list(Path("/dev/fd").iterdir()))
