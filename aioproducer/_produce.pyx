@@ -22,6 +22,7 @@ from aioproducer.errors import ProtocolError
 cdef enum:
     API_KEY = 0
     FLEXIBLE = 9
+    LEADER_HINTS = 10
     TOPIC_IDS = 13
 
 
@@ -163,11 +164,18 @@ cdef class Reader:
         except UnicodeDecodeError as error:
             raise ProtocolError(f"a Produce answer has text that is not UTF-8 before {self.at}") from error
 
+    cdef int64_t tag(self, int64_t previous) except -1:
+        """The number of the next tagged field; they ascend, so that none is there twice."""
+        cdef int64_t tag = self.uvarint()
+        if tag <= previous:
+            raise ProtocolError(f"tag {tag} follows tag {previous} in a Produce answer before {self.at}")
+        return tag
+
     cdef int skip_tags(self) except -1:
-        cdef int64_t _
+        cdef int64_t _, tag = -1
         if self.flexible:
             for _ in range(self.uvarint()):
-                self.uvarint()
+                tag = self.tag(tag)
                 self.take(self.uvarint())
         return 0
 
@@ -193,7 +201,7 @@ def decode_produce_response(int version, bytes frame not None):
         reader.skip_tags()
     response.throttle_time_ms = reader.int32()
     if reader.flexible:
-        read_endpoints(reader, response)
+        read_endpoints(reader, version, response)
     if reader.at != reader.size:
         raise ProtocolError(f"{reader.size - reader.at} bytes follow a Produce answer")
     return response
@@ -201,7 +209,7 @@ def decode_produce_response(int version, bytes frame not None):
 
 cdef PartitionProduceResponse read_partition(Reader reader, int version, topic):
     cdef PartitionProduceResponse partition = PartitionProduceResponse()
-    cdef int64_t _, tag, end
+    cdef int64_t _, end, tag = -1
     partition.topic = topic
     partition.partition = reader.int32()
     partition.error_code = reader.int16()
@@ -219,10 +227,10 @@ cdef PartitionProduceResponse read_partition(Reader reader, int version, topic):
         partition.error_message = reader.nullable_string()
     if reader.flexible:
         for _ in range(reader.uvarint()):
-            tag = reader.uvarint()
+            tag = reader.tag(tag)
             end = reader.uvarint()
             end += reader.at
-            if tag == 0 and version >= 10:
+            if tag == 0 and version >= LEADER_HINTS:
                 partition.leader_id = reader.int32()
                 partition.leader_epoch = reader.int32()
                 reader.skip_tags()
@@ -233,14 +241,14 @@ cdef PartitionProduceResponse read_partition(Reader reader, int version, topic):
     return partition
 
 
-cdef int read_endpoints(Reader reader, ProduceResponse response) except -1:
+cdef int read_endpoints(Reader reader, int version, ProduceResponse response) except -1:
     """The body's own tags; tag 0 tells where the new leaders of the hints are."""
-    cdef int64_t _, tag, end
+    cdef int64_t _, end, tag = -1
     for _ in range(reader.uvarint()):
-        tag = reader.uvarint()
+        tag = reader.tag(tag)
         end = reader.uvarint()
         end += reader.at
-        if tag == 0:
+        if tag == 0 and version >= LEADER_HINTS:
             for _ in range(reader.count()):
                 node_id = reader.int32()
                 host = reader.string()

@@ -428,6 +428,27 @@ def test_unknown_tags_are_skipped(version: int) -> None:
     assert [(each.partition, each.base_offset) for each in response.partitions] == [(4, 5)]
 
 
+def test_tags_of_version_10_mean_nothing_in_9() -> None:
+    """In version 9 the tags of leader hints and endpoints are somebody else's."""
+    frame = sample(10)
+    both(9, frame)
+    response = decode_produce_response(9, frame)
+    assert response.node_endpoints == []
+    assert {each.leader_id for each in response.partitions} == {-1}
+
+
+@pytest.mark.parametrize("tags", [b"\x02\x00\x00\x00\x00", b"\x02\x63\x00\x63\x00", b"\x02\x63\x00\x62\x00"])
+def test_tags_ascend(tags: bytes) -> None:
+    """A tag that is there twice, or after a higher one, is refused, in the header and in each struct."""
+    partition = struct.pack(">ihqqq", 4, 0, 5, -1, 0) + b"\x01\x00"
+    for place in range(4):
+        header, each, topic, body = (tags if place == number else b"\0" for number in range(4))
+        frame = struct.pack(">i", 1) + header + b"\x02\x02t\x02" + partition + each + topic + bytes(4) + body
+        both(9, frame)
+        with pytest.raises(ProtocolError):
+            decode_produce_response(9, frame)
+
+
 def test_wrong_size_of_a_known_tag() -> None:
     """A leader hint or an endpoint list that is not as long as it says is refused."""
     partition = struct.pack(">ihqqq", 4, 6, 5, -1, 0) + b"\x01\x00"
