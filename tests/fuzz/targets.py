@@ -39,6 +39,7 @@ LIMIT_BYTES = 1 << 16
 APIS = (
     "AddOffsetsToTxn", "AddPartitionsToTxn", "ApiVersions", "EndTxn", "FindCoordinator", "GetTelemetrySubscriptions",
     "InitProducerId", "Metadata", "Produce", "PushTelemetry", "SaslAuthenticate", "SaslHandshake", "TxnOffsetCommit",
+    "DescribeTransactions", "ListTransactions",
 )  # fmt: skip
 """Inputs name an API by its place here: new ones go to the end."""
 BATCH_HEADER_BYTES = 61
@@ -82,10 +83,15 @@ class Target:
 # --- protocol ---------------------------------------------------------------------------------------------------------
 
 
+def module_name(api: str) -> str:
+    """Where an API's messages are declared."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower()
+
+
 @cache
 def request_class(api: str) -> type[Request[Any]]:
     """The class of an API's requests."""
-    module = importlib.import_module("aioproducer.protocol." + re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower())
+    module = importlib.import_module(f"aioproducer.protocol.{module_name(api)}")
     found: type[Request[Any]] = getattr(module, f"{api}Request")
     return found
 

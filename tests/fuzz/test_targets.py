@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
+from aioproducer import protocol
 from tests.fuzz.mutations import mutated
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.targets import APIS, TARGETS, Target, module_name
 
 MUTATIONS = 2_000
 MEASURED = 60
 FIXED_BYTES = 1 << 20
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+
+
+def test_every_api_is_read() -> None:
+    """A new file of the protocol package needs its name in APIS."""
+    files = {path.stem for path in Path(protocol.__file__).parent.glob("*.py")}
+    assert {module_name(api) for api in APIS} == files - {"__init__", "codec", "header", "schema"}
 
 
 @each_target
