@@ -145,6 +145,7 @@ cdef class RecordAccumulator:
         record.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
         record.timestamp_ms = timestamp_ms
         record.headers_size = 1 if headers is None else headers_size(headers)
+        record.headers = NULL
         cdef ProducerBatch batch = self.append_record(topic, partition, &record, headers, now_ms, awaited)
         return None if batch is None else last_delivery(batch, &record)
 
@@ -539,6 +540,7 @@ cdef class RecordAccumulator:
             record.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
             record.timestamp_ms = batch.records.base_timestamp_ms + delta
             record.headers_size = 1 if headers is None else headers_size(headers)
+            record.headers = NULL
             size = 0 if piece is None else piece.records.record_size(&record)
             if piece is None or HEADER_BYTES + piece.records.size_bytes + size > limit:
                 piece = self.new_piece(batch, len(pieces), index)

@@ -2,7 +2,7 @@
 
 import cython
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from aioproducer._accumulator cimport RecordAccumulator
 from aioproducer._delivery cimport Delivery, DeliveryWaiter
@@ -38,6 +38,8 @@ cdef class Admission:
     cdef inline bint admits(self) noexcept
     cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited)
     cdef ProducerBatch take(self, topic, value, key, partition, headers, timestamp_ms, bint awaited, RecordView* record)
+    cdef ProducerBatch place(self, str topic, TopicQueues queues, int32_t partition, RecordView* record, list pairs,
+                             bint awaited)
     cdef int look(self) except -1
     cdef bint turn_due(self) noexcept
     cdef void turn_taken(self) noexcept

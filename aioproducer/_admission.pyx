@@ -22,6 +22,8 @@ import time
 import warnings
 from asyncio import get_running_loop
 
+from libc.stdint cimport int32_t, int64_t
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -249,10 +251,16 @@ cdef class Admission:
         point_at(key, &record.key, &record.key_size, "key", topic)
         point_at(value, &record.value, &record.value_size, "value", topic)
         record.headers_size = 1 if pairs is None else headers_size(pairs)
+        record.headers = NULL
         record.timestamp_ms = (
             (self.now_ns + self.wall_offset_ns) // 1000000 if timestamp_ms is None
             else checked_timestamp(timestamp_ms, topic)
         )
+        return self.place(topic, queues, <int32_t>chosen, record, pairs, awaited)
+
+    cdef ProducerBatch place(self, str topic, TopicQueues queues, int32_t partition, RecordView* record, list pairs,
+                             bint awaited):
+        """Append a record whose fields are checked, if it has the size and nobody waits for memory."""
         cdef Py_ssize_t size = MAX_RECORD_OVERHEAD + HEADER_BYTES + record.headers_size
         size += record.key_size if record.key_size > 0 else 0
         size += record.value_size if record.value_size > 0 else 0
@@ -264,7 +272,7 @@ cdef class Admission:
         if self.queueing:
             return None
         cdef ProducerBatch batch = self.accumulator.append_record(
-            queues, <int>chosen, record, pairs, self.now_ns // 1000000, awaited
+            queues, partition, record, pairs, self.now_ns // 1000000, awaited
         )
         if batch is not None:
             self.bytes_since_turn += size

@@ -168,7 +168,7 @@ class DeliveryLedger:
         """
 
 def count_in(delivery: Delivery, tally: Tally) -> None:
-    """Let a Tally count a pending record as its next row, which counts as looking at the record's end."""
+    """Let a Tally count a record, pending or ended, as its next row, which counts as looking at the record's end."""
 
 def watch(delivery: Delivery, fn: Callable[[Delivery], object]) -> None:
     """As ``Delivery.add_done_callback``, but does not count as looking at the record's end."""

@@ -422,9 +422,20 @@ cdef class Delivery:
 
 def count_in(Delivery delivery not None, Tally tally not None):
     cdef ProduceRequestResult owner = delivery.settled()
-    if owner.done:
-        raise InvalidStateError("the record has ended already")
-    owner.assign(delivery.index, tally)
+    cdef Share share
+    if not owner.done:
+        owner.assign(delivery.index, tally)
+        return
+    owner.observe(delivery.index)
+    share = Share.__new__(Share)
+    share.tally = tally
+    share.add(delivery.index, tally.rows)
+    tally.rows += 1
+    tally.admitted += 1
+    if owner.error is None:
+        tally.acknowledge(share, owner.topic, owner.partition, owner.base_offset)
+    else:
+        tally.fail(share, owner.serial, owner.error, owner.record_errors)
 
 
 def watch(Delivery delivery not None, fn):

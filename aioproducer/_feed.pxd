@@ -12,6 +12,7 @@ cdef enum FeedState:
     BLOCKED         # the next record has to wait for metadata or memory
     CLOSED          # the producer admits nothing
     BROKEN          # the caller's iterable raised
+    EMPTY           # the next records have to be fetched from where they come from
 
 
 @cython.final

@@ -16,6 +16,8 @@ FEED_CLOSED: int
 """The producer admits nothing any more."""
 FEED_BROKEN: int
 """The caller's iterable raised; see ``error``."""
+FEED_EMPTY: int
+"""The next records have to be fetched first."""
 
 @final
 class RecordFeed:

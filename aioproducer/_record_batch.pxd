@@ -19,6 +19,7 @@ cdef struct RecordView:
     Py_ssize_t value_size
     int64_t timestamp_ms
     Py_ssize_t headers_size     # encoded bytes of all headers, their count included
+    const void* headers         # those bytes, where they are encoded already; else NULL
 
 
 cdef Py_ssize_t headers_size(list headers) except -1

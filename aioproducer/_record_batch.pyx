@@ -109,7 +109,9 @@ cdef class RecordBatch:
         self.write(scratch, p - scratch)
         if record.value_size > 0:
             self.write(record.value, record.value_size)
-        if headers is None:
+        if record.headers != NULL:
+            self.write(record.headers, record.headers_size)
+        elif headers is None:
             scratch[0] = 0
             self.write(scratch, 1)
         else:

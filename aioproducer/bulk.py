@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
 from aioproducer._admission import Admission
+from aioproducer._arrow import ArrowFeed, ArrowSource
 from aioproducer._delivery import Delivery, count_in
-from aioproducer._feed import FEED_BLOCKED, FEED_BROKEN, FEED_CLOSED, FEED_DONE, FEED_TURN, RecordFeed
+from aioproducer._feed import FEED_BLOCKED, FEED_BROKEN, FEED_CLOSED, FEED_DONE, FEED_EMPTY, FEED_TURN, RecordFeed
 from aioproducer._tally import Tally
 from aioproducer.engine import Engine
 from aioproducer.errors import (
@@ -105,6 +106,36 @@ class BulkSend:
         """Send what a feed has."""
         return await self._run(self._go_on(feed, feed.run), raise_on_error=raise_on_error)
 
+    async def send_arrow(
+        self, data: Any, columns: Mapping[str, str], submit: SubmitSlow | None, *, raise_on_error: bool
+    ) -> BatchResult:
+        """Send the rows of Arrow data.
+
+        Args:
+            columns: their names by purpose.
+            submit: for producers whose records something of the user's has to see.
+        """
+        # What the other library does here, and when it is asked for rows, may be as long as a query.
+        source = await self._engine.loop.run_in_executor(None, ArrowSource, data)
+        feed = ArrowFeed(self._admission, self.tally, source, **columns)
+        if submit is None:
+            return await self.send_from(feed, raise_on_error=raise_on_error)
+        return await self.send_slowly(self._rows(feed), submit, raise_on_error=raise_on_error)
+
+    async def _rows(self, feed: ArrowFeed) -> AsyncIterator[Record]:
+        while True:
+            while (row := feed.next_record()) is not None:
+                if isinstance(row, Record):
+                    yield row
+                else:
+                    self.tally.refuse(row)
+            if feed.exhausted:
+                return
+            await self._fetch(feed)
+
+    async def _fetch(self, feed: ArrowFeed) -> None:
+        await self._engine.loop.run_in_executor(None, feed.fetch)
+
     async def send_slowly(
         self, records: Iterable[Any] | AsyncIterable[Any], submit: SubmitSlow, *, raise_on_error: bool
     ) -> BatchResult:
@@ -152,10 +183,7 @@ class BulkSend:
                 # Nothing done since the last turn: others have used it up, so the place in the queue stays.
                 ticket = await self._engine.turns.next(ticket if rows == self.tally.rows else None)
                 rows = self.tally.rows
-                try:
-                    self._check()
-                except KafkaError as error:
-                    raise _Stopped(error) from error
+                self._check_again()
             elif state == FEED_BLOCKED:
                 await self._unblock(feed)
             elif state == FEED_CLOSED:
@@ -163,7 +191,18 @@ class BulkSend:
             elif state == FEED_BROKEN:
                 assert feed.error is not None
                 raise _Stopped(feed.error)
+            elif state == FEED_EMPTY:
+                assert isinstance(feed, ArrowFeed)
+                await self._fetch(feed)
+                self._check_again()
             state = feed.run()
+
+    def _check_again(self) -> None:
+        """What was so when the call began may have changed meanwhile."""
+        try:
+            self._check()
+        except KafkaError as error:
+            raise _Stopped(error) from error
 
     def _refused(self, feed: Feed) -> NoReturn:
         try:

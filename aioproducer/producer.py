@@ -32,7 +32,7 @@ from aioproducer.errors import (
     WrongLoopError,
 )
 from aioproducer.record_preparation import RecordPreparation
-from aioproducer.records import BatchResult, Headers, PartitionInfo, PreparedTransaction, Record
+from aioproducer.records import ArrowData, BatchResult, Headers, PartitionInfo, PreparedTransaction, Record
 from aioproducer.transaction_runner import TransactionRunner
 
 logger = logging.getLogger("aioproducer.producer")
@@ -252,6 +252,58 @@ class Producer(Admission):
         if self._preparation.is_trivial:
             return await bulk.send(records, raise_on_error=raise_on_error)
         return await bulk.send_slowly(records, self._submit_slow, raise_on_error=raise_on_error)
+
+    async def send_arrow(
+        self,
+        topic: str | None,
+        data: ArrowData,
+        *,
+        key: str = "key",
+        value: str = "value",
+        headers: str = "headers",
+        partition: str = "partition",
+        timestamp: str = "timestamp",
+        topic_column: str = "topic",
+        raise_on_error: bool = True,
+    ) -> BatchResult:
+        """Send each row of Arrow data as a record, and wait until each is acknowledged or has failed.
+
+        As ``send_many``, straight from Arrow's buffers, without a Python object a row. The library that has the data is
+        called in a worker thread, for a stream may be a query that runs. Where interceptors, serializers or a
+        partitioner are configured they see each row, as a record with str for text columns and bytes for binary ones,
+        which costs what ``send_many`` costs then.
+
+        Args:
+            topic: of rows whose topic column is null, or that have none; None if every row names its topic.
+            data: an object with the Arrow PyCapsule interface: a table or record batch of pyarrow, a data frame of
+                polars or pandas, a relation of DuckDB, a stream of record batches.
+            key, value: columns of binary, string, their large and view forms, or fixed_size_binary, also
+                dictionary-encoded; null is a null key or value. ``value`` must be there.
+            headers: a column of lists, or a map, of struct<key: string, value: binary>.
+            partition: a column of integers of any width; null leaves the choice to the partitioner.
+            timestamp: a column of timestamps of any unit, floored to milliseconds, or integers, which are milliseconds
+                since the epoch; null means the time of the call.
+            topic_column: a column as ``key``, with UTF-8 in it.
+            raise_on_error: as ``send_many``.
+        Raises:
+            SendManyError: as ``send_many``; errors count rows from 0, over all batches of a stream.
+            SerializationError: the value's column is missing, or a column has a type that does not fit; nothing was
+                sent. Columns of other names are not looked at.
+            TypeError: ``data`` has no such interface, or no columns.
+        Source: the Arrow PyCapsule interface.
+        """
+        self._check_admitting()
+        bulk = self._bulk("send_arrow", None if topic is None else _checked_topic(topic))
+        columns = {
+            "key": key,
+            "value": value,
+            "headers": headers,
+            "partition": partition,
+            "timestamp": timestamp,
+            "topic_column": topic_column,
+        }
+        submit = None if self._preparation.is_trivial else self._submit_slow
+        return await bulk.send_arrow(data, columns, submit, raise_on_error=raise_on_error)
 
     def _bulk(self, name: str, topic: str | None, on_admitted: Callable[[], object] | None = None) -> BulkSend:
         engine = self._running_engine()

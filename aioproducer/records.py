@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 """What ``headers`` arguments take; order and repeated names are kept."""
@@ -102,3 +102,19 @@ class PreparedTransaction:
     transaction_version: int = 1
     is_empty: bool = False
     started_ms: int = -1
+
+
+class ArrowStreamExportable(Protocol):
+    """A table, data frame or stream with the Arrow PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+class ArrowArrayExportable(Protocol):
+    """A record batch with the Arrow PyCapsule interface."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any: ...
+
+
+ArrowData: TypeAlias = ArrowStreamExportable | ArrowArrayExportable
+"""What ``send_arrow`` takes."""

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parent.parent / "aioproducer"
 LAYERS = (
     ("version", "errors", "records"),
     (
-        "_accumulator", "_admission", "_am_send", "_buffer_pool", "_clock", "_delivery", "_feed", "_hashing",
+        "_accumulator", "_admission", "_am_send", "_arrow", "_buffer_pool", "_clock", "_delivery", "_feed", "_hashing",
         "_produce", "_producer_batch", "_record_batch", "_tally", "_varint",
     ),
     (

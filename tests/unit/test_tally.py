@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -219,9 +218,18 @@ def test_many_failed_batches_take_little_room() -> None:
     assert [str(error) for _, error in tally.result().errors] == [f"{number}" for number in range(1_000)]
 
 
-def test_a_record_that_has_ended_can_not_be_counted() -> None:
-    accumulator = make_accumulator()
-    delivery = other(accumulator)
-    end(accumulator, the_batch(accumulator))
-    with pytest.raises(asyncio.InvalidStateError):
-        count_in(delivery, Tally("orders"))
+async def test_records_that_have_ended_already() -> None:
+    """They count at once."""
+    accumulator, tally = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1), Tally("orders")
+    deliveries = [other(accumulator) for _ in range(3)]
+    first, second, third = drain_all(accumulator)
+    end(accumulator, first, offset=4)
+    second.fail(KafkaError("no"), None, True)
+    for delivery in deliveries:
+        count_in(delivery, tally)
+    assert (tally.acked, tally.failed, tally.pending) == (1, 1, 1)
+    end(accumulator, third, offset=5)
+    result = tally.result()
+    assert (result.offsets, [row for row, _ in result.errors]) == ({0: [(4, 5)]}, [1])
+    del deliveries, delivery
+    assert accumulator.ledger.unobserved_count == 0

@@ -1,0 +1,202 @@
+"""Arrow columns as records: the C data interface, what columns hold, and the feed of one send_arrow."""
+
+import cython
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from aioproducer._admission cimport Admission
+from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
+from aioproducer._record_batch cimport RecordView
+from aioproducer._tally cimport Tally
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #ifndef ARROW_C_DATA_INTERFACE
+    #define ARROW_C_DATA_INTERFACE
+    struct ArrowSchema {
+        const char* format;
+        const char* name;
+        const char* metadata;
+        int64_t flags;
+        int64_t n_children;
+        struct ArrowSchema** children;
+        struct ArrowSchema* dictionary;
+        void (*release)(struct ArrowSchema*);
+        void* private_data;
+    };
+    struct ArrowArray {
+        int64_t length;
+        int64_t null_count;
+        int64_t offset;
+        int64_t n_buffers;
+        int64_t n_children;
+        const void** buffers;
+        struct ArrowArray** children;
+        struct ArrowArray* dictionary;
+        void (*release)(struct ArrowArray*);
+        void* private_data;
+    };
+    #endif
+    #ifndef ARROW_C_STREAM_INTERFACE
+    #define ARROW_C_STREAM_INTERFACE
+    struct ArrowArrayStream {
+        int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema* out);
+        int (*get_next)(struct ArrowArrayStream*, struct ArrowArray* out);
+        const char* (*get_last_error)(struct ArrowArrayStream*);
+        void (*release)(struct ArrowArrayStream*);
+        void* private_data;
+    };
+    #endif
+    """
+    cdef struct ArrowSchema:
+        const char* format
+        const char* name
+        const char* metadata
+        int64_t flags
+        int64_t n_children
+        ArrowSchema** children
+        ArrowSchema* dictionary
+        void (*release)(ArrowSchema*) noexcept nogil
+        void* private_data
+
+    cdef struct ArrowArray:
+        int64_t length
+        int64_t null_count
+        int64_t offset
+        int64_t n_buffers
+        int64_t n_children
+        const void** buffers
+        ArrowArray** children
+        ArrowArray* dictionary
+        void (*release)(ArrowArray*) noexcept nogil
+        void* private_data
+
+    cdef struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream*, ArrowSchema*) noexcept nogil
+        int (*get_next)(ArrowArrayStream*, ArrowArray*) noexcept nogil
+        const char* (*get_last_error)(ArrowArrayStream*) noexcept nogil
+        void (*release)(ArrowArrayStream*) noexcept nogil
+        void* private_data
+
+
+cdef enum:
+    SLOTS = 256
+
+
+cdef enum ColumnKind:
+    NULLS           # nothing but nulls
+    SMALL           # bytes by offsets of 32 bits
+    LARGE           # bytes by offsets of 64 bits
+    FIXED           # bytes of one size
+    VIEWS           # bytes by views of 16 bytes
+    INTEGERS
+    SMALL_LIST      # also maps
+    LARGE_LIST
+    FIXED_LIST
+    SMALL_LIST_VIEW
+    LARGE_LIST_VIEW
+
+
+@cython.final
+cdef class ArrowBatch:
+    """One array of a stream; released with this object."""
+    cdef ArrowArray array
+
+
+@cython.final
+cdef class ArrowSource:
+    """A stream of record batches, or one batch, taken over from its capsule; released with this object."""
+    cdef ArrowArrayStream stream
+    cdef ArrowSchema schema
+    cdef ArrowBatch only            # of a source that is one batch
+
+    cdef ArrowBatch next_batch(self)
+
+
+@cython.final
+cdef class Column:
+    """One column, and where the current batch has it.
+
+    Owner   the ArrowBatch that it was bound to; nothing is read before bind() or after the next one.
+    Always  every row is at offset + row of the buffers; what the buffers claim is checked when it is read.
+    """
+    cdef readonly str name          # as messages name it
+    cdef readonly str type_name
+    cdef readonly bint is_text
+    cdef ColumnKind kind
+    cdef int width                  # bytes of an integer or an index
+    cdef bint signed
+    cdef int64_t fixed_size         # of FIXED and FIXED_LIST
+    cdef int64_t multiply           # from the unit of a timestamp to milliseconds
+    cdef int64_t divide
+    cdef Column dictionary          # what the integers stand for, if they are indices
+    cdef Column keys                # of headers: the names
+    cdef Column values              # of headers
+    cdef Column entries             # of headers: the structs that hold them
+    cdef int64_t length
+    cdef int64_t offset
+    cdef const uint8_t* validity
+    cdef const char* fixed          # offsets, views, integers, or the bytes of FIXED
+    cdef const char* data           # bytes, or the sizes of list views
+    cdef const void** variadic      # data buffers of views
+    cdef int64_t variadic_count
+    cdef const char* variadic_sizes
+
+    cdef int bind(self, ArrowArray* array, int64_t length) except -1
+    cdef int bind_children(self, ArrowArray* array) except -1
+    cdef inline bint is_null(self, int64_t row) noexcept
+    cdef int read_bytes(self, int64_t row, const char** data, Py_ssize_t* size) except -1
+    cdef int read_view(self, int64_t at, const char** data, Py_ssize_t* size) except -1
+    cdef bint read_integer(self, int64_t row, int64_t* value) except -1
+    cdef int64_t integer_at(self, int64_t at) noexcept
+    cdef int read_range(self, int64_t row, int64_t* first, int64_t* end) except -1
+
+
+cdef struct TopicSlot:
+    # One topic that was looked up in this slice; `kept` of the feed holds what the pointers point to.
+    const char* name
+    Py_ssize_t size
+    void* text          # str
+    void* queues        # TopicQueues, or None
+
+
+@cython.final
+cdef class ArrowFeed:
+    """Admits the rows of one send_arrow, slice by slice."""
+    cdef Admission producer
+    cdef Tally tally
+    cdef ArrowSource source
+    cdef Column key
+    cdef Column value
+    cdef Column headers
+    cdef Column partition
+    cdef Column timestamp
+    cdef Column topic
+    cdef list columns               # of (Column, its number among the children)
+    cdef object fetched             # deque of ArrowBatch
+    cdef readonly bint exhausted    # the source has no more
+    cdef ArrowBatch batch           # that the columns are bound to
+    cdef int64_t base               # where its rows begin
+    cdef int64_t length
+    cdef int64_t row                # the next one
+    cdef readonly object error
+    cdef object own_topic           # the call's, str or None
+    cdef TopicQueues own_queues     # in this slice
+    cdef object row_topic           # of the current row
+    cdef TopicQueues row_queues
+    cdef TopicSlot slots[SLOTS]
+    cdef list kept
+    cdef unsigned char* scratch     # encoded headers of the current row
+    cdef Py_ssize_t scratch_size
+
+    cdef void begin_slice(self)
+    cdef bint open_batch(self) except -1
+    cdef int admit_row(self) except -1
+    cdef int find_topic(self, int64_t at) except -1
+    cdef int look_up(self, TopicSlot* slot, const char* name, Py_ssize_t size) except -1
+    cdef int64_t partition_at(self, int64_t at) except -2
+    cdef int64_t timestamp_at(self, int64_t at) except -2
+    cdef int encode_headers(self, int64_t at, RecordView* record) except -1
+    cdef int write_header(self, Column column, int64_t at, Py_ssize_t* used, bint is_name) except -1
+    cdef int make_room(self, Py_ssize_t size) except -1

@@ -1,0 +1,858 @@
+"""Arrow columns as records: the C data interface, what columns hold, and the feed of one send_arrow.
+
+Theory of operation. ArrowSource takes stream or batch over from the caller's capsule, so that releasing it is this
+side's duty, done when the object goes. ArrowFeed binds its Columns to one batch after the other and reads row by row,
+straight from the buffers into the record batch: no Python object a row, and none a column but for topics, which are
+looked up once a slice each. `run` appends for a millisecond or 256 KiB, the shell does the waiting, and `fetch`, which
+may take as long as a query does, is called in a worker thread.
+
+What is trusted. The interface tells where buffers begin, not where they end; so lengths are checked against each other,
+offsets for their order, views and indices against what they point into, and what makes no sense ends the call. A row
+that is well-formed and no good record (partition -1, say) is refused alone.
+
+Source: the Arrow C data and stream interfaces, the Arrow PyCapsule interface, the columnar format.
+"""
+
+import cython
+
+from collections import deque
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from libc.stdint cimport int8_t, int16_t, uint16_t
+from libc.string cimport memcmp, memcpy, memset
+
+from aioproducer._feed cimport BLOCKED, BROKEN, CLOSED, EMPTY, FED, TURN_DUE
+from aioproducer._hashing cimport murmur2_raw
+from aioproducer._varint cimport put_varint
+
+from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError
+from aioproducer.records import Record
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    """
+    const int64_t INT64_MAX
+    const int32_t INT32_MAX
+
+cdef extern from "Python.h":
+    object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
+
+cdef enum:
+    STRIDE = 16             # rows between two looks at the clock
+    FETCHED_ROWS = 8192     # a fetch goes on until it has so many: a job of its own costs some 50 us
+    VARINT_BYTES = 10
+
+cdef const char* NOTHING = ""
+
+cdef dict TYPE_NAMES = {
+    "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32", "I": "uint32",
+    "l": "int64", "L": "uint64", "e": "halffloat", "f": "float", "g": "double", "z": "binary", "Z": "large_binary",
+    "vz": "binary_view", "u": "string", "U": "large_string", "vu": "string_view", "tdD": "date32", "tdm": "date64",
+    "+l": "list", "+L": "large_list", "+vl": "list_view", "+vL": "large_list_view", "+s": "struct", "+m": "map",
+    "+r": "run_end_encoded",
+}
+cdef dict INTEGER_WIDTHS = {"c": 1, "C": 1, "s": 2, "S": 2, "i": 4, "I": 4, "l": 8, "L": 8}
+cdef dict BYTES_KINDS = {"z": SMALL, "u": SMALL, "Z": LARGE, "U": LARGE, "vz": VIEWS, "vu": VIEWS, "n": NULLS}
+cdef dict LIST_KINDS = {
+    "+l": SMALL_LIST, "+m": SMALL_LIST, "+L": LARGE_LIST, "+vl": SMALL_LIST_VIEW, "+vL": LARGE_LIST_VIEW,
+}
+cdef dict TIMESTAMP_UNITS = {"tss:": (1000, 1), "tsm:": (1, 1), "tsu:": (1, 1000), "tsn:": (1, 1000000)}
+
+
+class CorruptArrowError(SerializationError):
+    """Buffers that contradict their own lengths: nothing that comes from there can be believed."""
+
+
+# --- taking over ------------------------------------------------------------------------------------------------------
+
+
+@cython.final
+cdef class ArrowBatch:
+
+    def __dealloc__(self):
+        if self.array.release != NULL:
+            self.array.release(&self.array)
+
+
+@cython.final
+cdef class ArrowSource:
+
+    def __init__(self, data):
+        if hasattr(data, "__arrow_c_stream__"):
+            self.take_stream(data.__arrow_c_stream__())
+        elif hasattr(data, "__arrow_c_array__"):
+            self.take_array(*data.__arrow_c_array__())
+        else:
+            raise TypeError(
+                f"data is a {type(data).__name__}; an object with the Arrow PyCapsule interface is needed "
+                "(pyarrow, polars, DuckDB, pandas)"
+            )
+        if self.schema.release == NULL or self.schema.format == NULL or self.schema.format != b"+s":
+            raise TypeError(f"data is a {type(data).__name__} that has no columns; a table or record batch is needed")
+
+    def __dealloc__(self):
+        if self.stream.release != NULL:
+            self.stream.release(&self.stream)
+        if self.schema.release != NULL:
+            self.schema.release(&self.schema)
+
+    def take_stream(self, capsule):
+        cdef ArrowArrayStream* stream
+        if not PyCapsule_IsValid(capsule, b"arrow_array_stream"):
+            raise TypeError("__arrow_c_stream__ returned no capsule of an Arrow stream")
+        stream = <ArrowArrayStream*>PyCapsule_GetPointer(capsule, b"arrow_array_stream")
+        if stream.release == NULL:
+            raise TypeError("the Arrow stream was used up already")
+        self.stream = stream[0]
+        stream.release = NULL
+        cdef int code
+        with nogil:
+            code = self.stream.get_schema(&self.stream, &self.schema)
+        if code:
+            self.schema.release = NULL
+            raise self.stream_error(code)
+
+    def take_array(self, schema_capsule, array_capsule):
+        cdef ArrowSchema* schema
+        cdef ArrowArray* array
+        if not (PyCapsule_IsValid(schema_capsule, b"arrow_schema")
+                and PyCapsule_IsValid(array_capsule, b"arrow_array")):
+            raise TypeError("__arrow_c_array__ returned no capsules of an Arrow array")
+        schema = <ArrowSchema*>PyCapsule_GetPointer(schema_capsule, b"arrow_schema")
+        array = <ArrowArray*>PyCapsule_GetPointer(array_capsule, b"arrow_array")
+        if schema.release == NULL or array.release == NULL:
+            raise TypeError("the Arrow array was used up already")
+        self.schema = schema[0]
+        schema.release = NULL
+        self.only = ArrowBatch.__new__(ArrowBatch)
+        self.only.array = array[0]
+        array.release = NULL
+
+    def stream_error(self, int code):
+        cdef const char* text = self.stream.get_last_error(&self.stream)
+        told = f"errno {code}" if text == NULL else (<bytes>text).decode("utf-8", "replace")
+        return SerializationError(f"the Arrow stream failed: {told}")
+
+    cdef ArrowBatch next_batch(self):
+        """The next batch, or None at the end; to be called in any thread, one at a time."""
+        cdef ArrowBatch batch
+        cdef int code
+        if self.stream.release == NULL:
+            batch = self.only
+            self.only = None
+            return batch
+        batch = ArrowBatch.__new__(ArrowBatch)
+        with nogil:
+            code = self.stream.get_next(&self.stream, &batch.array)
+        if code:
+            batch.array.release = NULL
+            raise self.stream_error(code)
+        return None if batch.array.release == NULL else batch
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+cdef str format_of(ArrowSchema* schema):
+    if schema.format == NULL:
+        raise CorruptArrowError("an Arrow column has no type")
+    return (<bytes>schema.format).decode("utf-8", "replace")
+
+
+cdef str type_of(ArrowSchema* schema):
+    """The type as people call it."""
+    cdef str text = format_of(schema)
+    if schema.dictionary != NULL:
+        return f"dictionary of {type_of(schema.dictionary)}"
+    if text.startswith("w:"):
+        return f"fixed_size_binary[{text[2:]}]"
+    if text[:4] in TIMESTAMP_UNITS:
+        return f"timestamp[{ {'s': 's', 'm': 'ms', 'u': 'us', 'n': 'ns'}[text[2]] }]"
+    if text.startswith("+w:"):
+        return "fixed_size_list"
+    return TYPE_NAMES.get(text, f"of Arrow format {text!r}")
+
+
+cdef str name_of(ArrowSchema* schema):
+    return "" if schema.name == NULL else (<bytes>schema.name).decode("utf-8", "replace")
+
+
+cdef Column new_column(ArrowSchema* schema, str name):
+    cdef Column column = Column.__new__(Column)
+    column.name = name
+    column.type_name = type_of(schema)
+    return column
+
+
+cdef object wrong_type(Column column, str wanted):
+    return SerializationError(f"column {column.name!r} is {column.type_name}; {wanted} is needed")
+
+
+cdef int64_t number_in(str text) except -1:
+    """The size that a format names behind its colon."""
+    digits = text.partition(":")[2]
+    if not digits.isascii() or not digits.isdigit() or int(digits) > INT32_MAX:
+        raise CorruptArrowError(f"the Arrow format {text!r} names no size")
+    return int(digits)
+
+
+cdef Column bytes_column(ArrowSchema* schema, str name):
+    """A column of bytes or text in any form; null and dictionary-encoded ones too."""
+    cdef Column column = new_column(schema, name)
+    cdef str text = format_of(schema)
+    if schema.dictionary != NULL and text in INTEGER_WIDTHS:
+        column.kind = INTEGERS
+        column.width = INTEGER_WIDTHS[text]
+        column.signed = text.islower()
+        column.dictionary = bytes_column(schema.dictionary, name)
+        if column.dictionary.dictionary is not None:
+            raise wrong_type(column, "a dictionary of binary or string")
+        column.is_text = column.dictionary.is_text
+    elif text in BYTES_KINDS:
+        column.kind = BYTES_KINDS[text]
+        column.is_text = text in ("u", "U", "vu")
+    elif text.startswith("w:"):
+        column.kind = FIXED
+        column.fixed_size = number_in(text)
+    else:
+        raise wrong_type(column, "binary, string, one of their large or view forms, or fixed_size_binary")
+    return column
+
+
+cdef Column integer_column(ArrowSchema* schema, str name):
+    cdef Column column = new_column(schema, name)
+    cdef str text = format_of(schema)
+    if text == "n":
+        column.kind = NULLS
+    elif schema.dictionary == NULL and text in INTEGER_WIDTHS:
+        column.kind = INTEGERS
+        column.width = INTEGER_WIDTHS[text]
+        column.signed = text.islower()
+    else:
+        raise wrong_type(column, "an integer")
+    column.multiply = column.divide = 1
+    return column
+
+
+cdef Column timestamp_column(ArrowSchema* schema, str name):
+    cdef Column column
+    cdef str text = format_of(schema)
+    if schema.dictionary == NULL and text[:4] in TIMESTAMP_UNITS:
+        column = new_column(schema, name)
+        column.kind = INTEGERS
+        column.width = 8
+        column.signed = True
+        column.multiply, column.divide = TIMESTAMP_UNITS[text[:4]]
+        return column
+    try:
+        return integer_column(schema, name)
+    except CorruptArrowError:
+        raise
+    except SerializationError:
+        raise wrong_type(new_column(schema, name), "a timestamp, or integers (milliseconds)") from None
+
+
+cdef Column headers_column(ArrowSchema* schema, str name):
+    cdef Column column = new_column(schema, name)
+    cdef str text = format_of(schema)
+    cdef ArrowSchema* entry
+    if text == "n":
+        column.kind = NULLS
+        return column
+    wanted = "a list or map of struct<key: string, value: binary>"
+    if schema.dictionary != NULL:
+        raise wrong_type(column, wanted)
+    if text in LIST_KINDS:
+        column.kind = LIST_KINDS[text]
+    elif text.startswith("+w:"):
+        column.kind = FIXED_LIST
+        column.fixed_size = number_in(text)
+    else:
+        raise wrong_type(column, wanted)
+    if schema.n_children != 1 or schema.children == NULL or schema.children[0] == NULL:
+        raise CorruptArrowError(f"column {name!r} is {column.type_name} and has not one child")
+    entry = schema.children[0]
+    column.entries = new_column(entry, f"{name} element")
+    if format_of(entry) != "+s" or entry.n_children != 2 or entry.children == NULL:
+        raise wrong_type(column.entries, "struct<key: string, value: binary>")
+    names = [name_of(entry.children[0]), name_of(entry.children[1])]
+    if names != ["key", "value"] and text != "+m":
+        raise wrong_type(column.entries, "struct<key: string, value: binary>")
+    column.keys = bytes_column(entry.children[0], f"{name} key")
+    column.values = bytes_column(entry.children[1], f"{name} value")
+    return column
+
+
+@cython.final
+cdef class Column:
+
+    cdef int bind(self, ArrowArray* array, int64_t length) except -1:
+        """Read from an array of at least `length` rows from now on."""
+        cdef int64_t buffers
+        if array == NULL or array.length < length or array.offset < 0 or array.offset > INT64_MAX - array.length:
+            raise CorruptArrowError(f"column {self.name!r} has not the {length} rows that it should have")
+        self.length = array.length
+        self.offset = array.offset
+        self.validity = NULL
+        if self.kind == NULLS:
+            return 0
+        if self.kind == SMALL or self.kind == LARGE or self.kind == SMALL_LIST_VIEW or self.kind == LARGE_LIST_VIEW:
+            buffers = 3
+        elif self.kind == VIEWS:
+            buffers = max(3, array.n_buffers)
+        else:
+            buffers = 1 if self.kind == FIXED_LIST else 2
+        if array.n_buffers != buffers or array.buffers == NULL:
+            raise CorruptArrowError(f"column {self.name!r} is {self.type_name} and has {array.n_buffers} buffers")
+        if array.null_count != 0:
+            self.validity = <const uint8_t*>array.buffers[0]
+            if self.validity == NULL and array.null_count > 0:
+                raise CorruptArrowError(f"column {self.name!r} has nulls and does not say where")
+        if buffers > 1:
+            self.fixed = <const char*>array.buffers[1]
+            if self.fixed == NULL and array.length > 0 and not (self.kind == FIXED and self.fixed_size == 0):
+                raise CorruptArrowError(f"column {self.name!r} has rows and no buffer for them")
+        if self.kind == VIEWS:
+            self.variadic_count = buffers - 3
+            self.variadic = array.buffers + 2
+            self.variadic_sizes = <const char*>array.buffers[buffers - 1]
+            if self.variadic_count and self.variadic_sizes == NULL:
+                raise CorruptArrowError(f"column {self.name!r} does not say how large its buffers are")
+        elif buffers == 3:
+            self.data = <const char*>array.buffers[2]
+        return self.bind_children(array)
+
+    cdef int bind_children(self, ArrowArray* array) except -1:
+        cdef ArrowArray* entries
+        if self.dictionary is not None:
+            self.dictionary.bind(array.dictionary, 0)
+        if self.entries is not None:
+            entries = array.children[0] if array.n_children == 1 and array.children != NULL else NULL
+            if entries == NULL or entries.n_children != 2 or entries.children == NULL or entries.n_buffers != 1:
+                raise CorruptArrowError(f"column {self.name!r} is {self.type_name} and has not the children of one")
+            self.entries.kind = FIXED_LIST      # a struct has a validity buffer and nothing else, as that has
+            self.entries.bind(entries, 0)
+            self.keys.bind(entries.children[0], self.entries.length + self.entries.offset)
+            self.values.bind(entries.children[1], self.entries.length + self.entries.offset)
+        return 0
+
+    cdef inline bint is_null(self, int64_t row) noexcept:
+        cdef int64_t at = self.offset + row
+        return self.validity != NULL and not (self.validity[at >> 3] >> (at & 7)) & 1
+
+    cdef int read_bytes(self, int64_t row, const char** data, Py_ssize_t* size) except -1:
+        """Where the bytes of a row lie; size -1 for null."""
+        cdef int64_t at = self.offset + row
+        cdef int64_t first, end
+        cdef int32_t small[2]
+        cdef int64_t large[2]
+        data[0] = NULL
+        size[0] = -1
+        if self.kind == NULLS or self.is_null(row):
+            return 0
+        if self.kind == SMALL:
+            memcpy(small, self.fixed + 4 * at, 8)
+            first = small[0]
+            end = small[1]
+        elif self.kind == LARGE:
+            memcpy(large, self.fixed + 8 * at, 16)
+            first = large[0]
+            end = large[1]
+        elif self.kind == VIEWS:
+            return self.read_view(at, data, size)
+        elif self.kind == FIXED:
+            data[0] = self.fixed + self.fixed_size * at if self.fixed_size else NOTHING
+            size[0] = <Py_ssize_t>self.fixed_size
+            return 0
+        else:
+            first = self.integer_at(at)
+            if first < 0 or first >= self.dictionary.length:
+                raise CorruptArrowError(f"column {self.name!r}, row {row}: index {first} is outside its dictionary")
+            return self.dictionary.read_bytes(first, data, size)
+        if first < 0 or end < first or (end > first and self.data == NULL):
+            raise CorruptArrowError(f"column {self.name!r}, row {row}: the bytes from {first} to {end} can't be")
+        if end - first > INT32_MAX:
+            raise RecordTooLargeError(f"column {self.name!r}: a row of {end - first:,} bytes, which no record can have")
+        data[0] = self.data + first if end > first else NOTHING
+        size[0] = <Py_ssize_t>(end - first)
+        return 0
+
+    cdef int read_view(self, int64_t at, const char** data, Py_ssize_t* size) except -1:
+        cdef const char* view = self.fixed + 16 * at
+        cdef int32_t fields[4]      # size, prefix, buffer, offset
+        cdef int64_t limit = 0
+        memcpy(fields, view, 16)
+        if fields[0] < 0:
+            raise CorruptArrowError(f"column {self.name!r}: a view of {fields[0]} bytes")
+        if fields[0] <= 12:
+            data[0] = view + 4
+        else:
+            if 0 <= fields[2] < self.variadic_count and self.variadic[fields[2]] != NULL:
+                memcpy(&limit, self.variadic_sizes + 8 * fields[2], 8)
+            if fields[3] < 0 or <int64_t>fields[3] + fields[0] > limit:
+                raise CorruptArrowError(f"column {self.name!r}: a view lies outside of its buffer")
+            data[0] = <const char*>self.variadic[fields[2]] + fields[3]
+        size[0] = fields[0]
+        return 0
+
+    cdef bint read_integer(self, int64_t row, int64_t* value) except -1:
+        """The number in a row; False for null. Above 2^63-1 is 2^63-1."""
+        if self.kind == NULLS or self.is_null(row):
+            return False
+        value[0] = self.integer_at(self.offset + row)
+        return True
+
+    cdef int64_t integer_at(self, int64_t at) noexcept:
+        cdef int8_t i8
+        cdef int16_t i16
+        cdef int32_t i32
+        cdef int64_t i64
+        cdef uint16_t u16
+        cdef uint32_t u32
+        cdef const char* place = self.fixed + self.width * at
+        if self.width == 1:
+            memcpy(&i8, place, 1)
+            return i8 if self.signed else <uint8_t>i8
+        if self.width == 2:
+            memcpy(&i16, place, 2)
+            u16 = <uint16_t>i16
+            return i16 if self.signed else u16
+        if self.width == 4:
+            memcpy(&i32, place, 4)
+            u32 = <uint32_t>i32
+            return i32 if self.signed else u32
+        memcpy(&i64, place, 8)
+        return INT64_MAX if i64 < 0 and not self.signed else i64
+
+    cdef int read_range(self, int64_t row, int64_t* first, int64_t* end) except -1:
+        """Where the entries of a row's list stand; nowhere for null."""
+        cdef int64_t at = self.offset + row
+        cdef int32_t small[2]
+        cdef int64_t large[2]
+        first[0] = end[0] = 0
+        if self.kind == NULLS or self.is_null(row):
+            return 0
+        if self.kind == SMALL_LIST:
+            memcpy(small, self.fixed + 4 * at, 8)
+            first[0] = small[0]
+            end[0] = small[1]
+        elif self.kind == LARGE_LIST:
+            memcpy(large, self.fixed + 8 * at, 16)
+            first[0] = large[0]
+            end[0] = large[1]
+        elif self.kind == FIXED_LIST:
+            if at >= INT64_MAX // max(1, self.fixed_size) - 1:
+                raise CorruptArrowError(f"column {self.name!r}, row {row}: such a list can't be")
+            first[0] = self.fixed_size * at
+            end[0] = first[0] + self.fixed_size
+        elif self.data == NULL:
+            raise CorruptArrowError(f"column {self.name!r} has lists without sizes")
+        elif self.kind == SMALL_LIST_VIEW:
+            memcpy(small, self.fixed + 4 * at, 4)
+            memcpy(small + 1, self.data + 4 * at, 4)
+            first[0] = small[0]
+            end[0] = <int64_t>small[0] + small[1]
+        else:
+            memcpy(large, self.fixed + 8 * at, 8)
+            memcpy(large + 1, self.data + 8 * at, 8)
+            first[0] = large[0]
+            end[0] = large[0] + large[1] if large[1] <= self.entries.length else -1
+        if first[0] < 0 or end[0] < first[0] or end[0] > self.entries.length:
+            raise CorruptArrowError(f"column {self.name!r}, row {row}: entries {first[0]} to {end[0]} can't be")
+        return 0
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@cython.final
+cdef class ArrowFeed:
+
+    def __init__(self, Admission producer not None, Tally tally not None, ArrowSource source not None, *, key, value,
+                 headers, partition, timestamp, topic_column):
+        cdef ArrowSchema* schema = &source.schema
+        cdef dict places = {}
+        cdef int64_t i
+        self.producer = producer
+        self.tally = tally
+        self.source = source
+        self.own_topic = tally.topic
+        self.fetched = deque()
+        self.columns = []
+        self.kept = []
+        wanted = {key, value, headers, partition, timestamp, topic_column}
+        if schema.n_children < 0 or (schema.n_children and schema.children == NULL):
+            raise CorruptArrowError(f"the Arrow data claims {schema.n_children} columns")
+        for i in range(schema.n_children):
+            name = name_of(schema.children[i])
+            if name in places and name in wanted:
+                raise SerializationError(f"there are two columns {name!r}")
+            places[name] = i
+        names = ", ".join([repr(name) for name in places])
+        if value not in places:
+            raise SerializationError(f"there is no column {value!r}, for the records' values, only {names or 'none'}")
+        if self.own_topic is None and topic_column not in places:
+            raise SerializationError(f"no topic was given, and there is no column {topic_column!r}, only {names}")
+        self.value = bytes_column(schema.children[<int64_t>places[value]], value)
+        self.columns.append((self.value, places[value]))
+        if key in places:
+            self.key = bytes_column(schema.children[<int64_t>places[key]], key)
+            self.columns.append((self.key, places[key]))
+        if headers in places:
+            self.headers = headers_column(schema.children[<int64_t>places[headers]], headers)
+            self.columns.append((self.headers, places[headers]))
+        if partition in places:
+            self.partition = integer_column(schema.children[<int64_t>places[partition]], partition)
+            self.columns.append((self.partition, places[partition]))
+        if timestamp in places:
+            self.timestamp = timestamp_column(schema.children[<int64_t>places[timestamp]], timestamp)
+            self.columns.append((self.timestamp, places[timestamp]))
+        if topic_column in places:
+            self.topic = bytes_column(schema.children[<int64_t>places[topic_column]], topic_column)
+            self.columns.append((self.topic, places[topic_column]))
+
+    def __dealloc__(self):
+        PyMem_Free(self.scratch)
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def fetch(self):
+        cdef ArrowBatch batch
+        cdef int64_t rows = 0
+        while rows < FETCHED_ROWS and not self.exhausted:
+            try:
+                batch = self.source.next_batch()
+            except Exception as error:
+                self.error = error
+                batch = None
+            if batch is None:
+                self.exhausted = True
+            else:
+                rows += batch.array.length
+                self.fetched.append(batch)
+
+    cdef bint open_batch(self) except -1:
+        """Bind the columns to the next batch that has rows; False if there is none here."""
+        cdef ArrowArray* array
+        cdef Column column
+        cdef int64_t place
+        while self.row >= self.length:
+            if not self.fetched:
+                self.batch = None
+                return False
+            self.length = self.row = 0
+            self.batch = <ArrowBatch>self.fetched.popleft()
+            array = &self.batch.array
+            if (array.length < 0 or array.offset < 0 or array.offset > INT64_MAX - array.length
+                    or array.n_children != self.source.schema.n_children or array.children == NULL):
+                raise CorruptArrowError("a batch of the Arrow data has not the rows and columns that it should have")
+            if array.null_count != 0 and has_nulls(array):
+                raise SerializationError("the Arrow data has rows that are null as a whole, not column by column")
+            for column, place in self.columns:
+                column.bind(array.children[place], array.offset + array.length)
+            self.base = array.offset
+            self.length = array.length
+        return True
+
+    # --- slices -------------------------------------------------------------------------------------------------------
+
+    cdef void begin_slice(self):
+        """What was looked up may have changed while others had their turn."""
+        memset(self.slots, 0, sizeof(self.slots))
+        self.kept = []
+        self.own_queues = None if self.own_topic is None else self.producer.accumulator.find_topic(self.own_topic)
+
+    def run(self):
+        cdef Admission producer = self.producer
+        cdef int until_look = 0
+        try:
+            self.begin_slice()
+            while True:
+                if self.row >= self.length and not self.open_batch():
+                    if not self.exhausted:
+                        return EMPTY
+                    return FED if self.error is None else BROKEN
+                if not producer.admits():
+                    return CLOSED
+                if until_look == 0:
+                    producer.look()
+                    until_look = STRIDE
+                until_look -= 1
+                if producer.turn_due():
+                    return TURN_DUE
+                if not self.admit_row():
+                    return BLOCKED
+        except SerializationError as error:
+            self.error = error
+            return BROKEN
+
+    cdef int admit_row(self) except -1:
+        """Append the current row, or refuse it; 0 if it has to wait."""
+        cdef RecordView record
+        cdef ProducerBatch batch = None
+        cdef Admission producer = self.producer
+        cdef int64_t at = self.base + self.row
+        cdef int64_t partition = -1
+        try:
+            self.find_topic(at)
+            record.key = NULL
+            record.key_size = -1
+            if self.key is not None:
+                self.key.read_bytes(at, &record.key, &record.key_size)
+            self.value.read_bytes(at, &record.value, &record.value_size)
+            if self.partition is not None:
+                partition = self.partition_at(at)
+            record.timestamp_ms = -1 if self.timestamp is None else self.timestamp_at(at)
+            if record.timestamp_ms < 0:
+                record.timestamp_ms = (producer.now_ns + producer.wall_offset_ns) // 1000000
+            record.headers = NULL
+            record.headers_size = 1
+            if self.headers is not None:
+                self.encode_headers(at, &record)
+            if self.row_queues is None or partition >= self.row_queues.partition_count:
+                return 0
+            if self.row_queues.partition_count == 0:
+                return 0
+            batch = producer.place(self.row_topic, self.row_queues, <int32_t>partition, &record, None, False)
+        except CorruptArrowError:
+            raise
+        except KafkaError as error:
+            self.refuse(error)
+            return 1
+        if batch is None:
+            return 0
+        batch.result.assign(batch.result.record_count - 1, self.tally)
+        self.row += 1
+        return 1
+
+    cdef int find_topic(self, int64_t at) except -1:
+        """The row's topic, which is the call's where its own is null."""
+        cdef const char* name
+        cdef Py_ssize_t size = -1
+        cdef TopicSlot* slot
+        if self.topic is not None:
+            self.topic.read_bytes(at, &name, &size)
+        if size < 0:
+            if self.own_topic is None:
+                raise SerializationError(f"column {self.topic.name!r} is null, and no topic was given to the call")
+            self.row_topic = self.own_topic
+            self.row_queues = self.own_queues
+            return 0
+        slot = &self.slots[murmur2_raw(<const unsigned char*>name, size) % SLOTS]
+        if slot.text == NULL or slot.size != size or memcmp(slot.name, name, size):
+            self.look_up(slot, name, size)
+        self.row_topic = <object>slot.text
+        self.row_queues = <TopicQueues>slot.queues
+        return 0
+
+    cdef int look_up(self, TopicSlot* slot, const char* name, Py_ssize_t size) except -1:
+        cdef bytes copied = PyBytes_FromStringAndSize(name, size)
+        try:
+            text = copied.decode()
+        except UnicodeDecodeError:
+            raise SerializationError(f"column {self.topic.name!r} names a topic that is no UTF-8") from None
+        queues = self.producer.accumulator.find_topic(text)
+        self.kept.append((copied, text, queues))
+        slot.name = PyBytes_AS_STRING(copied)
+        slot.size = size
+        slot.text = <void*>text
+        slot.queues = <void*>queues
+        return 0
+
+    cdef int64_t partition_at(self, int64_t at) except -2:
+        """The row's partition; -1 for null."""
+        cdef int64_t partition = -1
+        if self.partition.read_integer(at, &partition) and not 0 <= partition <= INT32_MAX:
+            raise SerializationError(
+                f"column {self.partition.name!r}: partition {partition} of a record for topic {self.row_topic!r} "
+                "is outside 0 to 2147483647"
+            )
+        return partition
+
+    cdef int64_t timestamp_at(self, int64_t at) except -2:
+        """The row's time in milliseconds; -1 for null."""
+        cdef int64_t time = -1
+        if not self.timestamp.read_integer(at, &time):
+            return -1
+        if time < 0 or time > INT64_MAX // self.timestamp.multiply:
+            raise SerializationError(
+                f"column {self.timestamp.name!r}: a {self.timestamp.type_name} of {time} is outside 0 to 2^63-1 "
+                "milliseconds since the epoch"
+            )
+        return time * self.timestamp.multiply // self.timestamp.divide
+
+    # --- headers ------------------------------------------------------------------------------------------------------
+
+    cdef int encode_headers(self, int64_t at, RecordView* record) except -1:
+        """Encode the row's headers, as they go into the record, into the scratch memory."""
+        cdef int64_t entry = 0
+        cdef int64_t end = 0
+        cdef Py_ssize_t used
+        self.headers.read_range(at, &entry, &end)
+        if entry == end:
+            return 0
+        self.make_room(VARINT_BYTES)
+        used = put_varint(self.scratch, end - entry) - self.scratch
+        while entry < end:
+            if self.headers.entries.is_null(entry):
+                raise SerializationError(f"column {self.headers.name!r}: a header of a record is null")
+            self.write_header(self.headers.keys, self.headers.entries.offset + entry, &used, True)
+            self.write_header(self.headers.values, self.headers.entries.offset + entry, &used, False)
+            entry += 1
+            if used > self.producer.max_record_bytes:
+                break       # the record is too large already, and this is where that is found
+        record.headers = self.scratch
+        record.headers_size = used
+        return 0
+
+    cdef int write_header(self, Column column, int64_t at, Py_ssize_t* used, bint is_name) except -1:
+        cdef const char* data
+        cdef Py_ssize_t size
+        column.read_bytes(at, &data, &size)
+        if is_name:
+            if size < 0:
+                raise SerializationError(f"column {self.headers.name!r}: a header of a record has no name")
+            if not is_ascii(data, size):
+                try:
+                    PyUnicode_DecodeUTF8(data, size, NULL)
+                except UnicodeDecodeError:
+                    raise SerializationError(f"column {self.headers.name!r}: a header name is no UTF-8") from None
+        self.make_room(used[0] + VARINT_BYTES + max(size, 0))
+        used[0] = put_varint(self.scratch + used[0], size) - self.scratch
+        if size > 0:
+            memcpy(self.scratch + used[0], data, size)
+            used[0] += size
+        return 0
+
+    cdef int make_room(self, Py_ssize_t size) except -1:
+        cdef unsigned char* scratch
+        if size > self.scratch_size:
+            size = max(size, 2 * self.scratch_size, 256)
+            scratch = <unsigned char*>PyMem_Realloc(self.scratch, size)
+            if scratch == NULL:
+                raise MemoryError()
+            self.scratch = scratch
+            self.scratch_size = size
+        return 0
+
+    # --- the row that waits -------------------------------------------------------------------------------------------
+
+    @property
+    def holds_record(self):
+        return self.row < self.length
+
+    @property
+    def wanted(self):
+        cdef int64_t at = self.base + self.row
+        cdef int64_t partition = -1
+        self.find_topic(at)
+        if self.partition is not None:
+            partition = self.partition_at(at)
+        return self.row_topic, (None if partition < 0 else partition)
+
+    def try_now(self):
+        cdef bint queueing = self.producer.queueing
+        self.producer.queueing = False
+        try:
+            self.producer.look()
+            self.begin_slice()
+            return self.admit_row() == 1
+        finally:
+            self.producer.queueing = queueing
+
+    def refuse(self, error):
+        self.tally.refuse(error)
+        self.row += 1
+
+    # --- rows as Python objects ---------------------------------------------------------------------------------------
+
+    def next_record(self):
+        """The next row as a Record, for user code to see, or the error that it is; None if none is here."""
+        cdef int64_t at
+        cdef int64_t partition = -1
+        cdef int64_t timestamp_ms = -1
+        self.begin_slice()
+        if not self.open_batch():
+            if self.exhausted and self.error is not None:
+                raise self.error
+            return None
+        at = self.base + self.row
+        self.row += 1
+        try:
+            self.find_topic(at)
+            if self.partition is not None:
+                partition = self.partition_at(at)
+            if self.timestamp is not None:
+                timestamp_ms = self.timestamp_at(at)
+            return Record(
+                object_at(self.value, at),
+                None if self.key is None else object_at(self.key, at),
+                topic=self.row_topic,
+                partition=None if partition < 0 else partition,
+                headers=None if self.headers is None else self.header_list(at),
+                timestamp_ms=None if timestamp_ms < 0 else timestamp_ms,
+            )
+        except CorruptArrowError:
+            raise
+        except KafkaError as error:
+            return error
+
+    def header_list(self, int64_t at):
+        cdef int64_t entry = 0
+        cdef int64_t end = 0
+        cdef list pairs = []
+        self.headers.read_range(at, &entry, &end)
+        while entry < end:
+            if self.headers.entries.is_null(entry):
+                raise SerializationError(f"column {self.headers.name!r}: a header of a record is null")
+            name = object_at(self.headers.keys, self.headers.entries.offset + entry)
+            if name is None:
+                raise SerializationError(f"column {self.headers.name!r}: a header of a record has no name")
+            if isinstance(name, bytes):
+                try:
+                    name = name.decode()
+                except UnicodeDecodeError:
+                    raise SerializationError(f"column {self.headers.name!r}: a header name is no UTF-8") from None
+            value = object_at(self.headers.values, self.headers.entries.offset + entry)
+            pairs.append((name, value.encode() if isinstance(value, str) else value))
+            entry += 1
+        return pairs
+
+
+cdef object object_at(Column column, int64_t row):
+    """What a row holds, as str or bytes."""
+    cdef const char* data
+    cdef Py_ssize_t size
+    column.read_bytes(row, &data, &size)
+    if size < 0:
+        return None
+    if not column.is_text:
+        return PyBytes_FromStringAndSize(data, size)
+    try:
+        return PyUnicode_DecodeUTF8(data, size, NULL)
+    except UnicodeDecodeError:
+        raise SerializationError(f"column {column.name!r} is {column.type_name}, and a row is no UTF-8") from None
+
+
+cdef bint has_nulls(ArrowArray* array) noexcept:
+    """Whether a row of a struct array is null; its null count may be unknown."""
+    cdef const uint8_t* validity
+    cdef int64_t at
+    if array.n_buffers != 1 or array.buffers == NULL or array.buffers[0] == NULL:
+        return array.null_count > 0
+    validity = <const uint8_t*>array.buffers[0]
+    for at in range(array.offset, array.offset + array.length):
+        if not (validity[at >> 3] >> (at & 7)) & 1:
+            return True
+    return False
+
+
+cdef bint is_ascii(const char* data, Py_ssize_t size) noexcept:
+    cdef unsigned char bits = 0
+    cdef Py_ssize_t i
+    for i in range(size):
+        bits |= <unsigned char>data[i]
+    return bits < 0x80
