@@ -34,6 +34,7 @@ from aioproducer.errors import (
     TransactionTimeoutError,
     WrongLoopError,
 )
+from aioproducer.oauth_token import OAuthToken
 from aioproducer.producer import Producer
 from aioproducer.records import (
     BatchResult,
@@ -62,6 +63,7 @@ __all__ = [
     "MetadataTimeoutError",
     "MetadataUnavailableError",
     "NotStartedError",
+    "OAuthToken",
     "PartitionInfo",
     "PreparedTransaction",
     "Producer",

@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aioproducer.config_def import REQUIRED, ConfigDef
+from aioproducer.config_login import check_login
 from aioproducer.config_table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES
+from aioproducer.config_tls import check_tls
 from aioproducer.errors import ConfigError
 from aioproducer.properties import parse_properties
 from aioproducer.serializers import Serializer
@@ -146,6 +148,16 @@ class ProducerConfig:
         """The level of the chosen codec, None if it has none."""
         level: int | None = getattr(self, f"compression_{self.compression_type}_level", None)
         return level
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections use TLS."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether connections log in."""
+        return self.security_protocol.startswith("SASL")
 
     @classmethod
     def parse(
@@ -285,7 +297,7 @@ def _apply_rules(values: dict[str, Any], given: AbstractSet[str], next_client_nu
     _check_transactions(values, given)
     _apply_delivery_timeout(values, given)
     _apply_backoffs(values, given)
-    _check_security(values)
+    _check_security(values, given)
     _check_supported(values)
     if not values["client_id"]:
         suffix = values["transactional_id"] or next_client_number()
@@ -356,9 +368,10 @@ _STORE_COMMANDS = {
 }
 
 
-def _check_security(values: dict[str, Any]) -> None:
-    if values["security_protocol"].startswith("SASL") and not values["sasl_mechanism"]:
-        raise ConfigError(f"sasl_mechanism is empty, but security_protocol={values['security_protocol']} needs one")
+def _check_security(values: dict[str, Any], given: AbstractSet[str]) -> None:
+    _check_used(values["security_protocol"], given)
+    check_tls(values, given)
+    check_login(values)
     for store, command in _STORE_COMMANDS.items():
         kind, location = values[f"{store}_type"], values[f"{store}_location"] or ""
         if kind.upper() != "PEM" or location.lower().endswith((".jks", ".p12", ".pfx", ".keystore")):
@@ -366,6 +379,21 @@ def _check_security(values: dict[str, Any]) -> None:
                 f"{store}_type={kind}, {store}_location={location!r}: only the JVM can read such a store; make it PEM: "
                 + command.format(store=location or "STORE")
             )
+
+
+def _check_used(protocol: str, given: AbstractSet[str]) -> None:
+    """What is to make connections safe must not be without effect unnoticed. Java's own names it only warns of."""
+    for begin, used, instead in (
+        ("ssl_", protocol.endswith("SSL"), "SSL or SASL_SSL"),
+        ("sasl_", protocol.startswith("SASL"), "SASL_SSL or SASL_PLAINTEXT"),
+    ):
+        names = sorted(name for name in given if name.startswith(begin))
+        if used or not names:
+            continue
+        told = f"{', '.join(names)}: without effect with security_protocol={protocol}; set it to {instead}"
+        if any(not _BY_NAME[name].in_java for name in names):
+            raise ConfigError(told)
+        logger.warning("%s", told)
 
 
 def _check_supported(values: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The part of the config table about TLS and logging in.
 
-All of it is known and checked; what is not the default is refused until the producer can do it.
+All of it is known and checked; what the producer can't do yet is refused unless it is the default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aioproducer.config_values import (
 _unsupported = functools.partial(ConfigDef, supported=False)
 
 TLS: tuple[ConfigDef, ...] = (
-    _unsupported(
+    ConfigDef(
         name="security_protocol",
         type=STRING,
         default="PLAINTEXT",
@@ -33,7 +33,7 @@ TLS: tuple[ConfigDef, ...] = (
         importance="medium",
         doc="Whether connections use TLS (SSL) and whether they log in (SASL).",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_context",
         type=SSL_CONTEXT,
         default=None,
@@ -41,21 +41,21 @@ TLS: tuple[ConfigDef, ...] = (
         in_java=False,
         doc="A ready context for TLS, in place of the other `ssl_` configs.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_truststore_location",
         type=STRING,
         default=None,
         importance="high",
         doc="PEM file of the certificates to trust. Left out: those of the system.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_truststore_certificates",
         type=PASSWORD,
         default=None,
         importance="high",
         doc="The same as PEM text.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_truststore_type",
         type=STRING,
         default="PEM",
@@ -63,28 +63,28 @@ TLS: tuple[ConfigDef, ...] = (
         departs="JKS and PKCS12 stores can be read by the JVM only.",
         doc="PEM is the only one.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_keystore_location",
         type=STRING,
         default=None,
         importance="high",
         doc="PEM file of this client's private key and certificate chain, for brokers that ask for one.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_keystore_key",
         type=PASSWORD,
         default=None,
         importance="high",
         doc="The private key as PEM text.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_keystore_certificate_chain",
         type=PASSWORD,
         default=None,
         importance="high",
         doc="The certificate chain as PEM text.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_keystore_type",
         type=STRING,
         default="PEM",
@@ -92,35 +92,35 @@ TLS: tuple[ConfigDef, ...] = (
         departs="JKS and PKCS12 stores can be read by the JVM only.",
         doc="PEM is the only one.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_key_password",
         type=PASSWORD,
         default=None,
         importance="high",
         doc="Opens an encrypted private key.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_endpoint_identification_algorithm",
         type=STRING,
         default="https",
         importance="low",
         doc="`https` checks that the certificate was made for the broker's host name; the empty string does not.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_enabled_protocols",
         type=LIST,
         default=("TLSv1.2", "TLSv1.3"),
         importance="medium",
         doc="Versions of TLS that may be spoken.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_protocol",
         type=STRING,
         default="TLSv1.3",
         importance="medium",
         doc="The newest version of TLS to speak.",
     ),
-    _unsupported(
+    ConfigDef(
         name="ssl_cipher_suites",
         type=LIST,
         default=(),
@@ -131,14 +131,14 @@ TLS: tuple[ConfigDef, ...] = (
 
 _LOGIN_REFRESH = "Of the time a token is valid: "
 SASL: tuple[ConfigDef, ...] = (
-    _unsupported(
+    ConfigDef(
         name="sasl_mechanism",
         type=STRING,
         default="GSSAPI",
         importance="medium",
-        doc="How to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.",
+        doc="How to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI or AWS_MSK_IAM.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_username",
         type=STRING,
         default=None,
@@ -146,7 +146,7 @@ SASL: tuple[ConfigDef, ...] = (
         in_java=False,
         doc="For PLAIN and SCRAM.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_password",
         type=PASSWORD,
         default=None,
@@ -154,57 +154,59 @@ SASL: tuple[ConfigDef, ...] = (
         in_java=False,
         doc="For PLAIN and SCRAM.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauth_token_provider",
         type=TOKEN_PROVIDER,
         default=None,
         importance="medium",
         in_java=False,
-        doc="Gives the token for OAUTHBEARER.",
+        doc="Gives the token for OAUTHBEARER: an async function that returns it as a string, or as an `OAuthToken` "
+        "with its end and extensions.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_jaas_config",
         type=PASSWORD,
         default=None,
         importance="medium",
-        doc="User and password in the form of the JVM, for PLAIN and SCRAM.",
+        doc="What Java is given in place of `sasl_username` and `sasl_password`, or of client id and secret: "
+        "`org.apache.kafka...PlainLoginModule required username=... password=...;`. Read for every mechanism.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_kerberos_service_name",
         type=STRING,
         default=None,
         importance="medium",
-        doc="The brokers' name in Kerberos, for GSSAPI.",
+        doc="The brokers' name in Kerberos, for GSSAPI; most often `kafka`.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_login_connect_timeout_ms",
         type=INT,
         default=None,
         importance="low",
         doc="How long connecting to the token endpoint may take.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_login_read_timeout_ms",
         type=INT,
         default=None,
         importance="low",
         doc="How long the token endpoint may take to answer.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_login_retry_backoff_ms",
         type=LONG,
         default=100,
         importance="low",
         doc="The wait before the token endpoint is asked again.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_login_retry_backoff_max_ms",
         type=LONG,
         default=10_000,
         importance="low",
         doc="The bound of that wait, which doubles with every failure.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_login_refresh_window_factor",
         type=NUMBER,
         default=0.8,
@@ -212,7 +214,7 @@ SASL: tuple[ConfigDef, ...] = (
         importance="low",
         doc=_LOGIN_REFRESH + "after this part a new one is fetched.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_login_refresh_window_jitter",
         type=NUMBER,
         default=0.05,
@@ -220,7 +222,7 @@ SASL: tuple[ConfigDef, ...] = (
         importance="low",
         doc=_LOGIN_REFRESH + "up to this part is added by chance.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_login_refresh_min_period_seconds",
         type=INT,
         default=60,
@@ -228,7 +230,7 @@ SASL: tuple[ConfigDef, ...] = (
         importance="low",
         doc="A token is not renewed sooner than this after it came.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_login_refresh_buffer_seconds",
         type=INT,
         default=300,
@@ -236,35 +238,35 @@ SASL: tuple[ConfigDef, ...] = (
         importance="low",
         doc="A token is renewed at least this long before its end.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_token_endpoint_url",
         type=STRING,
         default=None,
         importance="medium",
         doc="Where tokens are fetched.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_scope",
         type=STRING,
         default=None,
         importance="medium",
         doc="The scope to ask for.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_client_credentials_client_id",
         type=STRING,
         default=None,
         importance="medium",
         doc="This client's name at the token endpoint.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_client_credentials_client_secret",
         type=PASSWORD,
         default=None,
         importance="medium",
         doc="This client's secret at the token endpoint.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_header_urlencode",
         type=BOOLEAN,
         default=False,

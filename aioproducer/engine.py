@@ -7,7 +7,7 @@ import copy
 import logging
 import random
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from aioproducer._accumulator import RecordAccumulator
@@ -31,6 +31,8 @@ from aioproducer.memory_queue import MemoryQueue
 from aioproducer.metadata import Metadata
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
+from aioproducer.net.connection import Connection
+from aioproducer.net.sasl.authenticator import SaslAuthenticator
 from aioproducer.producer_id import ProducerIdRequest
 from aioproducer.records import PartitionInfo
 from aioproducer.sealer import Sealer
@@ -106,7 +108,13 @@ class Engine:
             mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
         )
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
-        self._client = NetworkClient(config, loop=loop, rng=rng, on_internal_error=self._internal_error)
+        self._client = NetworkClient(
+            config,
+            loop=loop,
+            rng=rng,
+            on_internal_error=self._internal_error,
+            authenticate=self._authenticator(rng) if config.uses_sasl else None,
+        )
         self._metadata = Metadata(config, self._client, loop=loop, rng=rng, on_fatal=self._internal_error)
         self._metadata.on_cluster_change = self._cluster_changed
         self._metadata.still_used = self.accumulator.holds_topic
@@ -171,6 +179,11 @@ class Engine:
         self._ending: asyncio.Task[None] | None = None
         self._logged_ms = -LOG_FAILURES_EVERY_MS
         self._unlogged = 0
+
+    def _authenticator(self, rng: random.Random) -> Callable[[Connection], Awaitable[None]]:
+        return SaslAuthenticator(
+            self._config, loop=self.loop, rng=rng, on_internal_error=self._internal_error
+        ).authenticate
 
     def _register_gauges(self) -> None:
         pool = self.accumulator.pool

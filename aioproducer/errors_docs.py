@@ -26,8 +26,6 @@ Every error of the producer is a `KafkaError`. Programs decide by class, or by t
 | `maybe_written` | of the instance: nobody knows whether the record is in the log; False: it surely is not |
 
 `code` is Kafka's number of the error, None for errors that only this side knows; `name` is Kafka's name.
-
-The classes for `send_many`, TLS and login stand here already; nothing raises them in this version.
 """
 
 _OWN = """

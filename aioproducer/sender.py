@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -165,9 +166,32 @@ class Sender:
                 self._accumulator.node_stalled(node_id, now_ms)
                 self._client.connect_soon(node_id)
                 retry_ms = self._client.retry_at_ms(node_id, now_ms)
+                if retry_ms is not None:  # else it is being connected to, and may accept us now
+                    self._fail_refused(node_id, now_ms)
                 if retry_ms is not None and retry_ms > now_ms and (deadline_ms < 0 or retry_ms < deadline_ms):
                     deadline_ms = retry_ms
         return deadline_ms
+
+    def _fail_refused(self, node_id: int, now_ms: int) -> None:
+        """Fail what is ready for a broker that does not accept this client: waiting would not help it."""
+        refusal = self._client.authentication_error(node_id)
+        if refusal is None:
+            return
+        failed = False
+        while True:
+            batches, _ = self._accumulator.drain(
+                node_id, self._config.max_request_size, now_ms, self._transactions.may_send, sys.maxsize
+            )
+            for batch in batches:
+                error = copy.copy(refusal)
+                error.args = (f"{batch.topic}-{batch.partition}: {refusal}",)
+                error.maybe_written = batch.maybe_written
+                self._outcomes.fail(batch, error, now_ms)
+            if not batches:
+                break
+            failed = True
+        if failed:
+            self._on_progress()
 
     def _send_all(self, node_id: int, now_ms: int) -> None:
         connection = self._client.connection(node_id)

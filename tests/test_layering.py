@@ -23,9 +23,10 @@ LAYERS = (
         "_produce", "_producer_batch", "_record_batch", "_tally", "_varint",
     ),
     (
-        "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_security", "config_table",
-        "config_values", "errors_docs", "metadata_schedule", "metrics", "properties", "protocol", "record_preparation",
-        "serializers", "transaction_errors", "transaction_manager", "transaction_outcome", "transaction_partitions",
+        "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_jaas", "config_login",
+        "config_security", "config_table", "config_tls", "config_values", "errors_docs", "metadata_schedule", "metrics",
+        "oauth_token", "properties", "protocol", "record_preparation", "serializers",
+        "transaction_errors", "transaction_manager", "transaction_outcome", "transaction_partitions",
         "transaction_state",
     ),
     ("net",),

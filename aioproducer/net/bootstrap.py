@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import AuthenticationError, BootstrapError, KafkaError, ProtocolError, broker_error
+from aioproducer.errors import (
+    AuthenticationError,
+    BootstrapError,
+    ConnectionLostError,
+    KafkaError,
+    ProtocolError,
+    broker_error,
+)
 from aioproducer.net.connection import Connection
 from aioproducer.net.dialer import Dialer, Limit
+from aioproducer.net.probe import login_wanted, wrong_tls
 from aioproducer.net.resolver import canonical_names
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+
+CLOSER_LOOK_MS = 2_000
+"""How long finding out why a broker hung up may take."""
 
 
 class Bootstrap:
@@ -45,8 +57,31 @@ class Bootstrap:
             except AuthenticationError:
                 raise
             except (KafkaError, OSError) as error:
+                await self._look_closer(host, port, error)
                 self._failures.append((f"{host}:{port}", error))
         raise BootstrapError(self._failures) from (self._failures[-1][1] if self._failures else None)
+
+    async def _look_closer(self, host: str, port: int, error: BaseException) -> None:
+        """Raise the AuthenticationError that stands behind a connection that just broke, if there is one."""
+        if not isinstance(error, ConnectionLostError) or not _hung_up(error):
+            return
+        try:
+            async with asyncio.timeout(min(self._left_ms(self._limit().ms), CLOSER_LOOK_MS) / 1000):
+                found: AuthenticationError | None = await wrong_tls(host, port, uses_tls=self._config.uses_tls)
+                if found is None and not self._config.uses_sasl:
+                    found = await self._login_wanted(host, port)
+        except (KafkaError, OSError):  # TimeoutError is one
+            return
+        if found is not None:
+            raise found from error
+
+    async def _login_wanted(self, host: str, port: int) -> AuthenticationError | None:
+        connection = await self._dialer.dial(host, port, node_id=-1, limit=self._limit(), deadline_ms=self._deadline_ms)
+        try:
+            return await login_wanted(connection)
+        finally:
+            connection.abort()
+            await connection.wait_closed()
 
     async def _servers(self) -> list[tuple[str, int]]:
         if self._config.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
@@ -87,3 +122,11 @@ class Bootstrap:
         if self._deadline_ms is None:
             return at_most_ms
         return min(at_most_ms, max(self._deadline_ms - int(self._loop.time() * 1000), 0))
+
+
+def _hung_up(error: BaseException) -> bool:
+    """Whether a connection was there, and the other side ended it."""
+    cause = error.__cause__ or error
+    return isinstance(cause, (ConnectionLostError, ConnectionError, ssl.SSLError)) and not isinstance(
+        cause, ConnectionRefusedError
+    )

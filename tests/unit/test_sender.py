@@ -15,6 +15,7 @@ from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.cluster import Broker
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
+    AuthenticationError,
     ClusterAuthorizationFailedError,
     ConnectionLostError,
     KafkaError,
@@ -164,6 +165,7 @@ class FakeClient:
         self.connections: dict[int, FakeConnection] = {}
         self.wanted: list[int] = []
         self.retry_ms: int | None = None
+        self.refusal: AuthenticationError | None = None
         self.max_in_flight = 5
 
     def node_ready(self, node_id: int, now_ms: int) -> bool:
@@ -182,6 +184,9 @@ class FakeClient:
 
     def retry_at_ms(self, node_id: int, now_ms: int) -> int | None:
         return self.retry_ms
+
+    def authentication_error(self, node_id: int) -> AuthenticationError | None:
+        return self.refusal
 
     def abort_all(self) -> None:
         for connection in self.connections.values():
@@ -507,6 +512,45 @@ async def test_looks_again_when_a_connection_may_be_tried() -> None:
     put(bench.accumulator, bench.topic, now_ms=now_ms)
     bench.client.retry_ms = now_ms + 1000
     assert bench.step() == now_ms + 50
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_what_is_for_a_broker_that_refuses_us_fails_at_once(idempotent: bool) -> None:
+    """Not after delivery_timeout_ms, with the broker's reason; while a new attempt is under way it waits for that."""
+    bench = Bench(linger_ms=50, enable_idempotence=idempotent)
+    bench.client.connections.clear()
+    bench.client.refusal = AuthenticationError("node 1 (h:1): wrong password")
+    deliveries = [bench.put() for _ in range(2)]
+    bench.close_all()
+    bench.step()
+    assert not any(delivery.done() for delivery in deliveries)
+    bench.client.retry_ms = bench.now_ms() + 30
+    bench.step()
+    for delivery in deliveries:
+        error = delivery.exception()
+        assert isinstance(error, AuthenticationError)
+        assert str(error) == "orders-0: node 1 (h:1): wrong password"
+        assert not error.maybe_written
+    assert bench.accumulator.pool.used_bytes == 0
+
+
+async def test_a_batch_in_doubt_fails_as_in_doubt_at_a_broker_that_refuses_us() -> None:
+    bench = Bench()
+    delivery = bench.put()
+    bench.close_all()
+    bench.step()
+    (sent,) = bench.connection.sent
+    bench.client.connections.clear()
+    bench.client.refusal = AuthenticationError("wrong password")
+    sent.lost()
+    bench.client.retry_ms = bench.now_ms() + 30
+    async with asyncio.timeout(10):
+        while not delivery.done():
+            bench.step()
+            await asyncio.sleep(0.01)
+    error = delivery.exception()
+    assert isinstance(error, AuthenticationError)
+    assert error.maybe_written
 
 
 async def test_a_broker_that_is_away_holds_up_nobody() -> None:

@@ -1,0 +1,55 @@
+"""``sasl.jaas.config`` as Java's clients are given it: a login module and its options, on one line. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from aioproducer.errors import ConfigError
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<sign>[=;])|(?P<word>[^\s=;"']+))""", re.DOTALL
+)
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+
+
+class Jaas(NamedTuple):
+    """What the text says."""
+
+    module: str
+    """The name of the class without its package, such as ``PlainLoginModule``."""
+    options: dict[str, str]
+
+
+def parse_jaas(text: str) -> Jaas:
+    """Read ``<class> required <name>=<value> ...;``; values may stand in quotes.
+
+    Raises:
+        ConfigError: it is something else. No part of the text is shown, as it holds a password.
+    """
+    tokens = _tokens(text)
+    if len(tokens) < 3 or tokens[1].lower() not in _FLAGS or tokens[-1] != ";":
+        raise ConfigError('sasl_jaas_config is not of the form: <class> required <name>="<value>" ... ;')
+    options: dict[str, str] = {}
+    rest = tokens[2:-1]
+    if len(rest) % 3 or any(sign != "=" for sign in rest[1::3]):
+        raise ConfigError('sasl_jaas_config has an option that is not of the form <name>="<value>"')
+    for name, value in zip(rest[::3], rest[2::3], strict=True):
+        options[name] = value
+    return Jaas(tokens[0].rpartition(".")[2], options)
+
+
+def _tokens(text: str) -> list[str]:
+    tokens: list[str] = []
+    at = 0
+    text = text.strip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise ConfigError("sasl_jaas_config has a quote that is not closed")
+        at = match.end()
+        quoted = match["quoted"]
+        tokens.append(
+            re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL) if quoted else match["sign"] or match["word"]
+        )
+    return tokens

@@ -1,0 +1,114 @@
+"""Which configs a SASL mechanism needs, and what ``sasl_jaas_config`` says in their place. Pure."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import MutableMapping
+from typing import Any
+
+from aioproducer.config_jaas import Jaas, parse_jaas
+from aioproducer.errors import ConfigError
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+
+_MODULES = {
+    "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
+    "OAUTHBEARER": "OAuthBearerLoginModule",
+    "GSSAPI": "Krb5LoginModule",
+    "AWS_MSK_IAM": "IAMLoginModule",
+}
+_OIDC = {
+    "clientId": "sasl_oauthbearer_client_credentials_client_id",
+    "clientSecret": "sasl_oauthbearer_client_credentials_client_secret",
+    "scope": "sasl_oauthbearer_scope",
+}
+_PACKAGES = {
+    "SCRAM-SHA-256": ("scramp", "scram"),
+    "SCRAM-SHA-512": ("scramp", "scram"),
+    "GSSAPI": ("gssapi", "gssapi"),
+    "AWS_MSK_IAM": ("aws_msk_iam_sasl_signer", "msk"),
+}
+"""Module and extra of what a mechanism needs."""
+
+
+def check_login(values: MutableMapping[str, Any]) -> None:
+    """Check and complete the configs about logging in, in place.
+
+    Raises:
+        ConfigError: one is missing, they contradict each other, or an extra is not installed.
+    """
+    protocol = values["security_protocol"]
+    if not protocol.startswith("SASL"):
+        return
+    mechanism = values["sasl_mechanism"]
+    if mechanism not in MECHANISMS:
+        what = f"sasl_mechanism={mechanism!r} is refused" if mechanism else "sasl_mechanism is empty"
+        raise ConfigError(f"{what}, but security_protocol={protocol} needs one of {', '.join(MECHANISMS)}")
+    jaas = jaas_of(values["sasl_jaas_config"], mechanism)
+    if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
+        _check_password(values, mechanism, jaas)
+    elif mechanism == "OAUTHBEARER":
+        _check_token(values, jaas)
+    elif mechanism == "GSSAPI" and not values["sasl_kerberos_service_name"]:
+        values["sasl_kerberos_service_name"] = jaas.options.get("serviceName")
+        if not values["sasl_kerberos_service_name"]:
+            raise ConfigError("sasl_mechanism=GSSAPI needs sasl_kerberos_service_name, most often kafka")
+    _check_package(mechanism, *_PACKAGES.get(mechanism, ("", "")))
+
+
+def jaas_of(text: str | None, mechanism: str) -> Jaas:
+    """What ``sasl_jaas_config`` says, empty if it is not given.
+
+    Raises:
+        ConfigError: it can't be read, or is for another mechanism.
+    """
+    wanted = _MODULES[mechanism]
+    if text is None:
+        return Jaas(wanted, {})
+    jaas = parse_jaas(text)
+    if jaas.module != wanted:
+        raise ConfigError(f"sasl_jaas_config names {jaas.module}, but sasl_mechanism={mechanism} goes with {wanted}")
+    return jaas
+
+
+def _check_password(values: MutableMapping[str, Any], mechanism: str, jaas: Jaas) -> None:
+    for name, option in (("sasl_username", "username"), ("sasl_password", "password")):
+        if option in jaas.options:
+            if values[name] is not None:
+                raise ConfigError(f"{name} contradicts sasl_jaas_config, which has a {option} too")
+            values[name] = jaas.options[option]
+        if not values[name]:
+            raise ConfigError(f"sasl_mechanism={mechanism} needs {name}")
+    if mechanism == "PLAIN" and "\0" in values["sasl_username"] + values["sasl_password"]:
+        raise ConfigError("sasl_mechanism=PLAIN: sasl_username and sasl_password can't hold the character NUL")
+
+
+def _check_token(values: MutableMapping[str, Any], jaas: Jaas) -> None:
+    for option, name in _OIDC.items():
+        if option in jaas.options:
+            if values[name] is not None:
+                raise ConfigError(f"{name} contradicts sasl_jaas_config, which has {option} too")
+            values[name] = jaas.options[option]
+    url = values["sasl_oauthbearer_token_endpoint_url"]
+    if values["sasl_oauth_token_provider"] is not None:
+        if url:
+            raise ConfigError("sasl_oauth_token_provider contradicts sasl_oauthbearer_token_endpoint_url: give one")
+        return
+    if not url:
+        raise ConfigError(
+            "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url with "
+            "client id and secret"
+        )
+    if not url.startswith(("https://", "http://")):
+        raise ConfigError(f"sasl_oauthbearer_token_endpoint_url={url!r} is refused; allowed: https://..., http://...")
+    for name in (_OIDC["clientId"], _OIDC["clientSecret"]):
+        if not values[name]:
+            raise ConfigError(f"sasl_oauthbearer_token_endpoint_url needs {name}")
+    _check_package("OAUTHBEARER with sasl_oauthbearer_token_endpoint_url", "httpx", "oauth")
+
+
+def _check_package(what: str, module: str, extra: str) -> None:
+    if module and importlib.util.find_spec(module) is None:
+        raise ConfigError(f"sasl_mechanism={what} needs the package {module}: pip install 'aioproducer[{extra}]'")

@@ -1,0 +1,98 @@
+"""What the configs about TLS versions and ciphers mean to OpenSSL, and which of the configs go together. Pure."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
+
+VERSIONS = {
+    "TLSv1": ssl.TLSVersion.TLSv1,
+    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+
+_TLS_1_3_SUITES = (
+    "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_CCM_SHA256",
+    "TLS_AES_128_CCM_8_SHA256",
+)  # fmt: skip
+
+
+def check_tls(values: Mapping[str, Any], given: Iterable[str]) -> None:
+    """Refuse configs about TLS that contradict each other.
+
+    Raises:
+        ConfigError: with the names and what to change.
+    """
+    given = set(given)
+    if "ssl_context" in given:
+        others = sorted(name for name in given if name.startswith("ssl_") and name != "ssl_context")
+        if others:
+            raise ConfigError(f"ssl_context contradicts {', '.join(others)}: it says all of that itself")
+    for location, text in (
+        ("ssl_truststore_location", "ssl_truststore_certificates"),
+        ("ssl_keystore_location", "ssl_keystore_key"),
+        ("ssl_keystore_location", "ssl_keystore_certificate_chain"),
+    ):
+        if values[location] and values[text] is not None:
+            raise ConfigError(f"{location} contradicts {text}: give a file or PEM text, not both")
+    pair = ("ssl_keystore_key", "ssl_keystore_certificate_chain")
+    for one, other in (pair, pair[::-1]):
+        if values[one] is not None and values[other] is None:
+            raise ConfigError(f"{one} needs {other} too")
+    if values["ssl_endpoint_identification_algorithm"].lower() not in ("https", ""):
+        algorithm = values["ssl_endpoint_identification_algorithm"]
+        raise ConfigError(f"ssl_endpoint_identification_algorithm={algorithm!r} is refused; allowed: https, or empty")
+    _versions(values["ssl_enabled_protocols"], values["ssl_protocol"], values["ssl_cipher_suites"])
+
+
+def version_limits(config: ProducerConfig) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    """The oldest and the newest version of TLS to speak."""
+    return _versions(config.ssl_enabled_protocols, config.ssl_protocol, config.ssl_cipher_suites)
+
+
+def _versions(enabled: tuple[str, ...], newest: str, suites: tuple[str, ...]) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    unknown = [name for name in (*enabled, newest) if name not in VERSIONS and name != "TLS"]
+    if unknown or not enabled or "TLS" in enabled:
+        shown = f"ssl_enabled_protocols={','.join(enabled)}, ssl_protocol={newest}"
+        raise ConfigError(f"{shown} is refused; allowed: {', '.join(VERSIONS)}")
+    allowed = [name for name in VERSIONS if name in enabled and (newest == "TLS" or name <= newest)]
+    if suites:
+        named = {suite in _TLS_1_3_SUITES for suite in suites}
+        allowed = [name for name in allowed if (name == "TLSv1.3") in named]
+    if not allowed:
+        raise ConfigError(
+            f"no version of TLS is left by ssl_enabled_protocols={','.join(enabled)}, ssl_protocol={newest} and "
+            f"ssl_cipher_suites={','.join(suites)}"
+        )
+    first, last = (list(VERSIONS).index(name) for name in (allowed[0], allowed[-1]))
+    if last - first + 1 != len(allowed):
+        raise ConfigError(f"ssl_enabled_protocols={','.join(enabled)} is refused: it leaves out a version in between")
+    return VERSIONS[allowed[0]], VERSIONS[allowed[-1]]
+
+
+def cipher_string(suites: Iterable[str]) -> str:
+    """The suites up to TLS 1.2 as OpenSSL names them, from Java's names or its own; empty if none is named."""
+    return ":".join(_openssl_name(suite) for suite in suites if suite not in _TLS_1_3_SUITES)
+
+
+def allowed_suites(suites: Iterable[str]) -> frozenset[str]:
+    """The suites of TLS 1.3 among them."""
+    return frozenset(suites) & frozenset(_TLS_1_3_SUITES)
+
+
+def _openssl_name(suite: str) -> str:
+    """``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is ``ECDHE-RSA-AES128-GCM-SHA256`` there."""
+    if not suite.startswith("TLS_") or "_WITH_" not in suite:
+        return suite
+    exchange, cipher = suite.removeprefix("TLS_").split("_WITH_", 1)
+    for bits in ("128", "256"):
+        cipher = cipher.replace(f"AES_{bits}", f"AES{bits}")
+    cipher = cipher.replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
+    return "-".join([*(exchange.split("_") if exchange != "RSA" else ()), *cipher.split("_")])

@@ -1,0 +1,107 @@
+"""PEM text: what it holds, and how it gets into an SSLContext without lying in a file. Blocking."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aioproducer.errors import TlsError
+
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """The parts of a PEM text: what each is, and the whole of it with its lines as OpenSSL wants them.
+
+    Config files hold PEM in one line, with spaces in place of line ends; Java takes that.
+    """
+    return [(kind, _lines(kind, body)) for kind, body in _BLOCK.findall(text)]
+
+
+def _lines(kind: str, body: str) -> str:
+    if ":" not in body:  # else it has headers of its own, as old encrypted keys do
+        plain = "".join(body.split())
+        body = "\n" + "".join(f"{plain[at : at + 64]}\n" for at in range(0, len(plain), 64))
+    return f"-----BEGIN {kind}-----{body}-----END {kind}-----\n"
+
+
+def load_trusted(context: ssl.SSLContext, text: str, where: str) -> None:
+    """Trust the certificates of a text.
+
+    Args:
+        where: the config it comes from, for messages.
+    Raises:
+        TlsError: there is none, or one can't be read.
+    """
+    certificates = "".join(pem for kind, pem in blocks(text) if kind.endswith("CERTIFICATE"))
+    if not certificates:
+        raise TlsError(f"{where} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)")
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsError(f"{where} holds a certificate that can't be read: {_reason(error)}") from error
+
+
+def load_own(context: ssl.SSLContext, text: str, password: str | None, where: str) -> None:
+    """Use the private key and the certificate chain of a text, as the client's own.
+
+    Raises:
+        TlsError: one of them is missing or can't be read, they do not fit, or the password does not.
+    """
+    found = blocks(text)
+    kinds = [kind for kind, _ in found]
+    for wanted in ("PRIVATE KEY", "CERTIFICATE"):
+        if not any(kind.endswith(wanted) for kind in kinds):
+            raise TlsError(f"{where} holds no {wanted.lower()} in PEM form (-----BEGIN {wanted}-----)")
+    encrypted = any("ENCRYPTED" in pem[:200] for kind, pem in found if kind.endswith("PRIVATE KEY"))
+    if encrypted and not password:
+        raise TlsError(f"the private key in {where} is encrypted: set ssl_key_password")
+    try:
+        with _as_file("".join(pem for _, pem in found)) as path:
+            # Without a password OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(path, password=password or "")
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsError(f"{where} can't be used: {_key_reason(error, encrypted)}") from None
+
+
+def _key_reason(error: Exception, encrypted: bool) -> str:
+    reason = _reason(error)
+    if "KEY_VALUES_MISMATCH" in reason:
+        return "its first certificate is not that of its private key"
+    if encrypted:
+        return f"ssl_key_password does not open its private key, or the key is damaged ({reason})"
+    return reason
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, ssl.SSLError) and error.reason) or "it is damaged"
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """A path at which OpenSSL finds a text: of a file in memory where the system has that, else for its owner alone."""
+    data = text.encode()
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        descriptor = os.memfd_create("pem")
+        try:
+            _write(descriptor, data)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    descriptor, path = tempfile.mkstemp(suffix=".pem")
+    try:
+        _write(descriptor, data)
+        yield path
+    finally:
+        os.close(descriptor)
+        os.unlink(path)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

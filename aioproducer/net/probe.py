@@ -1,0 +1,76 @@
+"""What stands at an address where a connection broke before it was of use: a look for the message, not for the work.
+
+A broker that is spoken to in the wrong protocol just hangs up, which by itself says nothing. So each possibility is
+tried on a connection of its own; only what answers in Kafka's or in TLS's own terms counts. Nothing is sent but a
+request for API versions, the beginning of a TLS handshake, or the name of no SASL mechanism.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+
+from aioproducer.errors import AuthenticationError, KafkaError, TlsError, UnsupportedSaslMechanismError
+from aioproducer.net.connection import MAX_FRAME_BYTES, Connection
+from aioproducer.net.tls_errors import NO_TLS, ONLY_TLS
+from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.header import encode_request
+from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
+
+CORRELATION_ID = 1
+
+
+async def wrong_tls(host: str, port: int, *, uses_tls: bool) -> TlsError | None:
+    """The error if the other side and this one differ in whether they speak TLS; None if that is not it.
+
+    Raises:
+        OSError: nobody is there.
+    """
+    if uses_tls:
+        return TlsError(f"{host}:{port}: {NO_TLS}") if await _speaks_plain(host, port) else None
+    return TlsError(f"{host}:{port}: {ONLY_TLS}") if await _speaks_tls(host, port) else None
+
+
+async def _speaks_plain(host: str, port: int) -> bool:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(encode_request(ApiVersionsRequest(), 0, CORRELATION_ID, None))
+        size, correlation_id = struct.unpack(">ii", await reader.readexactly(8))
+        return bool(4 < size <= MAX_FRAME_BYTES and correlation_id == CORRELATION_ID)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return False
+    finally:
+        writer.transport.abort()
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    # Nothing is sent over it, so it does not matter who is there.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    _, writer = await asyncio.open_connection(host, port)
+    transport = writer.transport
+    try:
+        await writer.start_tls(context, server_hostname=host.partition("%")[0])
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except ConnectionError:
+        return False
+    finally:
+        transport.abort()
+    return True
+
+
+async def login_wanted(connection: Connection) -> AuthenticationError | None:
+    """The error if a broker wants a login by SASL; None if it does not. The connection is of no use afterwards."""
+    try:
+        response = await connection.request(SaslHandshakeRequest(mechanism=""), version=0)
+    except KafkaError:
+        return None
+    if response.error_code != UnsupportedSaslMechanismError.code:
+        return None
+    return AuthenticationError(
+        f"{connection} asks for a login, by {', '.join(response.mechanisms)}: set security_protocol=SASL_SSL (or "
+        "SASL_PLAINTEXT) and sasl_mechanism to one of these, or use another port"
+    )

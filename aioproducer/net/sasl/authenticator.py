@@ -1,0 +1,215 @@
+"""SaslAuthenticator: logs connections in, and again before the broker's trust ends.
+
+Theory of operation. A new connection asks for the broker's API versions, names the mechanism (SaslHandshake), and
+carries the mechanism's tokens (SaslAuthenticate) until both sides are done. If the broker then says how long its trust
+lasts (KIP-368), a timer logs the connection in again at 85 to 95 % of that time:
+
+    1. get what the login needs (a fresh token): the connection is in use meanwhile;
+    2. pause: no more requests of others. Those in flight stay, and are answered first, as a broker answers in order;
+    3. handshake and tokens, in line behind them; the broker takes nothing else in between;
+    4. resume, with the end of the new session.
+
+If step 1 fails it is repeated with back-off until the session ends; then the connection takes no more requests and ends
+when those in flight are answered, since the broker would close it at the next one. If the broker refuses step 3 the
+connection is lost like any other, with nothing in flight, and a new one shows whether the login itself is refused.
+
+Source: KIP-152, KIP-368, KIP-43.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from aioproducer.backoff import ExponentialBackoff
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+    broker_error,
+)
+from aioproducer.net.connection import Connection, not_written
+from aioproducer.net.sasl import make_mechanism
+from aioproducer.net.sasl.mechanism import Exchange, Mechanism
+from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest
+from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
+
+logger = logging.getLogger("aioproducer.sasl")
+
+MAX_STEPS = 20
+"""Tokens of one login; a real one has at most four."""
+FIRST_PART, LAST_PART = 0.85, 0.95
+"""Of a session's time: when it is renewed."""
+
+
+class SaslAuthenticator:
+    """The logins of all connections of a producer.
+
+    Args:
+        config: of a producer whose ``security_protocol`` is SASL_PLAINTEXT or SASL_SSL.
+        on_internal_error: gets what must not happen.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        rng: random.Random,
+        on_internal_error: Callable[[BaseException], None],
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._rng = rng
+        self._on_internal_error = on_internal_error
+        self._backoff = ExponentialBackoff(config.sasl_login_retry_backoff_ms, config.sasl_login_retry_backoff_max_ms)
+        self._mechanism: Mechanism | None = None
+
+    async def authenticate(self, connection: Connection) -> None:
+        """Log a new connection in.
+
+        Raises:
+            AuthenticationError: broker and client do not accept each other.
+            KafkaError: the connection broke.
+        """
+        mechanism = await self._ready_mechanism()
+        exchange = await mechanism.begin(connection.host)
+        await connection.negotiate(first_version=0)
+        lifetime_ms = await self._log_in(connection, mechanism, exchange)
+        self._watch(connection, lifetime_ms)
+
+    async def _ready_mechanism(self) -> Mechanism:
+        """Made off the loop: some import large packages."""
+        if self._mechanism is None:
+            made = await self._loop.run_in_executor(None, make_mechanism, self._config, self._loop, self._rng)
+            self._mechanism = self._mechanism or made  # two connections may have asked
+        return self._mechanism
+
+    # --- one login ----------------------------------------------------------------------------------------------------
+
+    async def _log_in(self, connection: Connection, mechanism: Mechanism, exchange: Exchange) -> int:
+        """Handshake and tokens; how long the broker's trust lasts, 0 for ever."""
+        framed = await self._handshake(connection, mechanism)
+        try:
+            return await self._exchange(connection, exchange, framed)
+        except AuthenticationError as error:
+            mechanism.refused()
+            raise self._refusal(connection, mechanism, error) from error.__cause__
+        except ConnectionLostError as error:
+            if framed:
+                raise
+            mechanism.refused()
+            told = AuthenticationError("the broker closed the connection, as those before Kafka 1.0 do for that")
+            raise self._refusal(connection, mechanism, told) from error
+
+    async def _handshake(self, connection: Connection, mechanism: Mechanism) -> bool:
+        """Choose the mechanism; whether its tokens travel in SaslAuthenticate."""
+        known = connection.api_range(SaslAuthenticateRequest.API_KEY) is not None
+        version = connection.version(SaslHandshakeRequest) if known else 0
+        response = await connection.request(SaslHandshakeRequest(mechanism=mechanism.name), version=version)
+        if response.error_code == UnsupportedSaslMechanismError.code:
+            offered = ", ".join(response.mechanisms) or "nothing"
+            raise not_written(
+                UnsupportedSaslMechanismError(
+                    f"{connection} offers {offered}, not {mechanism.name}: set sasl_mechanism to one of these"
+                )
+            )
+        if response.error_code == IllegalSaslStateError.code:
+            instead = "SSL" if self._config.uses_tls else "PLAINTEXT"
+            raise not_written(
+                IllegalSaslStateError(
+                    f"{connection} asks for no login at this port: set security_protocol={instead}, or use another port"
+                )
+            )
+        if response.error_code:
+            raise not_written(broker_error(response.error_code, f"{connection} refused SaslHandshake"))
+        return known and version > 0
+
+    async def _exchange(self, connection: Connection, exchange: Exchange, framed: bool) -> int:
+        lifetime_ms = 0
+        challenge: bytes | None = None
+        for _ in range(MAX_STEPS):
+            token = await exchange.respond(challenge)
+            if token is None:
+                return lifetime_ms
+            if not framed:
+                challenge = await connection.exchange_bare(token)
+                continue
+            response = await connection.request(SaslAuthenticateRequest(auth_bytes=token))
+            if response.error_code:
+                raise not_written(broker_error(response.error_code, response.error_message))
+            challenge, lifetime_ms = response.auth_bytes, response.session_lifetime_ms
+        raise AuthenticationError(f"it was not done after {MAX_STEPS} tokens")
+
+    def _refusal(self, connection: Connection, mechanism: Mechanism, error: AuthenticationError) -> KafkaError:
+        """The error in full: who, how, where, what the broker said, and what to look at."""
+        said = " ".join(str(error).split())[:300]
+        message = f"{connection}: the login of {mechanism.who} by {mechanism.name} failed: {said}"
+        refused = isinstance(error, SaslAuthenticationFailedError)
+        kind = type(error) if refused or isinstance(error, IllegalSaslStateError) else AuthenticationError
+        return not_written(kind(f"{message}; {mechanism.remedy}" if refused else message))
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def _watch(self, connection: Connection, lifetime_ms: int) -> None:
+        """Have the connection logged in again before the session ends."""
+        if lifetime_ms <= 0:
+            connection.resume(None)
+            return
+        now_s = self._loop.time()
+        part = FIRST_PART + (LAST_PART - FIRST_PART) * self._rng.random()
+        ends_ms = int(now_s * 1000) + lifetime_ms
+        connection.login_timer = self._loop.call_at(now_s + lifetime_ms / 1000 * part, self._renew, connection, ends_ms)
+        connection.resume(ends_ms)
+
+    def _renew(self, connection: Connection, ends_ms: int) -> None:
+        if not connection.closed:
+            connection.login_task = self._loop.create_task(
+                self._guarded(self._log_in_again(connection, ends_ms)), name=f"aioproducer login at {connection}"
+            )
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self._on_internal_error(error)
+
+    async def _log_in_again(self, connection: Connection, ends_ms: int) -> None:
+        mechanism = await self._ready_mechanism()
+        exchange = await self._begin_before(connection, mechanism, ends_ms)
+        if exchange is None:
+            logger.warning("%s: the session has ended and could not be renewed, the connection is given up", connection)
+            connection.close_when_idle()
+            return
+        connection.pause()
+        try:
+            lifetime_ms = await self._log_in(connection, mechanism, exchange)
+        except KafkaError as error:
+            if not connection.closed:
+                logger.warning("%s: logging in again failed, the connection is made anew: %s", connection, error)
+                lost = ConnectionLostError(f"{connection}: logging in again failed: {error}")
+                lost.__cause__ = error
+                connection.abort(lost)
+            return
+        self._watch(connection, lifetime_ms)
+
+    async def _begin_before(self, connection: Connection, mechanism: Mechanism, ends_ms: int) -> Exchange | None:
+        """What a login needs, tried for until the session ends."""
+        attempts = 0
+        while (left_ms := ends_ms - int(self._loop.time() * 1000)) > 0:
+            try:
+                async with asyncio.timeout(left_ms / 1000):
+                    return await mechanism.begin(connection.host)
+            except TimeoutError:
+                return None
+            except KafkaError as error:
+                logger.warning("%s: logging in again has to wait: %s", connection, error)
+            await asyncio.sleep(min(self._backoff.delay_ms(attempts, self._rng), left_ms) / 1000)
+            attempts += 1
+        return None

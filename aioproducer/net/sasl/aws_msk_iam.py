@@ -1,0 +1,81 @@
+"""AWS_MSK_IAM: Amazon's managed Kafka, with the IAM credentials of the environment.
+
+The package aws-msk-iam-sasl-signer-python signs a token with them, which the broker takes by OAUTHBEARER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+
+from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
+
+from aioproducer.config import ProducerConfig
+from aioproducer.config_login import jaas_of
+from aioproducer.errors import AuthenticationError
+from aioproducer.net.sasl.mechanism import Exchange
+from aioproducer.net.sasl.oauthbearer import OAuthBearerExchange
+from aioproducer.net.sasl.token_cache import TokenCache
+from aioproducer.oauth_token import OAuthToken
+
+_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}[a-z0-9-]+)\.amazonaws\.com")
+
+
+class AwsMskIam:
+    """Tokens signed for the region of the brokers; ``sasl_jaas_config`` may name a profile or a role."""
+
+    name = "OAUTHBEARER"
+    who = "the IAM credentials of the environment"
+    remedy = "look at them (aws sts get-caller-identity), and at the policy kafka-cluster:Connect"
+
+    def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop, rng: random.Random) -> None:
+        options = jaas_of(config.sasl_jaas_config, "AWS_MSK_IAM").options
+        self._profile = options.get("awsProfileName")
+        self._role = options.get("awsRoleArn")
+        self._session = options.get("awsRoleSessionName")
+        self._region = options.get("awsStsRegion")
+        self._loop = loop
+        self._host = ""
+        self._tokens = TokenCache(config, self._fetch, rng)
+
+    async def begin(self, host: str) -> Exchange:
+        """Get a token."""
+        self._host = host
+        return OAuthBearerExchange(await self._tokens.get())
+
+    def refused(self) -> None:
+        """Sign another token for the next login."""
+        self._tokens.forget()
+
+    async def _fetch(self) -> OAuthToken:
+        region = region_of(self._host) or self._region or os.environ.get("AWS_REGION")
+        region = region or os.environ.get("AWS_DEFAULT_REGION")
+        if not region:
+            raise AuthenticationError(f"the region of {self._host} is not known: set AWS_REGION")
+        try:
+            value, ends_ms = await self._loop.run_in_executor(None, self._sign, region)
+        except Exception as error:  # botocore has dozens, and credential sources of their own
+            raise AuthenticationError(
+                f"no token could be signed with {self.who} ({type(error).__name__}): {self.remedy}"
+            ) from error
+        return OAuthToken(value, int(ends_ms))
+
+    def _sign(self, region: str) -> tuple[str, int]:
+        """Blocking: credentials may come from a file, a process or a service."""
+        if self._role:
+            session = [self._session] if self._session else []
+            signed = signer.generate_auth_token_from_role_arn(region, self._role, *session)
+        elif self._profile:
+            signed = signer.generate_auth_token_from_profile(region, self._profile)
+        else:
+            signed = signer.generate_auth_token(region)
+        value, ends_ms = signed
+        return value, ends_ms
+
+
+def region_of(host: str) -> str | None:
+    """The region in the name of an MSK broker."""
+    match = _REGION.search(host)
+    return match[1] if match else None

@@ -1,0 +1,98 @@
+"""GSSAPI: Kerberos. Source: RFC 4752.
+
+Tickets come from the system: from the credential cache, or by the key table that ``KRB5_CLIENT_KTNAME`` or
+``sasl_jaas_config`` (``Krb5LoginModule`` with keyTab and principal) names. Every step may ask a KDC or read a file, so
+all of them run in worker threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import gssapi
+from gssapi.raw import GSSError
+
+from aioproducer.config import ProducerConfig
+from aioproducer.config_login import jaas_of
+from aioproducer.errors import AuthenticationError
+from aioproducer.net.sasl.mechanism import Exchange
+
+NO_LAYER = b"\x01\x00\x00\x00"
+"""Neither integrity nor confidentiality after the login, which is what TLS is for; and so no buffer size."""
+
+
+class Gssapi:
+    """The mechanism GSSAPI."""
+
+    name = "GSSAPI"
+    remedy = "look at the ticket (klist), at sasl_kerberos_service_name, and at the clocks"
+
+    def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self._service = config.sasl_kerberos_service_name
+        options = jaas_of(config.sasl_jaas_config, "GSSAPI").options
+        self._key_table = options.get("keyTab") if options.get("useKeyTab", "").lower() == "true" else None
+        self._principal = options.get("principal")
+        self.who = f"principal {self._principal!r}" if self._principal else "the default principal"
+        self._loop = loop
+
+    async def begin(self, host: str) -> Exchange:
+        """Get a ticket."""
+        context = await self._loop.run_in_executor(None, self._context, host)
+        return GssapiExchange(context, self._loop, f"{self._service}@{host}")
+
+    def refused(self) -> None:
+        """Tickets are looked up for every login."""
+
+    def _context(self, host: str) -> Any:
+        target = gssapi.Name(f"{self._service}@{host}", gssapi.NameType.hostbased_service)
+        try:
+            return gssapi.SecurityContext(name=target, usage="initiate", creds=self._credentials())
+        except GSSError as error:
+            raise _failure(f"{self.who} has no ticket", error) from None
+
+    def _credentials(self) -> Any:
+        if self._principal is None and self._key_table is None:
+            return None
+        name = gssapi.Name(self._principal, gssapi.NameType.kerberos_principal) if self._principal else None
+        store: dict[bytes | str, bytes | str] | None = None
+        if self._key_table:
+            store = {"client_keytab": self._key_table, "ccache": f"MEMORY:aioproducer-{id(self)}"}
+        return gssapi.Credentials(name=name, usage="initiate", store=store)
+
+
+class GssapiExchange:
+    """Tickets back and forth until both sides know each other, then the (empty) choice of a security layer."""
+
+    def __init__(self, context: Any, loop: asyncio.AbstractEventLoop, target: str) -> None:
+        self._context = context
+        self._loop = loop
+        self._target = target
+        self._chosen = False
+
+    async def respond(self, challenge: bytes | None) -> bytes | None:
+        """The next token."""
+        return await self._loop.run_in_executor(None, self._respond, challenge)
+
+    def _respond(self, challenge: bytes | None) -> bytes | None:
+        try:
+            if not self._context.complete:
+                return self._context.step(challenge) or b""
+            if self._chosen:
+                return None
+            assert challenge is not None
+            offered = self._context.unwrap(challenge).message
+            if len(offered) < 4 or not offered[0] & NO_LAYER[0]:
+                raise AuthenticationError(
+                    f"{self._target} wants a security layer of its own, which Kafka does not have"
+                )
+            self._chosen = True
+            token: bytes = self._context.wrap(NO_LAYER, False).message
+            return token
+        except GSSError as error:
+            raise _failure(f"Kerberos refused the login at {self._target}", error) from None
+
+
+def _failure(what: str, error: Any) -> AuthenticationError:
+    reasons = " ".join(str(error).split())[:300]
+    return AuthenticationError(f"{what}: {reasons}: {Gssapi.remedy}")

@@ -1,0 +1,47 @@
+"""What a SASL mechanism is to the rest of the client."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Exchange(Protocol):
+    """One login in progress."""
+
+    async def respond(self, challenge: bytes | None) -> bytes | None:
+        """The client's next token.
+
+        Args:
+            challenge: the broker's last one; None at the beginning.
+        Returns:
+            None once the login is complete on this side.
+        Raises:
+            AuthenticationError: the broker's token is wrong, or is no proof of what it has to prove.
+        """
+        ...
+
+
+class Mechanism(Protocol):
+    """How to log in; one object for all connections of a producer."""
+
+    name: str
+    """By which the broker knows it."""
+    who: str
+    """Who logs in, for messages; never a secret."""
+    remedy: str
+    """What to look at if the broker refuses."""
+
+    async def begin(self, host: str) -> Exchange:
+        """Get what a login needs (a token, a ticket), which may take its time.
+
+        Args:
+            host: the broker's name.
+        Raises:
+            AuthenticationError: there is nothing to log in with.
+            ConnectionLostError: it can't be had at the moment.
+        """
+        ...
+
+    def refused(self) -> None:
+        """The broker did not accept what the last login used: get it anew for the next one."""
+        ...

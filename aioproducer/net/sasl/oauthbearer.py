@@ -1,0 +1,99 @@
+"""OAUTHBEARER: a token that somebody else gave us. Source: RFC 7628, KIP-255, KIP-342, KIP-768."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+
+from aioproducer.config import ProducerConfig
+from aioproducer.config_login import jaas_of
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.net.sasl.mechanism import Exchange
+from aioproducer.net.sasl.token_cache import TokenCache
+from aioproducer.oauth_token import OAuthToken, check_token
+
+_EXTENSION = "extension_"
+"""How the names of extensions begin in ``sasl_jaas_config``."""
+
+
+class OAuthBearer:
+    """The mechanism OAUTHBEARER, with the user's token provider or with client credentials (OIDC)."""
+
+    name = "OAUTHBEARER"
+
+    def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop, rng: random.Random) -> None:
+        self._config = config
+        options = jaas_of(config.sasl_jaas_config, "OAUTHBEARER").options
+        self._extensions = {
+            key.removeprefix(_EXTENSION): value for key, value in options.items() if key.startswith(_EXTENSION)
+        }
+        if config.sasl_oauth_token_provider is not None:
+            self.who = "the token of sasl_oauth_token_provider"
+            self.remedy = "look at its issuer, audience, scope and end"
+            fetch = self._from_provider
+        else:
+            from aioproducer.net.sasl.oidc import ClientCredentials
+
+            self.who = f"client {config.sasl_oauthbearer_client_credentials_client_id!r}"
+            self.remedy = "look at sasl_oauthbearer_scope, and at what issuer and audience the broker expects"
+            fetch = ClientCredentials(config, loop, rng).fetch
+        self._tokens = TokenCache(config, fetch, rng)
+
+    async def begin(self, host: str) -> Exchange:
+        """Get a token."""
+        token = await self._tokens.get()
+        extended = OAuthToken(token.value, token.expires_at_ms, {**self._extensions, **token.extensions})
+        return OAuthBearerExchange(check_token(extended))
+
+    def refused(self) -> None:
+        """Get another token for the next login."""
+        self._tokens.forget()
+
+    async def _from_provider(self) -> OAuthToken:
+        provider = self._config.sasl_oauth_token_provider
+        assert provider is not None
+        try:
+            answer = await provider()
+        except KafkaError:
+            raise
+        except Exception as error:
+            # The text of somebody else's error may hold secrets; who looks at the cause finds it.
+            raise ConnectionLostError(f"sasl_oauth_token_provider raised {type(error).__name__}") from error
+        if isinstance(answer, str):
+            return OAuthToken(answer)
+        if not isinstance(answer, OAuthToken):
+            raise AuthenticationError(
+                f"sasl_oauth_token_provider returned a {type(answer).__name__}; it has to be a str or an OAuthToken"
+            )
+        return answer
+
+
+class OAuthBearerExchange:
+    """One token; if the broker objects it says so in JSON, and wants an acknowledgement of that before it fails."""
+
+    def __init__(self, token: OAuthToken) -> None:
+        parts = [f"auth=Bearer {token.value}", *(f"{key}={value}" for key, value in token.extensions.items())]
+        self._first = ("n,,\x01" + "\x01".join(parts) + "\x01\x01").encode()
+        self._objection = ""
+
+    async def respond(self, challenge: bytes | None) -> bytes | None:
+        """The token; after an objection a single byte."""
+        if challenge is None:
+            return self._first
+        if not challenge:
+            return None
+        if self._objection:
+            raise AuthenticationError(f"the broker does not accept the token ({self._objection})")
+        self._objection = objection(challenge)
+        return b"\x01"
+
+
+def objection(challenge: bytes) -> str:
+    """The status of a broker's objection to a token."""
+    try:
+        status = json.loads(challenge).get("status")
+    except (ValueError, AttributeError, RecursionError):
+        status = None
+    return status if isinstance(status, str) and re.fullmatch(r"[\w .-]{1,80}", status) else "no status was told"

@@ -1,0 +1,139 @@
+"""ClientCredentials: tokens from an OpenID provider, for client id and secret.
+
+Source: KIP-768, RFC 6749 section 4.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import ssl
+import time
+from urllib.parse import quote_plus, urlsplit
+
+import httpx
+
+from aioproducer.backoff import ExponentialBackoff
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.net import pem
+from aioproducer.oauth_token import OAuthToken
+
+MAX_ANSWER_BYTES = 1024 * 1024
+MAX_RETRY_MS = 5_000
+"""An attempt to connect has 10 s; who fails within it can say why."""
+DEFAULT_TIMEOUT_MS = 5_000
+
+
+class ClientCredentials:
+    """Asks the token endpoint. What may pass is tried again, with back-off, for some seconds."""
+
+    def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop, rng: random.Random) -> None:
+        self._config = config
+        self._loop = loop
+        self._rng = rng
+        self._backoff = ExponentialBackoff(
+            config.sasl_login_retry_backoff_ms, max(config.sasl_login_retry_backoff_max_ms, 1)
+        )
+        url = urlsplit(config.sasl_oauthbearer_token_endpoint_url or "")
+        self._shown = f"{url.scheme}://{url.hostname}{f':{url.port}' if url.port else ''}{url.path}"
+
+    async def fetch(self) -> OAuthToken:
+        """A new token.
+
+        Raises:
+            AuthenticationError: the endpoint refuses client id or secret, or its answer holds no token.
+            ConnectionLostError: it can't be reached, or fails.
+        """
+        until_ms = self._now_ms() + min(self._config.sasl_login_retry_backoff_max_ms, MAX_RETRY_MS)
+        attempts = 0
+        while True:
+            try:
+                return await self._ask()
+            except ConnectionLostError:
+                wait_ms = self._backoff.delay_ms(attempts, self._rng)
+                if self._now_ms() + wait_ms > until_ms:
+                    raise
+            await asyncio.sleep(wait_ms / 1000)
+            attempts += 1
+
+    async def _ask(self) -> OAuthToken:
+        verify = await self._loop.run_in_executor(None, self._tls)
+        read_s = (self._config.sasl_login_read_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
+        connect_s = (self._config.sasl_login_connect_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
+        timeout = httpx.Timeout(read_s, connect=connect_s)
+        data = {"grant_type": "client_credentials"}
+        if self._config.sasl_oauthbearer_scope:
+            data["scope"] = self._config.sasl_oauthbearer_scope
+        url = self._config.sasl_oauthbearer_token_endpoint_url or ""
+        try:
+            async with (
+                httpx.AsyncClient(verify=verify, timeout=timeout, auth=self._credentials()) as client,
+                client.stream("POST", url, data=data, headers={"Accept": "application/json"}) as answer,
+            ):
+                return self._token(answer.status_code, await _body(answer))
+        except httpx.HTTPError as error:
+            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise ConnectionLostError(f"the token endpoint {self._shown} can't be asked: {what}") from None
+        except httpx.InvalidURL:
+            raise AuthenticationError(f"sasl_oauthbearer_token_endpoint_url is no URL: {self._shown}") from None
+
+    def _credentials(self) -> httpx.BasicAuth:
+        client_id = self._config.sasl_oauthbearer_client_credentials_client_id or ""
+        secret = self._config.sasl_oauthbearer_client_credentials_client_secret or ""
+        if self._config.sasl_oauthbearer_header_urlencode:
+            client_id, secret = quote_plus(client_id), quote_plus(secret)
+        return httpx.BasicAuth(client_id, secret)
+
+    def _tls(self) -> ssl.SSLContext:
+        """The system's trust, and the trust store of the brokers besides. Blocking."""
+        context = ssl.create_default_context()
+        text, path = self._config.ssl_truststore_certificates, self._config.ssl_truststore_location
+        if path and text is None:
+            with open(path, encoding="latin-1") as file:
+                text = file.read()
+        if text is not None:
+            pem.load_trusted(context, text, "the trust store")
+        return context
+
+    def _token(self, status: int, body: bytes) -> OAuthToken:
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        fields = answer if isinstance(answer, dict) else {}
+        if status != 200:
+            raise self._refusal(status, fields)
+        value = fields.get("access_token")
+        if not isinstance(value, str):
+            raise AuthenticationError(f"the token endpoint {self._shown} answered without an access_token")
+        expires_in = fields.get("expires_in")
+        if isinstance(expires_in, (int, float)) and 0 < expires_in < 1e9:
+            return OAuthToken(value, int((time.time() + expires_in) * 1000))
+        return OAuthToken(value)
+
+    def _refusal(self, status: int, fields: dict[str, object]) -> KafkaError:
+        error = fields.get("error")
+        code = f" ({error})" if isinstance(error, str) and re.fullmatch(r"[a-z_]{1,60}", error) else ""
+        message = f"the token endpoint {self._shown} answered HTTP {status}{code}"
+        if status in (408, 425, 429) or status >= 500:
+            return ConnectionLostError(message)
+        client_id = self._config.sasl_oauthbearer_client_credentials_client_id
+        return AuthenticationError(
+            f"{message} for client {client_id!r}: look at sasl_oauthbearer_token_endpoint_url, "
+            "sasl_oauthbearer_client_credentials_client_id and _client_secret, and sasl_oauthbearer_scope"
+        )
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+async def _body(answer: httpx.Response) -> bytes:
+    body = bytearray()
+    async for part in answer.aiter_bytes():
+        body += part
+        if len(body) > MAX_ANSWER_BYTES:
+            raise AuthenticationError("the token endpoint's answer is larger than a megabyte")
+    return bytes(body)

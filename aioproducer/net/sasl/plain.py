@@ -1,0 +1,35 @@
+"""PLAIN: user and password as they are. Source: RFC 4616."""
+
+from __future__ import annotations
+
+from aioproducer.config import ProducerConfig
+from aioproducer.net.sasl.mechanism import Exchange
+
+
+class Plain:
+    """The mechanism PLAIN."""
+
+    name = "PLAIN"
+    remedy = "look at sasl_username and sasl_password"
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.who = f"user {config.sasl_username!r}"
+        self._token = f"\0{config.sasl_username}\0{config.sasl_password}".encode()
+
+    async def begin(self, host: str) -> Exchange:
+        """Nothing is needed."""
+        return PlainExchange(self._token)
+
+    def refused(self) -> None:
+        """The password stays what it is."""
+
+
+class PlainExchange:
+    """One token; whatever the broker answers without an error is a yes."""
+
+    def __init__(self, token: bytes) -> None:
+        self._token = token
+
+    async def respond(self, challenge: bytes | None) -> bytes | None:
+        """The token, then nothing."""
+        return self._token if challenge is None else None

@@ -1,0 +1,120 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512: neither side tells the other the password. Source: RFC 5802, KIP-84, KIP-48.
+
+The package scramp does the exchange. It prepares names and passwords by SASLprep, which Kafka does not do: both take
+part here as the UTF-8 that they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import scramp
+
+from aioproducer.config import ProducerConfig
+from aioproducer.config_login import jaas_of
+from aioproducer.errors import AuthenticationError
+from aioproducer.net.sasl.mechanism import Exchange
+
+MAX_ITERATIONS = 1_000_000
+"""What a broker may ask for. Kafka itself takes 4,096 to 16,384; a million takes a worker thread half a second."""
+
+DELEGATION_TOKEN = ",tokenauth=true"
+
+
+class Scram:
+    """The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512; the hash is computed in a worker thread."""
+
+    remedy = "look at sasl_username and sasl_password, and whether the cluster has this user for this mechanism"
+
+    def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        assert config.sasl_username is not None
+        assert config.sasl_password is not None
+        self.name = config.sasl_mechanism
+        self.who = f"user {config.sasl_username!r}"
+        self._user = config.sasl_username
+        self._password = config.sasl_password
+        options = jaas_of(config.sasl_jaas_config, self.name).options
+        self._extensions = DELEGATION_TOKEN if options.get("tokenauth", "").lower() == "true" else ""
+        self._loop = loop
+
+    async def begin(self, host: str) -> Exchange:
+        """Nothing is needed."""
+        return ScramExchange(self.name, self._user, self._password, self._loop, extensions=self._extensions)
+
+    def refused(self) -> None:
+        """The password stays what it is."""
+
+
+class _Verbatim:
+    """A name or a password as scramp uses them, without its preparations."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def escape(self) -> str:
+        return self._text.replace("=", "=3D").replace(",", "=2C")
+
+    def __bytes__(self) -> bytes:
+        return self._text.encode()
+
+
+class ScramExchange:
+    """Three steps: who we are, the proof that we know the password, and the broker's that it does too.
+
+    Args:
+        extensions: to the first message, beginning with a comma.
+        nonce: the client's, for tests; None for a random one.
+    """
+
+    def __init__(
+        self,
+        mechanism: str,
+        user: str,
+        password: str,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        extensions: str = "",
+        nonce: str | None = None,
+    ) -> None:
+        self._client = scramp.ScramClient([mechanism], "user", "password", c_nonce=nonce)
+        self._client.username = _Verbatim(user)
+        self._client.password = _Verbatim(password)
+        self._loop = loop
+        self._extensions = extensions
+        self._proved = False
+
+    async def respond(self, challenge: bytes | None) -> bytes | None:
+        """The next message; None once the broker has proved that it knows the password."""
+        try:
+            if challenge is None:
+                return self._first()
+            message = challenge.decode()
+            if not self._proved:
+                self._proved = True
+                return await self._proof(message)
+            self._client.set_server_final(message)
+        except (scramp.ScramException, UnicodeDecodeError, ValueError, IndexError, KeyError) as error:
+            # Its text may quote what the broker sent, which is nobody's secret, but nobody's help either.
+            raise AuthenticationError(f"the broker's side of SCRAM is wrong: {_reason(error)}") from None
+        return None
+
+    def _first(self) -> bytes:
+        first: str = self._client.get_client_first() + self._extensions
+        self._client.client_first_bare += self._extensions
+        return first.encode()
+
+    async def _proof(self, message: str) -> bytes:
+        self._client.set_server_first(message)
+        iterations = int(self._client.iterations)
+        if iterations > MAX_ITERATIONS:
+            raise AuthenticationError(
+                f"the broker asks for {iterations:,} iterations of SCRAM, above {MAX_ITERATIONS:,}"
+            )
+        final: str = await self._loop.run_in_executor(None, self._client.get_client_final)
+        return final.encode()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, scramp.ScramException):
+        return str(error.args[0])[:200]
+    return "it can't be read"

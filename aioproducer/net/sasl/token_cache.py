@@ -1,0 +1,81 @@
+"""TokenCache: keeps a token until it is time for the next.
+
+A token is fetched when a connection needs one, and kept for most of its life. When it is renewed, Java's
+``sasl_login_refresh_*`` say. Nothing runs in between: a connection logs in again before its session ends, which is
+when a fresh token is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import KafkaError
+from aioproducer.oauth_token import OAuthToken, check_token, jwt_times_ms, refresh_at_ms
+
+logger = logging.getLogger("aioproducer.sasl")
+
+
+class TokenCache:
+    """The token of a producer; one fetch at a time, for all connections that wait.
+
+    Args:
+        fetch: gets a new one.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        fetch: Callable[[], Awaitable[OAuthToken]],
+        rng: random.Random,
+        *,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._fetch = fetch
+        self._rng = rng
+        self._wall_s = wall_s
+        self._lock = asyncio.Lock()
+        self._token: OAuthToken | None = None
+        self._refresh_at_ms = 0
+        self._ends_ms = 0
+
+    async def get(self) -> OAuthToken:
+        """A token that is good for a login now.
+
+        Raises:
+            KafkaError: what fetching one raised, and the last one is not good any more.
+        """
+        async with self._lock:
+            if self._token is not None and self._now_ms() < self._refresh_at_ms:
+                return self._token
+            try:
+                token = check_token(await self._fetch())
+            except KafkaError as error:
+                if self._token is None or self._now_ms() >= self._ends_ms:
+                    raise
+                logger.warning("the token for OAUTHBEARER could not be renewed, the last one is used on: %s", error)
+                return self._token
+            self._keep(token)
+            return token
+
+    def forget(self) -> None:
+        """Fetch a new one for the next login."""
+        self._token = None
+
+    def _keep(self, token: OAuthToken) -> None:
+        now_ms = self._now_ms()
+        began_ms, ends_ms = jwt_times_ms(token.value)
+        ends_ms = token.expires_at_ms if token.expires_at_ms is not None else ends_ms
+        self._token = token if ends_ms is not None and ends_ms > now_ms else None
+        if self._token is not None and ends_ms is not None:
+            self._ends_ms = ends_ms
+            begins_ms = min(began_ms or now_ms, now_ms)
+            self._refresh_at_ms = refresh_at_ms(self._config, begins_ms, ends_ms, now_ms, self._rng.random())
+
+    def _now_ms(self) -> int:
+        return int(self._wall_s() * 1000)

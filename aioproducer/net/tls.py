@@ -1,0 +1,159 @@
+"""TLS: the SSLContext that the configs describe, kept fresh, and the handshake of one connection.
+
+Files are read in a worker thread. Each new connection looks whether they have changed since, so certificates can be
+renewed under a running producer; connections that stand keep what they were made with. A file that can't be used then
+(somebody is still writing it) leaves the last good context in place, with a line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import threading
+
+from aioproducer.config import ProducerConfig
+from aioproducer.config_tls import allowed_suites, cipher_string, version_limits
+from aioproducer.errors import TlsError
+from aioproducer.net import pem
+from aioproducer.net.tls_errors import handshake_error
+
+logger = logging.getLogger("aioproducer.tls")
+
+Stamp = tuple[int, int, int] | None
+"""Modification time, inode and size of a file; None if it is not there."""
+
+
+class Tls:
+    """TLS of all connections of a producer.
+
+    Args:
+        config: of a producer whose ``security_protocol`` is SSL or SASL_SSL.
+    """
+
+    def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self._config = config
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._context: ssl.SSLContext | None = None
+        self._stamps: tuple[Stamp, ...] = ()
+        self._suites = allowed_suites(config.ssl_cipher_suites)
+
+    async def context(self) -> ssl.SSLContext:
+        """The context for a connection that begins now.
+
+        Raises:
+            TlsError: a file or a PEM text can't be used, and never could.
+        """
+        if self._config.ssl_context is not None:
+            return self._config.ssl_context
+        return await self._loop.run_in_executor(None, self._current)
+
+    async def start(self, writer: asyncio.StreamWriter, host: str) -> None:
+        """Turn a new connection into a TLS connection.
+
+        Args:
+            host: the name that the broker has to prove.
+        Raises:
+            TlsError: client and broker do not accept each other.
+            OSError: the connection broke.
+        """
+        context = await self.context()
+        port = writer.get_extra_info("peername", ("", 0))[1]
+        try:
+            # A scope ("fe80::1%eth0") is no part of an address in a certificate.
+            await writer.start_tls(context, server_hostname=host.partition("%")[0])
+        except ssl.SSLError as error:
+            explained = handshake_error(error, f"{host}:{port}", host, self._config)
+            if explained is None:
+                raise
+            raise explained from error
+        self._check_suite(writer, f"{host}:{port}")
+
+    def _check_suite(self, writer: asyncio.StreamWriter, where: str) -> None:
+        """The ssl module can't limit the suites of TLS 1.3, so what was agreed is looked at."""
+        cipher = writer.get_extra_info("cipher")
+        if self._suites and cipher and cipher[1] == "TLSv1.3" and cipher[0] not in self._suites:
+            raise TlsError(f"{where} chose {cipher[0]}, which ssl_cipher_suites does not name")
+
+    # --- in a worker thread -------------------------------------------------------------------------------------------
+
+    def _current(self) -> ssl.SSLContext:
+        with self._lock:
+            stamps = tuple(_stamp(path) for path in self._files())
+            if self._context is None:
+                self._context = make_context(self._config)
+            elif stamps != self._stamps:
+                try:
+                    self._context = make_context(self._config)
+                    logger.info("the certificate files have changed, and new connections use what they hold now")
+                except TlsError as error:
+                    logger.warning("the certificate files have changed and can't be used, the last ones are: %s", error)
+            self._stamps = stamps
+            return self._context
+
+    def _files(self) -> list[str]:
+        locations = (self._config.ssl_truststore_location, self._config.ssl_keystore_location)
+        return [path for path in locations if path]
+
+
+def make_context(config: ProducerConfig) -> ssl.SSLContext:
+    """The context that the configs describe. Blocking.
+
+    Raises:
+        TlsError: a file or a PEM text can't be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As Java: whatever is in the trust store is trusted, also what somebody else has signed.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if not config.ssl_endpoint_identification_algorithm:
+        context.check_hostname = False
+    context.minimum_version, context.maximum_version = version_limits(config)
+    ciphers = cipher_string(config.ssl_cipher_suites)
+    if ciphers:
+        try:
+            context.set_ciphers(ciphers)
+        except ssl.SSLError as error:
+            names = ", ".join(config.ssl_cipher_suites)
+            raise TlsError(f"ssl_cipher_suites={names}: this OpenSSL knows none of them for TLS 1.2") from error
+    _load_trusted(context, config)
+    _load_own(context, config)
+    return context
+
+
+def _load_trusted(context: ssl.SSLContext, config: ProducerConfig) -> None:
+    if config.ssl_truststore_certificates is not None:
+        pem.load_trusted(context, config.ssl_truststore_certificates, "ssl_truststore_certificates")
+    elif config.ssl_truststore_location:
+        where = f"ssl_truststore_location={config.ssl_truststore_location}"
+        pem.load_trusted(context, _read(config.ssl_truststore_location, where), where)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+
+
+def _load_own(context: ssl.SSLContext, config: ProducerConfig) -> None:
+    if config.ssl_keystore_key is not None:
+        text = f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}"
+        where = "ssl_keystore_key with ssl_keystore_certificate_chain"
+        pem.load_own(context, text, config.ssl_key_password, where)
+    elif config.ssl_keystore_location:
+        where = f"ssl_keystore_location={config.ssl_keystore_location}"
+        text = _read(config.ssl_keystore_location, where)
+        pem.load_own(context, text, config.ssl_key_password, where)
+
+
+def _read(path: str, where: str) -> str:
+    try:
+        with open(path, encoding="latin-1") as file:
+            return file.read()
+    except OSError as error:
+        raise TlsError(f"{where} can't be read: {error.strerror or error}") from error
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -1,0 +1,104 @@
+"""One broker with a listener for everything that a client may have to prove, for the whole session."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.testing import CertificateAuthority, KafkaCluster, Listener
+from aioproducer.testing.ports import HOST
+from tests.broker.security import kdc as kerberos
+from tests.broker.security.oidc import AUDIENCE, SigningKey
+
+USERS = {"alice": "alice-s3cret", "bob": "bob-s3cret"}
+"""Alice may do everything, Bob nothing until a test allows it."""
+SESSION_MS, SHORT_SESSION_MS = 10_000, 2_000
+_PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@pytest.fixture(scope="session")
+def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kerberos.Kdc]:
+    """A running KDC; skips where there is none to be had."""
+    if reason := kerberos.missing():
+        pytest.skip(f"GSSAPI is not tested: {reason}")
+    running = kerberos.Kdc(tmp_path_factory.mktemp("kdc"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KRB5_CONFIG", str(running.config))
+        yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def kerberos_kafka(kdc: kerberos.Kdc) -> Iterator[KafkaCluster]:
+    """A broker that lets in who has a ticket. It needs a whole Java: the one from pip knows no GSSAPI."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIOPRODUCER_JAVA", kerberos.java() or "")
+        with KafkaCluster(
+            listeners={"KERBEROS": _kerberos_listener(kdc.broker_keys)},
+            jvm_options=[f"-Djava.security.krb5.conf={kdc.config}"],
+        ) as running:
+            yield running
+
+
+@pytest.fixture(scope="session")
+def signing_key() -> SigningKey:
+    return SigningKey()
+
+
+@pytest.fixture(scope="session")
+def secure_kafka(tmp_path_factory: pytest.TempPathFactory, signing_key: SigningKey) -> Iterator[KafkaCluster]:
+    """The broker; its own plain listener may do everything."""
+    keys = tmp_path_factory.mktemp("oidc") / "jwks.json"
+    signing_key.write_public(keys)
+    options = [
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{what}={where}"
+        for what, where in (("urls", keys.as_uri()), ("files", keys))
+    ]
+    listeners = _listeners(keys)
+    authority = CertificateAuthority()
+    now = datetime.datetime.now(datetime.UTC)
+    expired = authority.issue(
+        HOST, not_before=now - datetime.timedelta(days=9), not_after=now - datetime.timedelta(days=2)
+    )
+    listeners["EXPIRED"] = Listener(protocol="SSL", certificate=expired)
+    listeners["OTHER_HOST"] = Listener(protocol="SSL", certificate=authority.issue("other.example"))
+    with KafkaCluster(listeners=listeners, users=USERS, acls=True, jvm_options=options, authority=authority) as running:
+        running.allow("alice", "ALL", topic="*", group="*", transactional_id="*", cluster=True)
+        yield running
+
+
+def _listeners(keys: Path) -> dict[str, Listener]:
+    oidc: dict[str, Any] = {
+        "oauthbearer.sasl.server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
+        "OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+    }
+    return {
+        "SSL": Listener(protocol="SSL"),
+        "MTLS": Listener(protocol="SSL", client_certificates=True),
+        "SASL_SSL": Listener(protocol="SASL_SSL"),
+        "SASL_PLAINTEXT": Listener(protocol="SASL_PLAINTEXT"),
+        "ONLY_PLAIN": Listener(protocol="SASL_PLAINTEXT", mechanisms=["PLAIN"]),
+        "OIDC": Listener(protocol="SASL_SSL", mechanisms=["OAUTHBEARER"], properties=oidc),
+        "SESSIONS": Listener(protocol="SASL_SSL", properties={"connections.max.reauth.ms": SESSION_MS}),
+        "SHORT_SESSIONS": Listener(
+            protocol="SASL_PLAINTEXT", properties={"connections.max.reauth.ms": SHORT_SESSION_MS}
+        ),
+    }
+
+
+def _kerberos_listener(keys: Path) -> Listener:
+    login = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+        f'keyTab="{keys}" principal="kafka/{HOST}@{kerberos.REALM}";'
+    )
+    return Listener(
+        protocol="SASL_SSL",
+        mechanisms=["GSSAPI"],
+        properties={"gssapi.sasl.jaas.config": login, "sasl.kerberos.service.name": "kafka"},
+    )

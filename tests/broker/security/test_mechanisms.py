@@ -1,0 +1,145 @@
+"""Every way to log in, on a real broker."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from typing import Any
+
+import pytest
+
+from aioproducer import AuthenticationError, OAuthToken, Producer
+from aioproducer.testing import KafkaCluster, unsecured_token
+from tests.broker.fixtures import new_topic
+from tests.broker.readers import read_values
+from tests.broker.security import kdc as kerberos
+from tests.broker.security.fixtures import USERS
+from tests.broker.security.oidc import CLIENT_ID, CLIENT_SECRET, SigningKey, TokenServer
+
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
+
+PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+async def check(cluster: KafkaCluster, **configs: Any) -> None:
+    """A record goes through."""
+    topic = await new_topic(cluster)
+    async with Producer(**configs) as producer:
+        await producer.send(topic, b"value")
+    assert await read_values(cluster, topic) == [b"value"]
+
+
+@pytest.mark.parametrize("listener", ["SSL", "MTLS"])
+async def test_tls(secure_kafka: KafkaCluster, listener: str) -> None:
+    await check(secure_kafka, **secure_kafka.client_configs(listener, user="alice"))
+
+
+@pytest.mark.parametrize("listener", ["SASL_SSL", "SASL_PLAINTEXT"])
+@pytest.mark.parametrize("mechanism", [*PASSWORDS, "OAUTHBEARER"])
+async def test_sasl(secure_kafka: KafkaCluster, listener: str, mechanism: str) -> None:
+    await check(secure_kafka, **secure_kafka.client_configs(listener, user="alice", mechanism=mechanism))
+
+
+async def test_a_ready_context(secure_kafka: KafkaCluster) -> None:
+    context = ssl.create_default_context(cadata=secure_kafka.authority.pem)
+    own = secure_kafka.bootstrap_of("SSL")
+    await check(secure_kafka, bootstrap_servers=own, security_protocol="SSL", ssl_context=context)
+
+
+async def test_java_properties_with_pem_stores(secure_kafka: KafkaCluster, tmp_path: Any) -> None:
+    """A .properties file of a Java client that uses PEM works as it is."""
+    certificate = secure_kafka.authority.issue("client.test", common_name="alice")
+    (tmp_path / "trust.pem").write_text(secure_kafka.authority.pem)
+    (tmp_path / "keys.pem").write_text(certificate.encrypted_key("open") + certificate.chain)
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        f"bootstrap.servers={secure_kafka.bootstrap_of('MTLS')}\n"
+        "security.protocol=SSL\nssl.truststore.type=PEM\nssl.keystore.type=PEM\nssl.key.password=open\n"
+        f"ssl.truststore.location={tmp_path}/trust.pem\nssl.keystore.location={tmp_path}/keys.pem\n"
+    )
+    topic = await new_topic(secure_kafka)
+    async with Producer.from_properties(properties) as producer:
+        await producer.send(topic, b"value")
+
+
+async def test_java_properties_with_a_login(secure_kafka: KafkaCluster, tmp_path: Any) -> None:
+    """PEM text in one line and a login module, as such files have them."""
+    properties = tmp_path / "client.properties"
+    in_one_line = " ".join(secure_kafka.authority.pem.split("\n"))
+    properties.write_text(
+        f"bootstrap.servers={secure_kafka.bootstrap_of('SASL_SSL')}\n"
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.certificates={in_one_line}\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="alice" password="{USERS["alice"]}";\n'
+    )
+    topic = await new_topic(secure_kafka)
+    async with Producer.from_properties(properties) as producer:
+        await producer.send(topic, b"value")
+
+
+async def test_a_password_that_other_clients_would_change(secure_kafka: KafkaCluster) -> None:
+    """Kafka takes passwords as UTF-8; SASLprep would make these other ones."""
+    secure_kafka.set_scram_user("alice", "päss,w=rd\u00a0\u2168")
+    try:
+        configs = secure_kafka.client_configs("SASL_SSL", user="alice", mechanism="SCRAM-SHA-256")
+        await check(secure_kafka, **{**configs, "sasl_password": "päss,w=rd\u00a0\u2168"})
+    finally:
+        secure_kafka.set_scram_user("alice", USERS["alice"])
+
+
+async def test_a_token_with_an_end_and_extensions(secure_kafka: KafkaCluster) -> None:
+    """The provider is asked once for as many connections as the token is good for."""
+    asked = 0
+
+    async def provider() -> OAuthToken:
+        nonlocal asked
+        asked += 1
+        now_s = time.time()
+        return OAuthToken(
+            unsecured_token("alice", now_s=now_s), expires_at_ms=int(now_s * 1000) + 3_600_000, extensions={"a": "b c"}
+        )
+
+    configs = secure_kafka.client_configs("SASL_SSL", mechanism="OAUTHBEARER")
+    configs["sasl_oauth_token_provider"] = provider
+    topic = await new_topic(secure_kafka)
+    async with Producer(**configs) as producer:
+        await producer.send(topic, b"value")
+        producer._engine._client.abort_all()  # type: ignore[union-attr]
+        await producer.send(topic, b"value")
+    assert asked == 1
+
+
+@pytest.mark.parametrize("failures", [0, 2])
+async def test_oidc(secure_kafka: KafkaCluster, signing_key: SigningKey, failures: int) -> None:
+    """Client credentials; the endpoint's passing failures are passed over."""
+    async with TokenServer(signing_key, failures=failures) as server:
+        configs = secure_kafka.client_configs("OIDC")
+        del configs["sasl_oauth_token_provider"]
+        await check(
+            secure_kafka,
+            **configs,
+            sasl_oauthbearer_token_endpoint_url=server.url,
+            sasl_oauthbearer_client_credentials_client_id=CLIENT_ID,
+            sasl_oauthbearer_client_credentials_client_secret=CLIENT_SECRET,
+            sasl_oauthbearer_scope="produce",
+        )
+    assert server.requests[-1] == {"grant_type": "client_credentials", "scope": "produce"}
+    assert len(server.requests) == failures + 1
+
+
+async def test_kerberos(kerberos_kafka: KafkaCluster, kdc: kerberos.Kdc) -> None:
+    login = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+        f'keyTab="{kdc.user_keys}" principal="alice@{kerberos.REALM}";'
+    )
+    configs = {**kerberos_kafka.client_configs("KERBEROS"), "sasl_jaas_config": login}
+    await check(kerberos_kafka, **configs, sasl_kerberos_service_name="kafka")
+    with pytest.raises(AuthenticationError, match="Kerberos refused the login at nobody@"):
+        await check(kerberos_kafka, **configs, sasl_kerberos_service_name="nobody")
+    with pytest.raises(AuthenticationError, match="has no ticket"):
+        await check(
+            kerberos_kafka,
+            **{**configs, "sasl_jaas_config": login.replace("alice@", "bob@")},
+            sasl_kerberos_service_name="kafka",
+        )

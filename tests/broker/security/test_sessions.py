@@ -1,0 +1,147 @@
+"""Connections log in again before the broker's trust ends (KIP-368), and certificates change, with nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from typing import Any
+
+import pytest
+import uvloop
+
+from aioproducer import Producer
+from aioproducer.testing import KafkaCluster, unsecured_token
+from tests.broker.fixtures import new_topic, until
+from tests.broker.load import check_exactly_once, check_log, load_on
+from tests.broker.security.fixtures import SESSION_MS, SHORT_SESSION_MS
+
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-512", "OAUTHBEARER")
+PACE = 2
+"""Records a turn of the loop, for each of several producers at a time."""
+
+
+class Logins:
+    """What a producer's connections do, from the outside: how many there were, and how often they logged in."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    @property
+    def connections(self) -> float:
+        created: float = self._producer.metrics()["producer-metrics"]["connection-creation-total"]
+        return created
+
+
+async def under_load(cluster: KafkaCluster, listener: str, mechanism: str, seconds: float, **changes: Any) -> None:
+    """A load of so many seconds goes through without an error and without a new connection."""
+    topic = await new_topic(cluster, 2)
+    configs = {**cluster.client_configs(listener, user="alice", mechanism=mechanism), **changes}
+    async with Producer(**configs) as producer:
+        logins = Logins(producer)
+        async with load_on(producer, topic, pace=PACE) as load:
+            await load.advance(10)
+            before = logins.connections
+            began = time.monotonic()
+            while time.monotonic() - began < seconds:
+                await load.advance(100)
+            assert logins.connections == before
+        retries = producer.metrics()["producer-metrics"]["record-retry-total"]
+    assert retries == 0
+    await check_exactly_once(cluster, topic, load)
+    await check_log(cluster, topic, 2)
+
+
+async def sessions(cluster: KafkaCluster, listener: str, seconds: float) -> None:
+    await asyncio.gather(*(under_load(cluster, listener, mechanism, seconds) for mechanism in MECHANISMS))
+
+
+async def test_ten_second_sessions(secure_kafka: KafkaCluster) -> None:
+    """Two sessions and a half: every mechanism, zero errors, no connection made anew."""
+    await sessions(secure_kafka, "SESSIONS", 2.5 * SESSION_MS / 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_ten_second_sessions_for_two_minutes(secure_kafka: KafkaCluster, run: Any) -> None:
+    run(sessions(secure_kafka, "SESSIONS", 120))
+
+
+def test_short_sessions_on_uvloop(secure_kafka: KafkaCluster) -> None:
+    uvloop.run(sessions(secure_kafka, "SHORT_SESSIONS", 3 * SHORT_SESSION_MS / 1000))
+
+
+async def test_a_token_that_can_not_be_renewed_for_a_while(secure_kafka: KafkaCluster) -> None:
+    """The connection is used until its session ends, and then made anew; what is sent meanwhile waits."""
+    topic = await new_topic(secure_kafka)
+    down = False
+
+    async def provider() -> str:
+        if down:
+            raise OSError("no such host: s3cret-host")
+        return unsecured_token("alice", now_s=time.time(), lifetime_s=2.0)
+
+    configs = secure_kafka.client_configs("SHORT_SESSIONS", mechanism="OAUTHBEARER")
+    async with Producer(**{**configs, "sasl_oauth_token_provider": provider}) as producer:
+        await producer.send(topic, b"before")
+        down = True
+        connections = producer._engine._client  # type: ignore[union-attr]
+        await until(lambda: connections.connection_count == 0, "the connection ends with its session")
+        waiting = await producer.submit(topic, b"meanwhile")
+        down = False
+        await waiting
+
+
+async def test_a_password_that_changes_leaves_connections_until_their_session_ends(
+    secure_kafka: KafkaCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then the records fail with what the broker says, within seconds, and no log has the password."""
+    topic = await new_topic(secure_kafka)
+    secure_kafka.allow("carol", "ALL", topic="*", cluster=True)
+    secure_kafka.set_scram_user("carol", "carol-s3cret")
+    configs = secure_kafka.client_configs("SHORT_SESSIONS", user="alice", mechanism="SCRAM-SHA-256")
+    producer = Producer(**{**configs, "sasl_username": "carol", "sasl_password": "carol-s3cret"})
+    async with producer:
+        await producer.send(topic, b"before")
+        secure_kafka.set_scram_user("carol", "another-s3cret")
+        failure: BaseException | None = None
+        began = time.monotonic()
+        while failure is None and time.monotonic() - began < 30:
+            try:
+                await producer.send(topic, b"after")
+            except Exception as error:
+                failure = error
+    assert failure is not None
+    assert re.search(r"the login of user 'carol' by SCRAM-SHA-256 failed", str(failure))
+    assert "s3cret" not in caplog.text + repr(failure) + repr(producer)
+
+
+async def test_certificates_change_under_load(secure_kafka: KafkaCluster, tmp_path: Any) -> None:
+    """New connections show the new certificate; a file that is half written keeps the last good one."""
+    topic = await new_topic(secure_kafka, 2)
+    trust, keys = tmp_path / "trust.pem", tmp_path / "keys.pem"
+    authority = secure_kafka.authority
+    trust.write_text(authority.pem)
+    keys.write_text(authority.issue("client.test", common_name="alice").pem)
+    async with Producer(
+        bootstrap_servers=secure_kafka.bootstrap_of("MTLS"),
+        security_protocol="SSL",
+        ssl_truststore_location=str(trust),
+        ssl_keystore_location=str(keys),
+        reconnect_backoff_ms=1,
+    ) as producer:
+        client = producer._engine._client  # type: ignore[union-attr]
+        async with load_on(producer, topic, pace=PACE) as load:
+            for text in (
+                authority.issue("client.test", common_name="alice").pem,
+                authority.pem[:50],
+                authority.issue("client.test", common_name="alice").encrypted_key("unknown"),
+                authority.issue("client.test", common_name="alice").pem,
+            ):
+                await load.advance(50)
+                keys.write_text(text)
+                client.abort_all()
+                await load.advance(50)
+    await check_exactly_once(secure_kafka, topic, load)
