@@ -90,6 +90,8 @@ class FrameReader:
             raise ProtocolError(f"API {api_key} in version {version} is not taken here")
         client_id, at = _CLIENT_ID.read(frame, _START.size)
         if not known:
+            if version >= ApiVersionsRequest.FLEXIBLE_FROM:
+                codec.read_tags(frame, at, {})
             return RequestFrame(
                 api_key, "ApiVersions", version, correlation_id, client_id, None, len(frame) + _SIZE.size
             )

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from aioproducer.testing.fake.batches import Batch, Headers
 from aioproducer.testing.fake.producer_state import ProducerStates, UnknownProducer
 
-NO_TIMESTAMP = -1
-
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from aioproducer.errors import (
     BrokerError,
+    CorruptMessageError,
+    MessageTooLargeError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     UnknownTopicIdError,
@@ -34,6 +36,8 @@ TOPIC_IDS_SINCE = 13
 LEADER_HINTS_SINCE = 10
 NO_OFFSET = -1
 INVALID_REQUIRED_ACKS = 21
+WITHOUT_LOG_START = frozenset({CorruptMessageError.code, MessageTooLargeError.code, NotLeaderOrFollowerError.code})
+"""Errors that do not tell where the log begins, though they come from its leader."""
 
 
 class ProduceHandler:
@@ -64,18 +68,29 @@ class ProduceHandler:
         fault = self._cluster.faults.of_batch(self._node_id, topic.name if topic else data.name, index)
         if fault is not None and not fault.apply:
             return self._refused(topic, index, broker_error(fault.error_code, fault.error_message))
+        answer = self._answer(topic, partition_data)
+        if fault is not None and not answer.error_code:
+            return self._refused(topic, index, broker_error(fault.error_code, fault.error_message))
+        return answer
+
+    def _answer(self, topic: Topic | None, data: PartitionProduceData) -> PartitionProduceResponse:
         try:
-            answer = self._append(topic, partition_data)
+            topic, partition, records = self._checked(topic, data)
+        except BrokerError as error:
+            return self._refused(topic, data.index, error)
+        try:
+            return self._append(topic, partition, records)
         except RefusedRecordsError as error:
-            answer = self._refused(topic, index, error.cause)
+            answer = self._refused(topic, data.index, error.cause)
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=text)
                 for number, text in error.records.items()
             ]
         except BrokerError as error:
-            answer = self._refused(topic, index, error)
-        if fault is not None and not answer.error_code:
-            return self._refused(topic, index, broker_error(fault.error_code, fault.error_message))
+            answer = self._refused(topic, data.index, error)
+            if error.code in WITHOUT_LOG_START:
+                return answer
+        answer.log_start_offset = partition.log.start_offset
         return answer
 
     def _topic(self, data: TopicProduceData) -> Topic | None:
@@ -83,23 +98,25 @@ class ProduceHandler:
             return self._cluster.topic_by_id(data.topic_id)
         return self._cluster.topics.get(data.name)
 
-    def _append(self, topic: Topic | None, data: PartitionProduceData) -> PartitionProduceResponse:
+    def _checked(self, topic: Topic | None, data: PartitionProduceData) -> tuple[Topic, Partition, bytes]:
+        """What a broker looks at before it turns to the partition."""
         if topic is None:
             raise UnknownTopicIdError() if self._version >= TOPIC_IDS_SINCE else UnknownTopicOrPartitionError()
         partition = topic.partition(data.index)
         if partition is None:
             raise UnknownTopicOrPartitionError()
-        check_frame(data.records, self._version)
+        records = check_frame(data.records, self._version)
         if self._request.acks not in (ALL_REPLICAS, 0, 1):
             raise broker_error(INVALID_REQUIRED_ACKS)
+        return topic, partition, records
+
+    def _append(self, topic: Topic, partition: Partition, records: bytes) -> PartitionProduceResponse:
         if partition.leader != self._node_id:
             raise NotLeaderOrFollowerError()
         needed = min(topic.config.min_insync_replicas, len(partition.replicas))
         if self._request.acks == ALL_REPLICAS and len(partition.isr) < needed:
             raise NotEnoughReplicasError(f"{len(partition.isr)} replicas are in sync, min.insync.replicas={needed}")
-        assert data.records is not None
-        batch = read_batch(data.records, topic.config.limits, self._now_ms)
-        return self._written(topic, partition, batch)
+        return self._written(topic, partition, read_batch(records, topic.config.limits, self._now_ms))
 
     def _written(self, topic: Topic, partition: Partition, batch: Batch) -> PartitionProduceResponse:
         log = partition.log
