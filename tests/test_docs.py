@@ -17,7 +17,7 @@ import aioproducer
 from aioproducer import errors
 from aioproducer.config_table import CONFIGS
 from aioproducer.errors_docs import errors_page
-from aioproducer.testing import TopicAdmin
+from aioproducer.testing import FakeCluster, TopicAdmin
 from aioproducer.testing.plugin import TopicFactory
 
 ROOT = Path(__file__).parent.parent
@@ -123,6 +123,11 @@ async def test_the_web_application_runs(kafka_cluster: TopicAdmin, kafka_topic_f
 async def test_the_example_of_a_test_passes(kafka_cluster: TopicAdmin, kafka_topic: str) -> None:
     test = names_in(snippet("test_order_is_published", kafka_cluster))["test_order_is_published"]
     await test(kafka_cluster, kafka_topic)
+
+
+async def test_the_example_with_a_fake_cluster_passes(fake_kafka_cluster: FakeCluster) -> None:
+    (code,) = (block for block in blocks(README, "python") if "test_a_lost_answer" in block)
+    await names_in(code)["test_a_lost_answer"](fake_kafka_cluster)
 
 
 @pytest.mark.broker

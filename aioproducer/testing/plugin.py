@@ -1,10 +1,11 @@
-"""pytest plugin: a real Kafka as a fixture, started when the first test asks for it and ended with the session.
+"""pytest plugin: Kafka as a fixture, the real one, started when the first test asks for it, and one in the process.
 
 Fixtures:
     kafka_cluster        one broker, for the whole session
     kafka_cluster_3      three brokers, for the whole session
     kafka_topic          the name of a new topic with one partition, removed after the test
     kafka_topic_factory  makes such topics with any number of partitions, configs, and on either cluster
+    fake_kafka_cluster   a FakeCluster of three brokers, new for every test; needs no Java and no download
 
 Options:
     --kafka-bootstrap HOST:PORT  use this cluster in place of one of our own
@@ -26,6 +27,7 @@ import pytest
 # Sessions that use none of this import the plugin too, so it loads the rest of the package only inside the fixtures.
 if TYPE_CHECKING:
     from aioproducer.testing.admin import TopicAdmin
+    from aioproducer.testing.fake.cluster import FakeCluster
 
 
 class TopicFactory(Protocol):
@@ -92,6 +94,15 @@ def kafka_topic_factory(request: pytest.FixtureRequest) -> Iterator[TopicFactory
 def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
     """The name of a new topic with one partition."""
     return kafka_topic_factory()
+
+
+@pytest.fixture
+def fake_kafka_cluster() -> Iterator[FakeCluster]:
+    """A Kafka inside the test's process, empty and without faults: three brokers that nobody else uses."""
+    from aioproducer.testing.fake.cluster import FakeCluster
+
+    with FakeCluster(3) as cluster:
+        yield cluster
 
 
 def _cluster(config: pytest.Config, brokers: int) -> Iterator[TopicAdmin]:

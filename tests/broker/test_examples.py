@@ -36,9 +36,7 @@ def records_of(by_partition: dict[int, list[StoredRecord]]) -> list[StoredRecord
     return [record for records in by_partition.values() for record in records]
 
 
-@pytest.mark.parametrize(
-    "name", ["first_send.py", "fastapi_handler.py", "bulk_script.py", "send_many.py", "send_arrow.py"]
-)
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_an_example_fits_on_a_screen(name: str) -> None:
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
 

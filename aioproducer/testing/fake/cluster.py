@@ -224,10 +224,10 @@ class FakeCluster:
         with self._lock:
             return self._model.leader_of(topic, partition)
 
-    def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+    def move_leader(self, topic: str, partition: int = 0, broker: int | None = None) -> int:
         """Make another replica the leader, the next one in sync if none is given; returns its node id."""
         with self._lock:
-            return self._model.move_leader(topic, partition, to)
+            return self._model.move_leader(topic, partition, broker)
 
     def remove_leader(self, topic: str, partition: int = 0) -> None:
         """Begin a time without a leader; ``elect_leaders`` or ``move_leader`` ends it."""

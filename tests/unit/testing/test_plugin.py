@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[3]
+
 
 def run_pytest(directory: Path, test: str, *options: str) -> subprocess.CompletedProcess[str]:
     """A pytest session over one file, in a process of its own."""
@@ -47,6 +49,27 @@ def test_a_kafka_that_is_not_there_fails_the_test_with_the_reason(tmp_path: Path
 def test_an_address_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
     found = run_pytest(tmp_path, "def test_one(kafka_cluster): pass", "--kafka-bootstrap", "nowhere")
     assert "'nowhere' is no address; write host:port" in found.stdout
+
+
+def test_a_fake_cluster_is_new_for_every_test(tmp_path: Path) -> None:
+    test = """
+import pytest
+@pytest.mark.parametrize("number", [1, 2])
+def test_one(fake_kafka_cluster, number):
+    assert fake_kafka_cluster.topics() == ()
+    assert fake_kafka_cluster.faults.pending == ()
+    assert len(fake_kafka_cluster.bootstrap_servers.split(",")) == 3
+    fake_kafka_cluster.create_topic("orders")
+    fake_kafka_cluster.faults.drop()
+"""
+    assert "2 passed" in run_pytest(tmp_path, test).stdout
+
+
+def test_the_example_with_faults_passes() -> None:
+    example = ROOT / "examples" / "test_with_faults.py"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-W", "error", str(example)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "5 passed" in found.stdout
 
 
 def test_options_and_fixtures_are_listed(tmp_path: Path) -> None:

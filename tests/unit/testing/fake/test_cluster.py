@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from confluent_kafka import Producer as OtherProducer
 
 from aioproducer import Producer
 from aioproducer.errors import BrokerError, MessageTooLargeError
@@ -124,3 +125,24 @@ def test_what_does_not_fit_is_told() -> None:
         FakeCluster(version="1.0")
     with cluster, pytest.raises(ClusterError, match="running"):
         cluster.start()
+
+
+async def test_another_client_writes_to_it() -> None:
+    """librdkafka, idempotent, through a change of the leader."""
+    ends: list[object] = []
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", 1)
+        other = OtherProducer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, "compression.type": "lz4"}
+        )
+        refused = cluster.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=1)
+        for number in range(100):
+            other.produce(
+                "orders", b"%d" % number, headers={"a": b"b"}, on_delivery=lambda error, _: ends.append(error)
+            )
+        assert await asyncio.to_thread(other.flush, LIMIT_S) == 0
+        assert ends == [None] * 100
+        assert refused.struck == 1
+        assert [record.value for record in cluster.records("orders")] == [b"%d" % number for number in range(100)]
+        assert {record.headers for record in cluster.records("orders")} == {(("a", b"b"),)}
+        del other
