@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import InvalidRequestError, RebootstrapRequiredError, UnsupportedVersionError
+from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
+from aioproducer.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aioproducer.protocol.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -15,10 +17,20 @@ from aioproducer.protocol.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.protocol.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from aioproducer.protocol.end_txn import EndTxnRequest
+from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.schema import Message, Request
+from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest
+from aioproducer.testing.fake import txn_apis
 from aioproducer.testing.fake.faults import Fault, Targets
 from aioproducer.testing.fake.frames import RequestFrame
 from aioproducer.testing.fake.metadata import metadata
@@ -99,13 +111,6 @@ def _metadata(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms
     return metadata(cluster, request.message)
 
 
-def _init_producer_id(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message:
-    message: InitProducerIdRequest = request.message
-    if (message.producer_id < 0) != (message.producer_epoch < 0):
-        return InitProducerIdResponse(error_code=InvalidRequestError.code or 0)
-    return InitProducerIdResponse(producer_id=cluster.new_producer_id(node_id), producer_epoch=0)
-
-
 def _produce(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message | None:
     message: ProduceRequest = request.message
     response = ProduceHandler(cluster, node_id, message, request.version, now_ms).response()
@@ -118,18 +123,51 @@ def _produce(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms:
 
 
 _HANDLERS: dict[int, Handler] = {
+    AddOffsetsToTxnRequest.API_KEY: lambda cluster, node_id, request, now_ms: txn_apis.add_offsets(
+        cluster, node_id, request.message, request.version, now_ms
+    ),
+    AddPartitionsToTxnRequest.API_KEY: lambda cluster, node_id, request, now_ms: txn_apis.add_partitions(
+        cluster, node_id, request.message, request.version, now_ms
+    ),
     ApiVersionsRequest.API_KEY: _api_versions,
-    InitProducerIdRequest.API_KEY: _init_producer_id,
+    DescribeTransactionsRequest.API_KEY: lambda cluster, node_id, request, _: txn_apis.describe(
+        cluster, node_id, request.message
+    ),
+    EndTxnRequest.API_KEY: lambda cluster, node_id, request, now_ms: txn_apis.end_txn(
+        cluster, node_id, request.message, request.version, now_ms
+    ),
+    FindCoordinatorRequest.API_KEY: lambda cluster, _, request, __: txn_apis.find_coordinator(
+        cluster, request.message, request.version
+    ),
+    InitProducerIdRequest.API_KEY: lambda cluster, node_id, request, now_ms: txn_apis.init_producer_id(
+        cluster, node_id, request.message, request.version, now_ms
+    ),
+    ListTransactionsRequest.API_KEY: lambda cluster, node_id, request, now_ms: txn_apis.list_ids(
+        cluster, node_id, request.message, now_ms
+    ),
     MetadataRequest.API_KEY: _metadata,
     ProduceRequest.API_KEY: _produce,
+    TxnOffsetCommitRequest.API_KEY: lambda cluster, node_id, request, now_ms: txn_apis.commit_offsets(
+        cluster, node_id, request.message, request.version, now_ms
+    ),
 }
-API_CLASSES: dict[int, tuple[type[Request[Any]], ...]] = {
-    ApiVersionsRequest.API_KEY: (ApiVersionsRequest,),
-    InitProducerIdRequest.API_KEY: (InitProducerIdRequest,),
-    MetadataRequest.API_KEY: (MetadataRequest,),
-    ProduceRequest.API_KEY: (ProduceRequest,),
+API_CLASSES: dict[int, type[Request[Any]]] = {
+    request.API_KEY: request
+    for request in (
+        AddOffsetsToTxnRequest,
+        AddPartitionsToTxnRequest,
+        ApiVersionsRequest,
+        DescribeTransactionsRequest,
+        EndTxnRequest,
+        FindCoordinatorRequest,
+        InitProducerIdRequest,
+        ListTransactionsRequest,
+        MetadataRequest,
+        ProduceRequest,
+        TxnOffsetCommitRequest,
+    )
 }
-"""The class of each request that can be read, by API key; several where their versions differ in kind."""
+"""The class of each request that can be read, by API key."""
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -145,6 +183,8 @@ def targets_of(cluster: ClusterModel, request: RequestFrame) -> Targets:
         return found
     if request.api_key == MetadataRequest.API_KEY:
         return {one.name: set() for one in request.message.topics or () if one.name is not None}
+    if request.api_key == AddPartitionsToTxnRequest.API_KEY:
+        return {topic.name: set(topic.partitions) for topic in request.message.topics}
     return {}
 
 
@@ -158,6 +198,19 @@ def refuse(cluster: ClusterModel, request: RequestFrame, fault: Fault, applied: 
         return _refused_metadata(cluster, request.message, fault)
     if request.api_key == ApiVersionsRequest.API_KEY:
         return ApiVersionsResponse(error_code=fault.error_code, api_keys=[])
+    if request.api_key == FindCoordinatorRequest.API_KEY:
+        return txn_apis.refused_coordinator(request.message, request.version, fault.error_code)
+    if request.api_key == AddPartitionsToTxnRequest.API_KEY:
+        return txn_apis.refused_partitions(request.message, fault.error_code)
+    if request.api_key == TxnOffsetCommitRequest.API_KEY:
+        return txn_apis.refused_offsets(request.message, fault.error_code)
+    if request.api_key == DescribeTransactionsRequest.API_KEY:
+        return DescribeTransactionsResponse(
+            transaction_states=[
+                TransactionState(error_code=fault.error_code, transactional_id=each)
+                for each in request.message.transactional_ids
+            ]
+        )
     message: Any = type(request.message).RESPONSE
     failed: Message = message(error_code=fault.error_code)
     return failed

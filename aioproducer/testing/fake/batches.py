@@ -151,6 +151,17 @@ def check_frame(data: bytes | None, produce_version: int) -> bytes:
     return data[:size]
 
 
+def is_transactional(data: bytes | None) -> bool:
+    """Whether this begins with a batch of a transaction; nothing else about it is looked at."""
+    return data is not None and len(data) >= HEADER.size and bool(data[CRC_FROM + 1] & TRANSACTIONAL)
+
+
+def producer_of(batch: bytes) -> tuple[int, int, bool]:
+    """Producer id, epoch, and whether the batch belongs to a transaction."""
+    header = HEADER.unpack_from(batch)
+    return header[9], header[10], bool(header[5] & TRANSACTIONAL) and header[9] > NO_PRODUCER_ID
+
+
 def read_batch(batch: bytes, limits: BatchLimits, now_ms: int) -> Batch:
     """Read what ``check_frame`` returned.
 

@@ -12,6 +12,7 @@ from typing import Self
 
 from aioproducer.testing.errors import ClusterError
 from aioproducer.testing.fake.faults import FaultScript
+from aioproducer.testing.fake.groups import CommittedOffset
 from aioproducer.testing.fake.model import Address, ClusterModel
 from aioproducer.testing.fake.partition_log import LogRecord
 from aioproducer.testing.fake.server import BrokerServers
@@ -255,6 +256,7 @@ class FakeCluster:
             UnknownTopicOrPartitionError: there is no such partition.
         """
         with self._lock:
+            self._model.advance(now_ms())
             return self._model.records(topic, partition, read_committed=read_committed)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
@@ -271,6 +273,48 @@ class FakeCluster:
         """Let a partition forget one producer or all, as after ``producer.id.expiration.ms``."""
         with self._lock:
             self._model.forget_producers(topic, partition, producer_id)
+
+    # --- transactions and groups
+
+    def coordinator_of(self, key: str) -> int | None:
+        """The broker that coordinates a transactional id or a consumer group, None if none runs."""
+        with self._lock:
+            return self._model.coordinators.node_of(key)
+
+    def move_coordinator(self, key: str, broker: int) -> None:
+        """Let a broker coordinate a transactional id or a group from now on, as long as it runs."""
+        with self._lock:
+            self._model.coordinators.move(key, broker)
+
+    def load_coordinator(self, broker: int, duration_ms: int) -> None:
+        """Let a broker answer COORDINATOR_LOAD_IN_PROGRESS for some time."""
+        with self._lock:
+            self._model.coordinators.load(broker, now_ms() + duration_ms)
+
+    def delay_markers(self, duration_ms: int) -> None:
+        """Write the ends of transactions so much later than EndTxn is answered; until then a next transaction meets
+        CONCURRENT_TRANSACTIONS, as on a real cluster that is busy."""
+        with self._lock:
+            self._model.coordinators.transactions.marker_delay_ms = duration_ms
+
+    def transaction_state(self, transactional_id: str) -> str | None:
+        """The state as Kafka names it, such as ``Ongoing`` or ``CompleteCommit``; None if the id is unknown."""
+        with self._lock:
+            self._model.advance(now_ms())
+            found = self._model.coordinators.transactions.get(transactional_id)
+            return found.state.value if found else None
+
+    def committed_offsets(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
+        """What a consumer group has committed, by topic and partition."""
+        with self._lock:
+            self._model.advance(now_ms())
+            return dict(self._model.coordinators.group(group_id).offsets)
+
+    def set_group(self, group_id: str, generation_id: int, members: Mapping[str, str | None]) -> None:
+        """Give a consumer group members: their group instance ids (or None) by member id."""
+        with self._lock:
+            group = self._model.coordinators.group(group_id)
+            group.generation_id, group.members = generation_id, dict(members)
 
     def _running_servers(self) -> BrokerServers:
         if self._servers is None:

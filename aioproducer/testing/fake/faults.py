@@ -266,8 +266,8 @@ class FaultScript:
 
 API_NAMES = frozenset(
     {
-        "AddOffsetsToTxn", "AddPartitionsToTxn", "ApiVersions", "EndTxn", "FindCoordinator", "InitProducerId",
-        "Metadata", "Produce", "TxnOffsetCommit",
+        "AddOffsetsToTxn", "AddPartitionsToTxn", "ApiVersions", "DescribeTransactions", "EndTxn", "FindCoordinator",
+        "InitProducerId", "ListTransactions", "Metadata", "Produce", "TxnOffsetCommit",
     }
 )  # fmt: skip
 

@@ -18,7 +18,6 @@ from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.schema import Message, Request
 
 MAX_FRAME_BYTES = 100 * 1024 * 1024
-OLDEST_PRODUCE = 3
 _SIZE = struct.Struct(">i")
 _START = struct.Struct(">hhi")
 _CLIENT_ID = codec.string(codec.INT16_LENGTH, nullable=True)
@@ -53,7 +52,7 @@ class FrameReader:
     """
 
     ranges: Mapping[int, tuple[int, int]]
-    apis: Mapping[int, tuple[type[Request[Any]], ...]]
+    apis: Mapping[int, type[Request[Any]]]
     broken: str | None = None
     """Why nothing more can be read."""
     _data: bytearray = field(default_factory=bytearray)
@@ -104,15 +103,15 @@ class FrameReader:
         )
 
     def _class_of(self, api_key: int, version: int) -> type[Request[Any]]:
-        for request in self.apis.get(api_key, ()):
-            if request.MIN_VERSION <= version <= request.MAX_VERSION:
-                return request
+        request = self.apis.get(api_key)
+        if request is not None and request.MIN_VERSION <= version <= request.MAX_VERSION:
+            return request
         raise ProtocolError(f"a fake broker does not answer API {api_key} in version {version}")
 
 
 def api_name(request: type[Request[Any]]) -> str:
     """Kafka's name of an API."""
-    return request.__name__.removesuffix("Request").removeprefix("Old")
+    return request.__name__.removesuffix("Request")
 
 
 def response_frame(request: RequestFrame, message: Message, *, flexible: bool) -> bytes:

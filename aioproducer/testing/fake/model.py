@@ -14,6 +14,7 @@ from typing import Any
 
 from aioproducer.errors import broker_error
 from aioproducer.testing.fake.batches import BatchLimits
+from aioproducer.testing.fake.coordinators import Coordinators
 from aioproducer.testing.fake.faults import FaultScript
 from aioproducer.testing.fake.partition_log import LogRecord, PartitionLog
 from aioproducer.testing.fake.session import Session
@@ -76,6 +77,7 @@ class ClusterModel:
         }
         self.topics: dict[str, Topic] = {}
         self.now_ms = 0
+        self.coordinators = Coordinators(self)
         self._topics_by_id: dict[bytes, Topic] = {}
         limits = BatchLimits(message_max_bytes, timestamp_after_ms=self.version.timestamp_after_ms)
         self._topic_defaults = TopicConfig(limits, min_insync_replicas)
@@ -107,8 +109,9 @@ class ClusterModel:
             self._sessions[session.node_id].remove(session)
 
     def advance(self, now_ms: int) -> None:
-        """Let time pass; every request does it, so nobody else has to."""
+        """Let time pass: transactions time out, late markers are written. Every request does it."""
         self.now_ms = max(self.now_ms, now_ms)
+        self.coordinators.advance(self.now_ms)
 
     # --- topics
 

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from aioproducer.errors import (
     BrokerError,
     CorruptMessageError,
+    InvalidTxnStateError,
     MessageTooLargeError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
+    OutOfOrderSequenceNumberError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     broker_error,
@@ -25,8 +28,16 @@ from aioproducer.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aioproducer.testing.fake.batches import Batch, RefusedRecordsError, check_frame, read_batch
+from aioproducer.testing.fake.batches import (
+    Batch,
+    RefusedRecordsError,
+    check_frame,
+    is_transactional,
+    producer_of,
+    read_batch,
+)
 from aioproducer.testing.fake.topology import NO_LEADER, Partition, Topic
+from aioproducer.testing.fake.txn_apis import verify
 
 if TYPE_CHECKING:
     from aioproducer.testing.fake.model import ClusterModel
@@ -34,6 +45,8 @@ if TYPE_CHECKING:
 ALL_REPLICAS = -1
 TOPIC_IDS_SINCE = 13
 LEADER_HINTS_SINCE = 10
+ADDS_PARTITIONS_SINCE = 12
+ABORTABLE_SINCE = 11
 NO_OFFSET = -1
 INVALID_REQUIRED_ACKS = 21
 WITHOUT_LOG_START = frozenset({CorruptMessageError.code, MessageTooLargeError.code, NotLeaderOrFollowerError.code})
@@ -49,9 +62,14 @@ class ProduceHandler:
         self._request = request
         self._version = version
         self._now_ms = now_ms
+        self._nameless = False
 
     def response(self) -> ProduceResponse:
         """Write what can be written, and the answer for every partition."""
+        # A broker takes the missing id for one that the client may not use.
+        self._nameless = self._request.transactional_id is None and any(
+            is_transactional(one.records) for data in self._request.topic_data for one in data.partition_data
+        )
         responses = [
             TopicProduceResponse(
                 name=data.name,
@@ -100,6 +118,8 @@ class ProduceHandler:
 
     def _checked(self, topic: Topic | None, data: PartitionProduceData) -> tuple[Topic, Partition, bytes]:
         """What a broker looks at before it turns to the partition."""
+        if self._nameless:
+            raise TransactionalIdAuthorizationFailedError("transactional records without a transactional id")
         if topic is None:
             raise UnknownTopicIdError() if self._version >= TOPIC_IDS_SINCE else UnknownTopicOrPartitionError()
         partition = topic.partition(data.index)
@@ -113,10 +133,38 @@ class ProduceHandler:
     def _append(self, topic: Topic, partition: Partition, records: bytes) -> PartitionProduceResponse:
         if partition.leader != self._node_id:
             raise NotLeaderOrFollowerError()
+        self._verify(topic, partition, records)
         needed = min(topic.config.min_insync_replicas, len(partition.replicas))
         if self._request.acks == ALL_REPLICAS and len(partition.isr) < needed:
             raise NotEnoughReplicasError(f"{len(partition.isr)} replicas are in sync, min.insync.replicas={needed}")
         return self._written(topic, partition, read_batch(records, topic.config.limits, self._now_ms))
+
+    def _verify(self, topic: Topic, partition: Partition, records: bytes) -> None:
+        """Ask the coordinator about a transactional batch that is the first of its transaction here."""
+        producer_id, epoch, transactional = producer_of(records)
+        if not transactional or self._request.transactional_id is None:
+            return
+        entry = partition.log.producers.entry(producer_id)
+        if partition.log.open_transaction(producer_id) is not None and entry is not None and entry.epoch == epoch:
+            return
+        verify(
+            self._cluster,
+            self._request.transactional_id,
+            (producer_id, epoch),
+            (topic.name, partition.index),
+            adds=self._version >= ADDS_PARTITIONS_SINCE,
+            abortable=self._version >= ABORTABLE_SINCE,
+            now_ms=self._now_ms,
+        )
+
+    def _check_transaction(self, partition: Partition, batch: Batch) -> None:
+        """A transaction holds transactional batches alone, and in V2 its first one here begins an epoch."""
+        who = f"producer {batch.producer_id}"
+        if partition.log.open_transaction(batch.producer_id) is not None and not batch.transactional:
+            raise InvalidTxnStateError(f"{who} is in a transaction, the batch is not")
+        adds = batch.transactional and self._version >= ADDS_PARTITIONS_SINCE
+        if adds and batch.base_sequence and partition.log.producers.entry(batch.producer_id) is None:
+            raise OutOfOrderSequenceNumberError(f"{who} begins its transaction at sequence {batch.base_sequence}")
 
     def _written(self, topic: Topic, partition: Partition, batch: Batch) -> PartitionProduceResponse:
         log = partition.log
@@ -125,6 +173,7 @@ class ProduceHandler:
         if batch.has_producer_id:
             duplicate = log.producers.duplicate_of(batch)
             if duplicate is None:
+                self._check_transaction(partition, batch)
                 log.producers.check(batch)
             else:
                 offset = duplicate.base_offset

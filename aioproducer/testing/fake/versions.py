@@ -38,6 +38,8 @@ class KafkaVersion:
     features: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     """(oldest, newest, finalized) level of each other feature."""
     timestamp_after_ms: int = 2**63 - 1
+    verifies_transactions: bool = False
+    """Whether a leader asks the coordinator before it writes for a transaction (KIP-890)."""
 
 
 _VERSIONS = (
@@ -51,6 +53,7 @@ _VERSIONS = (
         transaction_version=2,
         features={"metadata.version": (7, 30, 30)},
         timestamp_after_ms=3_600_000,
+        verifies_transactions=True,
     ),
     KafkaVersion(
         "3.9",
@@ -60,6 +63,7 @@ _VERSIONS = (
             END_TXN: (0, 4), TXN_OFFSET_COMMIT: (0, 4), DESCRIBE_TRANSACTIONS: (0, 0), LIST_TRANSACTIONS: (0, 1),
         },
         features={"metadata.version": (1, 21, 21)},
+        verifies_transactions=True,
     ),
     KafkaVersion(
         "2.8",

@@ -146,3 +146,35 @@ async def test_another_client_writes_to_it() -> None:
         assert [record.value for record in cluster.records("orders")] == [b"%d" % number for number in range(100)]
         assert {record.headers for record in cluster.records("orders")} == {(("a", b"b"),)}
         del other
+
+
+async def test_another_client_commits_transactions() -> None:
+    """librdkafka, with transactions V1."""
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", 1)
+
+        def publish() -> None:
+            other = OtherProducer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "mine"})
+            other.init_transactions(LIMIT_S)
+            for value, committed in ((b"a", True), (b"b", False), (b"c", True)):
+                other.begin_transaction()
+                other.produce("orders", value)
+                other.flush(LIMIT_S)
+                other.commit_transaction(LIMIT_S) if committed else other.abort_transaction(LIMIT_S)
+
+        await asyncio.to_thread(publish)
+        assert [record.value for record in cluster.records("orders")] == [b"a", b"b", b"c"]
+        assert [record.value for record in cluster.records("orders", read_committed=True)] == [b"a", b"c"]
+        assert cluster.transaction_state("mine") == "CompleteCommit"
+
+
+async def test_coordinators_move() -> None:
+    with FakeCluster(3) as cluster:
+        node = cluster.coordinator_of("mine")
+        assert node is not None
+        cluster.move_coordinator("mine", node % 3 + 1)
+        assert cluster.coordinator_of("mine") == node % 3 + 1
+        cluster.stop_broker(node % 3 + 1)
+        assert cluster.coordinator_of("mine") == node
+        assert cluster.transaction_state("mine") is None
+        assert cluster.committed_offsets("group") == {}

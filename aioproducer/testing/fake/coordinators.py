@@ -1,0 +1,79 @@
+"""Who coordinates which transactional id and which group, and the state behind them. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import CoordinatorLoadInProgressError, NotCoordinatorError
+from aioproducer.testing.fake.groups import OFFSETS_TOPIC, Group, offsets_partition
+from aioproducer.testing.fake.topology import NO_LEADER
+from aioproducer.testing.fake.transactions import Transaction, Transactions
+
+if TYPE_CHECKING:
+    from aioproducer.testing.fake.model import ClusterModel
+
+
+class Coordinators:
+    """The coordinators of a cluster. A broker that comes or goes moves those keys alone that it had or gets."""
+
+    def __init__(self, cluster: ClusterModel) -> None:
+        self._cluster = cluster
+        self._moved: dict[str, int] = {}
+        self._loading_until_ms: dict[int, int] = {}
+        self.groups: dict[str, Group] = {}
+        self.transactions = Transactions(self._new_producer_id, self._write_markers)
+
+    def node_of(self, key: str) -> int | None:
+        """The broker that coordinates a transactional id or a group, None if none is up."""
+        up = [node_id for node_id, broker in self._cluster.brokers.items() if broker.up]
+        if self._moved.get(key) in up:
+            return self._moved[key]
+        return max(up, key=lambda node_id: zlib.crc32(f"{key}/{node_id}".encode()), default=None)
+
+    def move(self, key: str, node_id: int) -> None:
+        """Let a broker coordinate a transactional id or a group from now on, as long as it is up."""
+        self._moved[key] = node_id
+
+    def load(self, node_id: int, until_ms: int) -> None:
+        """Let a broker answer COORDINATOR_LOAD_IN_PROGRESS until a time."""
+        self._loading_until_ms[node_id] = until_ms
+
+    def check(self, key: str, node_id: int) -> None:
+        """Whether a broker coordinates a key, and is ready to.
+
+        Raises:
+            NotCoordinatorError, CoordinatorLoadInProgressError: the answer to the client.
+        """
+        if self.node_of(key) != node_id:
+            raise NotCoordinatorError()
+        if self._cluster.now_ms < self._loading_until_ms.get(node_id, 0):
+            raise CoordinatorLoadInProgressError()
+
+    def group(self, group_id: str) -> Group:
+        """A group, made if there is none."""
+        return self.groups.setdefault(group_id, Group())
+
+    def advance(self, now_ms: int) -> None:
+        """Let time pass."""
+        self.transactions.advance(now_ms)
+
+    def _new_producer_id(self) -> int:
+        return self._cluster.new_producer_id(next(iter(self._cluster.brokers)))
+
+    def _write_markers(self, transaction: Transaction, committed: bool) -> bool:
+        logs = []
+        for name, index in transaction.partitions:
+            topic = self._cluster.topics.get(name)
+            partition = topic.partition(index) if topic else None
+            if partition is not None:  # deleted topics need no marker
+                if partition.leader == NO_LEADER:
+                    return False
+                logs.append(partition.log)
+        for log in logs:
+            log.end_transaction(transaction.producer_id, transaction.epoch, committed=committed)
+        held = {index for name, index in transaction.partitions if name == OFFSETS_TOPIC}
+        for group_id, group in self.groups.items():
+            if offsets_partition(group_id) in held:
+                group.end_transaction(transaction.producer_id, committed=committed)
+        return True

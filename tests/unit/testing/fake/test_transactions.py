@@ -1,0 +1,324 @@
+"""Transactions in the cluster model: their states, their ends in the log, and their coordinators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from aioproducer.errors import error_class
+from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
+from aioproducer.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
+from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
+from aioproducer.protocol.find_coordinator import TRANSACTION, FindCoordinatorRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.protocol.schema import R, Request
+from aioproducer.protocol.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from aioproducer.testing.fake import ClusterModel
+from aioproducer.testing.fake.groups import offsets_partition
+from aioproducer.testing.fake.transactions import LAST_EPOCH
+from tests.unit.testing.fake.talk import NOW_MS, ask, batch, leader_session, model, produce_request
+
+
+def name(code: int) -> str:
+    return error_class(code).name if code else ""
+
+
+@dataclass
+class Client:
+    """A transactional producer that decides nothing by itself."""
+
+    cluster: ClusterModel
+    transactional_id: str = "txn"
+    producer_id: int = -1
+    epoch: int = -1
+    now_ms: int = NOW_MS
+
+    def ask(self, request: Request[R], version: int | None = None, *, key: str | None = None) -> R:
+        node = self.cluster.coordinators.node_of(key or self.transactional_id)
+        assert node is not None
+        return ask(self.cluster.session(node), request, version, now_ms=self.now_ms)
+
+    def init(self, timeout_ms: int = 60_000, **fields: int) -> InitProducerIdResponse:
+        answer = self.ask(
+            InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, **fields)
+        )
+        if not answer.error_code:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        return answer
+
+    def produce(self, value: bytes = b"v", partition: int = 0, *, sequence: int = 0, version: int = 13) -> str:
+        records = batch(value, producer=(self.producer_id, self.epoch, sequence), transactional=True)
+        request = produce_request(self.cluster, records, partition=partition)
+        request.transactional_id = self.transactional_id
+        session = leader_session(self.cluster, partition=partition)
+        (answered,) = ask(session, request, version, now_ms=self.now_ms).responses
+        return name(answered.partition_responses[0].error_code)
+
+    def add(self, *partitions: int, version: int = 3) -> set[str]:
+        request = AddPartitionsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            topics=[AddPartitionsToTxnTopic(name="orders", partitions=list(partitions))],
+        )
+        (topic,) = self.ask(request, version).results_by_topic
+        return {name(one.partition_error_code) for one in topic.results_by_partition}
+
+    def end(self, *, committed: bool = True, version: int = 5) -> EndTxnResponse:
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=committed,
+        )
+        return self.ask(request, version)
+
+    def state(self) -> str:
+        (one,) = self.ask(DescribeTransactionsRequest(transactional_ids=[self.transactional_id])).transaction_states
+        return one.transaction_state
+
+
+def client(**options: object) -> Client:
+    found = Client(model(**options))  # type: ignore[arg-type]
+    found.init()
+    return found
+
+
+def seen(cluster: ClusterModel, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.records("orders", partition, read_committed=True)]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_v2(committed: bool) -> None:
+    one = client()
+    assert [one.produce(b"a"), one.produce(b"b", sequence=1), one.produce(b"c", 1)] == ["", "", ""]
+    assert seen(one.cluster) == []
+    answer = one.end(committed=committed)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, one.producer_id, one.epoch + 1)
+    assert seen(one.cluster) == ([b"a", b"b"] if committed else [])
+    assert seen(one.cluster, 1) == ([b"c"] if committed else [])
+    assert one.cluster.end_offsets("orders") == {0: 3, 1: 2}
+    assert one.produce(b"late", sequence=2) == "INVALID_PRODUCER_EPOCH"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize(("kafka", "version"), [("4.3", 11), ("3.9", 11), ("2.8", 9)])
+def test_v1(committed: bool, kafka: str, version: int) -> None:
+    one = Client(model(version=kafka))
+    answer = one.ask(InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000), 2)
+    one.producer_id, one.epoch = answer.producer_id, answer.producer_epoch
+    assert one.add(0) == {""}
+    assert one.produce(b"a", version=version) == ""
+    ended = one.end(committed=committed, version=3)
+    assert (ended.error_code, ended.producer_epoch) == (0, -1)
+    assert one.add(0) == {""}
+    assert one.produce(b"b", sequence=1, version=version) == ""
+    one.end(version=3)
+    assert seen(one.cluster) == ([b"a", b"b"] if committed else [b"b"])
+
+
+def test_old_brokers_do_not_ask_whether_a_partition_was_added() -> None:
+    one = Client(model(version="2.8"))
+    one.producer_id, one.epoch = 5, 0
+    assert one.produce(version=9) == ""
+
+
+class TestMarkers:
+    def test_they_can_be_late(self) -> None:
+        """Until they are written, the next transaction has to wait."""
+        one = client()
+        one.cluster.coordinators.transactions.marker_delay_ms = 100
+        one.produce(b"a")
+        one.epoch = one.end().producer_epoch
+        assert one.produce(b"b") == "CONCURRENT_TRANSACTIONS"
+        assert name(one.init().error_code) == "CONCURRENT_TRANSACTIONS"
+        assert seen(one.cluster) == []
+        one.now_ms += 100
+        assert one.produce(b"b") == ""
+        assert seen(one.cluster) == [b"a"]
+
+    def test_old_clients_are_told_what_makes_them_wait(self) -> None:
+        one = client()
+        one.cluster.coordinators.transactions.marker_delay_ms = 100
+        one.add(0)
+        one.end(version=4)
+        assert one.add(0) == {"CONCURRENT_TRANSACTIONS"}
+        assert one.produce(version=11) == "NOT_ENOUGH_REPLICAS"
+
+    def test_they_wait_for_a_leader(self) -> None:
+        one = client()
+        one.produce(b"a")
+        one.cluster.remove_leader("orders", 0)
+        assert one.end().error_code == 0
+        assert one.state() == "PrepareCommit"
+        one.cluster.elect_leaders()
+        assert one.state() == "CompleteCommit"
+        assert seen(one.cluster) == [b"a"]
+
+    def test_deleted_topics_need_none(self) -> None:
+        one = client()
+        one.produce(b"a")
+        one.cluster.delete_topic("orders")
+        one.end()
+        assert one.state() == "CompleteCommit"
+
+
+class TestEpochs:
+    def test_used_up_by_v2_ends(self) -> None:
+        """The next producer id comes with the answer, and a repeated question gets it again."""
+        one = client()
+        known = one.cluster.coordinators.transactions.get("txn")
+        assert known is not None
+        known.epoch = one.epoch = LAST_EPOCH
+        one.produce(b"a")
+        answers = [one.end(), one.end()]
+        assert [(each.error_code, each.producer_epoch) for each in answers] == [(0, 0), (0, 0)]
+        assert answers[0].producer_id == answers[1].producer_id != one.producer_id
+        one.producer_id, one.epoch = answers[0].producer_id, 0
+        assert one.produce(b"b") == ""
+        one.end()
+        assert seen(one.cluster) == [b"a", b"b"]
+
+    def test_used_up_by_new_producers(self) -> None:
+        one = client()
+        known = one.cluster.coordinators.transactions.get("txn")
+        assert known is not None
+        old = one.producer_id
+        known.epoch = LAST_EPOCH
+        assert (one.init().error_code, one.epoch) == (0, 0)
+        assert one.producer_id != old
+
+    def test_a_timeout_takes_it_away(self) -> None:
+        one = client()
+        one.init(timeout_ms=1_000)
+        one.produce(b"a")
+        one.now_ms += 1_001
+        assert one.produce(b"b", sequence=1) == "INVALID_PRODUCER_EPOCH"
+        assert one.state() == "CompleteAbort"
+        ended = one.end(committed=False)
+        assert (ended.error_code, ended.producer_epoch) == (0, one.epoch + 1)
+        assert seen(one.cluster) == []
+
+
+class TestCoordinators:
+    def test_they_move_with_their_state(self) -> None:
+        one = client()
+        one.produce(b"a")
+        node = one.cluster.coordinators.node_of("txn")
+        assert node is not None
+        other = node % 3 + 1
+        one.cluster.coordinators.move("txn", other)
+        request = EndTxnRequest(
+            transactional_id="txn", producer_id=one.producer_id, producer_epoch=one.epoch, committed=True
+        )
+        assert name(ask(one.cluster.session(node), request).error_code) == "NOT_COORDINATOR"
+        find = FindCoordinatorRequest(coordinator_keys=["txn"], key_type=TRANSACTION)
+        assert ask(one.cluster.session(node), find).coordinators[0].node_id == other
+        assert one.end().error_code == 0
+        assert seen(one.cluster) == [b"a"]
+
+    def test_they_move_when_their_broker_goes(self) -> None:
+        one = client()
+        node = one.cluster.coordinators.node_of("txn")
+        assert node is not None
+        others = {f"id-{number}": one.cluster.coordinators.node_of(f"id-{number}") for number in range(50)}
+        one.cluster.stop_broker(node)
+        assert one.cluster.coordinators.node_of("txn") not in (None, node)
+        stayed = {key for key, at in others.items() if at != node}
+        assert stayed
+        assert all(one.cluster.coordinators.node_of(key) == others[key] for key in stayed)
+        one.cluster.start_broker(node)
+        assert one.cluster.coordinators.node_of("txn") == node
+
+    def test_they_load(self) -> None:
+        one = client()
+        node = one.cluster.coordinators.node_of("txn")
+        assert node is not None
+        one.cluster.coordinators.load(node, NOW_MS + 50)
+        assert name(one.init().error_code) == "COORDINATOR_LOAD_IN_PROGRESS"
+        one.now_ms += 50
+        assert name(one.init().error_code) == ""
+
+    @pytest.mark.parametrize("version", [0, 3, 4, 6])
+    def test_faults(self, version: int) -> None:
+        one = client()
+        one.cluster.faults.fail("FindCoordinator", "COORDINATOR_NOT_AVAILABLE")
+        request = FindCoordinatorRequest(key="txn") if version < 4 else FindCoordinatorRequest(coordinator_keys=["txn"])
+        codes = []
+        for _ in range(2):
+            answer = ask(one.cluster.session(1), request, version)
+            codes.append(answer.error_code if version < 4 else answer.coordinators[0].error_code)
+        assert codes == [15, 0]
+
+    def test_faults_of_the_others(self) -> None:
+        one = client()
+        for api in ("AddPartitionsToTxn", "EndTxn", "InitProducerId"):
+            one.cluster.faults.fail(api, "NOT_COORDINATOR")
+        assert one.add(0, 1) == {"NOT_COORDINATOR"}
+        assert name(one.end().error_code) == "NOT_COORDINATOR"
+        assert name(one.init().error_code) == "NOT_COORDINATOR"
+        one.cluster.faults.fail("EndTxn", "REQUEST_TIMED_OUT", apply=True)
+        one.produce(b"a")
+        assert name(one.end().error_code) == "REQUEST_TIMED_OUT"
+        assert one.end().error_code == 0
+        assert seen(one.cluster) == [b"a"]
+
+
+class TestOffsets:
+    def commit(self, one: Client, version: int, **member: object) -> str:
+        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+        request = TxnOffsetCommitRequest(
+            transactional_id="txn",
+            group_id="group",
+            producer_id=one.producer_id,
+            producer_epoch=one.epoch,
+            topics=[TxnOffsetCommitRequestTopic(name="orders", partitions=[partition])],
+            **member,  # type: ignore[arg-type]
+        )
+        (topic,) = one.ask(request, version, key="group").topics
+        return name(topic.partitions[0].error_code)
+
+    @pytest.mark.parametrize("committed", [True, False])
+    @pytest.mark.parametrize("v2", [True, False])
+    def test_they_end_with_the_transaction(self, committed: bool, v2: bool) -> None:
+        one = client()
+        if not v2:
+            add = AddOffsetsToTxnRequest(
+                transactional_id="txn", producer_id=one.producer_id, producer_epoch=one.epoch, group_id="group"
+            )
+            assert one.ask(add).error_code == 0
+        assert self.commit(one, 5 if v2 else 4) == ""
+        group = one.cluster.coordinators.group("group")
+        assert group.offsets == {}
+        one.end(committed=committed, version=5 if v2 else 4)
+        assert [each.offset for each in group.offsets.values()] == ([7] if committed else [])
+        assert group.pending == {}
+
+    @pytest.mark.parametrize(
+        ("member", "error"),
+        [
+            ({"generation_id": 4, "member_id": "me"}, ""),
+            ({"generation_id": 4, "member_id": "me", "group_instance_id": "i"}, ""),
+            ({}, ""),
+            ({"generation_id": 3, "member_id": "me"}, "ILLEGAL_GENERATION"),
+            ({"generation_id": 4, "member_id": "you"}, "UNKNOWN_MEMBER_ID"),
+            ({"generation_id": 4, "member_id": "you", "group_instance_id": "i"}, "FENCED_INSTANCE_ID"),
+            ({"generation_id": 4, "member_id": "me", "group_instance_id": "j"}, "UNKNOWN_MEMBER_ID"),
+        ],
+    )
+    def test_members_alone_may_commit(self, member: dict[str, object], error: str) -> None:
+        one = client()
+        group = one.cluster.coordinators.group("group")
+        group.generation_id, group.members = 4, {"me": "i"}
+        assert self.commit(one, 5, **member) == error
+
+    def test_groups_live_where_java_puts_them(self) -> None:
+        """Its hash of "group" is 98629247."""
+        assert offsets_partition("group") == 98629247 % 50
+        assert 0 <= offsets_partition("order-service-é-😀") < 50
