@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow
+from pyarrow import compute
 from pyspark.sql import Row
 
 from aioproducer.producer import Producer
@@ -15,7 +16,16 @@ from aioproducer.spark.columns import Columns
 from aioproducer.spark.rows import encoded, payload_bytes, records_of
 
 CHUNK_ROWS = 1_000
-"""Of the row writer; and as many errors of single rows does a call tell."""
+"""Of the row writer, and where each bad row has to be known: a call tells so many."""
+
+ARROW_COLUMNS = {
+    "key": "key",
+    "value": "value",
+    "headers": "headers",
+    "partition": "partition",
+    "timestamp": "timestamp",
+    "topic_column": "topic",
+}
 
 
 class Chunk(Protocol):
@@ -63,39 +73,61 @@ class RowChunk:
         return self._records[index]
 
 
-class ArrowChunk(RowChunk):
-    """A batch of columns."""
+class ArrowChunk:
+    """Columns, which go to the producer as they are.
 
-    def __init__(self, batch: pyarrow.RecordBatch, columns: Columns) -> None:
-        super().__init__(list(_records_of_batch(batch, columns)))
+    Args:
+        batch: has the columns that count, no others.
+    """
 
+    def __init__(self, batch: pyarrow.RecordBatch) -> None:
+        self._batch = batch
 
-def _records_of_batch(batch: pyarrow.RecordBatch, columns: Columns) -> Iterator[Record]:
-    def column(name: str) -> Iterable[Any]:
-        return batch.column(name).to_pylist() if columns.has(name) else itertools.repeat(None, batch.num_rows)
+    @property
+    def rows(self) -> int:
+        """How many."""
+        count: int = self._batch.num_rows
+        return count
 
-    timestamps = column("timestamp")
-    if columns.has("timestamp"):
-        moments = batch.column("timestamp")
-        timestamps = moments.cast(pyarrow.timestamp("ms", moments.type.tz), safe=False).cast("int64").to_pylist()
-    headers = (one and [(header["key"], encoded(header["value"])) for header in one] for one in column("headers"))
-    parts = (column("value"), column("key"), column("topic"), column("partition"), headers, timestamps)
-    for value, key, topic, partition, pairs, timestamp_ms in zip(*parts, strict=True):
-        yield Record(
-            encoded(value),
-            encoded(key),
-            topic=topic,
-            partition=partition,
-            headers=pairs,
+    @property
+    def bytes(self) -> int:
+        """Of keys and values."""
+        columns = (self._batch.column(name) for name in ("key", "value") if name in self._batch.schema.names)
+        return sum(compute.sum(compute.binary_length(column)).as_py() or 0 for column in columns)
+
+    async def send(self, producer: Producer, topic: str | None, admitted: Callable[[], object]) -> BatchResult:
+        """Send them; ``admitted`` is called when they are in the buffer."""
+        bulk = producer._bulk("a write from Spark", topic, admitted)
+        return await bulk.send_arrow(self._batch, ARROW_COLUMNS, None, raise_on_error=False)
+
+    def record(self, index: int) -> Record:
+        """One of them."""
+        (row,) = self._batch.slice(index, 1).to_pylist()
+        timestamp_ms = None
+        if row.get("timestamp") is not None:
+            moment = self._batch.column("timestamp").slice(index, 1)
+            timestamp_ms = moment.cast(pyarrow.timestamp("ms", moment.type.tz), safe=False).cast("int64")[0].as_py()
+        headers = row.get("headers")
+        return Record(
+            encoded(row["value"]),
+            encoded(row.get("key")),
+            topic=row.get("topic"),
+            partition=row.get("partition"),
+            headers=headers and [(header["key"], encoded(header["value"])) for header in headers],
             timestamp_ms=timestamp_ms,
         )
 
 
-def arrow_chunks(batches: Iterable[pyarrow.RecordBatch], columns: Columns) -> Iterator[ArrowChunk]:
-    """The batches of a task in chunks."""
+def arrow_chunks(batches: Iterable[pyarrow.RecordBatch], columns: Columns, most: int | None) -> Iterator[ArrowChunk]:
+    """The batches of a task in chunks.
+
+    Args:
+        most: rows of a chunk; None for as many as a batch has.
+    """
     for batch in batches:
-        for first in range(0, batch.num_rows, CHUNK_ROWS):
-            yield ArrowChunk(batch.slice(first, CHUNK_ROWS), columns)
+        counting = batch.select([name for name in batch.schema.names if columns.has(name)])
+        for first in range(0, batch.num_rows, most or batch.num_rows or 1):
+            yield ArrowChunk(counting.slice(first, most) if most else counting)
 
 
 def row_chunks(rows: Iterable[Row], columns: Columns) -> Iterator[RowChunk]:

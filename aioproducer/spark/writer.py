@@ -16,7 +16,7 @@ import pyspark.sql.datasource as api
 from pyspark import TaskContext
 
 from aioproducer.spark.background import Background, background
-from aioproducer.spark.chunks import Chunk, arrow_chunks, row_chunks
+from aioproducer.spark.chunks import CHUNK_ROWS, Chunk, arrow_chunks, row_chunks
 from aioproducer.spark.columns import Columns
 from aioproducer.spark.options import SinkOptions
 from aioproducer.spark.outcome import Outcome, TaskMessage, total
@@ -38,7 +38,8 @@ class Sink:
 
     def write_batches(self, batches: Iterator[Any]) -> TaskMessage:
         """Write Arrow batches in a task."""
-        return self._write(arrow_chunks(batches, self.columns))
+        most = None if self.options.dead_letter_topic is None else CHUNK_ROWS
+        return self._write(arrow_chunks(batches, self.columns, most))
 
     def write_rows(self, rows: Iterator[Any]) -> TaskMessage:
         """Write rows in a task."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pyarrow
 import pytest
 from pyspark.sql import Row
 
+from aioproducer import Producer
 from aioproducer.records import Record
 from aioproducer.spark.chunks import CHUNK_ROWS, arrow_chunks, row_chunks
 from aioproducer.spark.columns import Columns
+from aioproducer.testing.fake import FakeCluster
 
 ALL = frozenset({"key", "value", "topic", "partition", "headers", "timestamp"})
 HEADERS = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
@@ -29,7 +32,7 @@ def test_every_column_of_a_batch_has_its_place(text: pyarrow.DataType) -> None:
             "timestamp": pyarrow.array([MOMENT, None], pyarrow.timestamp("us", "UTC")),
         }
     )
-    (chunk,) = arrow_chunks([batch], Columns(ALL))
+    (chunk,) = arrow_chunks([batch], Columns(ALL), None)
     headers = [("h", b"1"), ("h", None)]
     timestamp_ms = 1_357_017_300_999
     whole = Record(None, "ä".encode(), topic="t", partition=3, headers=headers, timestamp_ms=timestamp_ms)
@@ -39,7 +42,7 @@ def test_every_column_of_a_batch_has_its_place(text: pyarrow.DataType) -> None:
 
 def test_columns_that_do_not_count_are_passed_over() -> None:
     batch = pyarrow.record_batch({"offset": [1], "value": ["v"], "topic": ["unused"]})
-    (chunk,) = arrow_chunks([batch], Columns(frozenset({"value"})))
+    (chunk,) = arrow_chunks([batch], Columns(frozenset({"value"})), None)
     assert chunk.record(0) == Record(b"v")
 
 
@@ -48,9 +51,30 @@ def test_large_and_empty_batches_are_cut_into_chunks() -> None:
     numbers = [str(number) for number in range(2 * CHUNK_ROWS + 1)]
     parts = (numbers[:1], pyarrow.array([], "string"), numbers[1:])
     batches = [pyarrow.record_batch({"value": part}) for part in parts]
-    by_columns = list(arrow_chunks(batches, Columns(frozenset({"value"}))))
+    by_columns = list(arrow_chunks(batches, Columns(frozenset({"value"})), CHUNK_ROWS))
     by_rows = list(row_chunks([Row(value=one) for one in numbers], Columns(frozenset({"value"}))))
     for chunks in (by_columns, by_rows):
         assert max(chunk.rows for chunk in chunks) == CHUNK_ROWS
         found = [chunk.record(index).value for chunk in chunks for index in range(chunk.rows)]
         assert found == [one.encode() for one in numbers]
+    whole = list(arrow_chunks(batches, Columns(frozenset({"value"})), None))
+    assert [chunk.rows for chunk in whole] == [1, 2 * CHUNK_ROWS]
+
+
+@pytest.fixture
+async def producer() -> AsyncIterator[tuple[FakeCluster, Producer]]:
+    with FakeCluster() as cluster:
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers) as one:
+            yield cluster, one
+
+
+async def test_columns_arrive_as_they_are(producer: tuple[FakeCluster, Producer]) -> None:
+    """The rows of a batch in the middle of larger columns, and only they."""
+    columns = {"key": ["a", "b", "c", None], "value": [None, "v", "w", "x"], "topic": ["unused"] * 4}
+    batch = pyarrow.record_batch(columns).slice(1, 2)
+    called: list[bool] = []
+    (chunk,) = arrow_chunks([batch], Columns(frozenset({"key", "value"})), None)
+    result = await chunk.send(producer[1], "t", lambda: called.append(True))
+    assert (result.acked, result.failed, called) == (2, 0, [True])
+    assert [(one.key, one.value) for one in producer[0].records("t", 0)] == [(b"b", b"v"), (b"c", b"w")]
+    assert chunk.bytes == 4
