@@ -73,6 +73,14 @@ class ProgramClient(Client):
         return importlib.metadata.version(self.package)
 
 
+@dataclass(frozen=True, slots=True)
+class ArrowClient(Client):
+    """A client whose records lie in Arrow's columns."""
+
+    def missing(self) -> str | None:
+        return None if importlib.util.find_spec("pyarrow") else "pyarrow is not installed"
+
+
 PUBLISHERS = (
     Client(
         "aioproducer submit_nowait",
@@ -87,6 +95,20 @@ PUBLISHERS = (
         "aioproducer:Submit",
         "await submit one by one; every Delivery awaited, in chunks of 1,000",
         1_000_000,
+    ),
+    Client(
+        "aioproducer send_many",
+        "aioproducer",
+        "aioproducer:SendMany",
+        "one await send_many of an iterator of pairs; its result counts every record's end",
+        1_500_000,
+    ),
+    ArrowClient(
+        "aioproducer send_arrow",
+        "aioproducer",
+        "aioproducer:SendArrow",
+        "one await send_arrow of a stream of record batches of 8,192 rows; its result counts every record's end",
+        3_000_000,
     ),
     ProgramClient(
         "librdkafka",
@@ -114,6 +136,13 @@ PUBLISHERS = (
         "confluent-kafka",
         "confluent:CallbackPublisher",
         "Producer.produce with a delivery callback a record, poll(0) after each as its documentation shows, flush",
+        1_000_000,
+    ),
+    Client(
+        "confluent batch",
+        "confluent-kafka",
+        "confluent:BatchPublisher",
+        "Producer.produce_batch of 1,000 messages with one delivery callback, flush",
         1_000_000,
     ),
     Client(

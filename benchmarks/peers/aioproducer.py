@@ -1,4 +1,4 @@
-"""aioproducer: submit_nowait with ready, await submit, await send."""
+"""aioproducer: submit_nowait with ready, await submit, send_many, send_arrow, await send."""
 
 from __future__ import annotations
 
@@ -74,6 +74,34 @@ class Submit(DeliveryPublisher):
             await checks.add(chunk)
         await self.producer.flush()
         return await checks.ends()
+
+
+class SendMany(DeliveryPublisher):
+    """One ``await send_many`` for all."""
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        result = await self.producer.send_many(self.settings.topic, records, raise_on_error=False)
+        return Ends(result.acked, result.failed)
+
+
+class SendArrow(DeliveryPublisher):
+    """One ``await send_arrow`` for all, from a stream of record batches; making the first is in what is measured."""
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        pool = list(records)
+        return await self.publish_pool(pool, len(pool))
+
+    async def publish_pool(self, pool: list[KeyValue], records: int) -> Ends:
+        import pyarrow  # the other ways do not need it
+
+        columns = {"key": [key for key, _ in pool], "value": [value for _, value in pool]}
+        batch = pyarrow.record_batch(
+            {name: pyarrow.array(column, pyarrow.binary()) for name, column in columns.items()}
+        )
+        batches = (batch.slice(0, records - start) for start in range(0, records, len(pool)))
+        reader = pyarrow.RecordBatchReader.from_batches(batch.schema, batches)
+        result = await self.producer.send_arrow(self.settings.topic, reader, raise_on_error=False)
+        return Ends(result.acked, result.failed)
 
 
 class Send(Sender):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from itertools import islice
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from benchmarks.payloads import KeyValue
-from benchmarks.peers.base import Ends, Publisher, Sender, Settings
+from benchmarks.peers.base import CHUNK_RECORDS, Ends, Publisher, Sender, Settings
 
 
 def config(settings: Settings) -> dict[str, str | int | bool]:
@@ -56,6 +57,29 @@ class CallbackPublisher(Publisher):
                     poll(0.1)
                 produce(topic, value, key, on_delivery=ended)
             poll(0)
+        self.producer.flush(120)
+        return Ends(acked, failed)
+
+
+class BatchPublisher(CallbackPublisher):
+    """``produce_batch`` with one delivery callback, a chunk at a time; what did not fit goes again."""
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        produce_batch, poll, topic = self.producer.produce_batch, self.producer.poll, self.settings.topic
+        acked = failed = 0
+
+        def ended(error: KafkaError | None, message: Message) -> None:
+            nonlocal acked, failed
+            if error is None:
+                acked += 1
+            else:
+                failed += 1
+
+        while chunk := [{"value": value, "key": key} for key, value in islice(records, CHUNK_RECORDS)]:
+            while chunk:
+                produce_batch(topic, chunk, on_delivery=ended)
+                chunk = [message for message in chunk if message.pop("_error", None) is not None]
+                poll(0.1 if chunk else 0)
         self.producer.flush(120)
         return Ends(acked, failed)
 
