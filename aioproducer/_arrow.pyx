@@ -410,20 +410,16 @@ cdef class Column:
         cdef int16_t i16
         cdef int32_t i32
         cdef int64_t i64
-        cdef uint16_t u16
-        cdef uint32_t u32
         cdef const char* place = self.fixed + self.width * at
         if self.width == 1:
             memcpy(&i8, place, 1)
-            return i8 if self.signed else <uint8_t>i8
+            return <int64_t>i8 if self.signed else <int64_t><uint8_t>i8
         if self.width == 2:
             memcpy(&i16, place, 2)
-            u16 = <uint16_t>i16
-            return i16 if self.signed else u16
+            return <int64_t>i16 if self.signed else <int64_t><uint16_t>i16
         if self.width == 4:
             memcpy(&i32, place, 4)
-            u32 = <uint32_t>i32
-            return i32 if self.signed else u32
+            return <int64_t>i32 if self.signed else <int64_t><uint32_t>i32
         memcpy(&i64, place, 8)
         return INT64_MAX if i64 < 0 and not self.signed else i64
 

@@ -26,8 +26,9 @@ BUILD = ROOT / "build" / "sanitized"
 FLAGS = ("-fsanitize=address,undefined",)
 RUNTIMES = ("libasan.so", "libclang_rt.asan-x86_64.so", "libclang_rt.asan-aarch64.so", "libclang_rt.asan.so")
 TESTS = (
-    "accumulator", "accumulator_partitions", "accumulator_split", "admission", "batch_outcomes", "buffer_pool",
-    "delivery", "exactly_once", "hashing", "leaks", "produce", "producer", "record_batch", "sealer",
+    "accumulator", "accumulator_partitions", "accumulator_split", "admission", "arrow", "batch_outcomes", "buffer_pool",
+    "delivery", "exactly_once", "hashing", "leaks", "produce", "producer", "record_batch", "sealer", "send_many",
+    "tally",
 )  # fmt: skip
 """Of the compiled core, and of the producer as a whole; the rest of the package has no memory to get wrong."""
 SEEDS = "200"

@@ -1,0 +1,387 @@
+"""What columns claim is checked before it is believed; and what is taken over is released, once, whatever happens."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer._admission import Admission
+from aioproducer._arrow import ArrowFeed, ArrowSource, CorruptArrowError
+from aioproducer._feed import FEED_BROKEN, FEED_DONE, FEED_EMPTY
+from aioproducer._tally import Tally
+from aioproducer.errors import RecordTooLargeError, SerializationError
+from tests.unit.core import add_topic, drain_all, make_accumulator, read
+
+I64 = ctypes.c_int64
+NAMES = {
+    "key": "key",
+    "value": "value",
+    "headers": "headers",
+    "partition": "partition",
+    "timestamp": "timestamp",
+    "topic_column": "topic",
+}
+
+
+class Schema(ctypes.Structure):
+    pass
+
+
+class Array(ctypes.Structure):
+    pass
+
+
+ReleaseSchema = ctypes.CFUNCTYPE(None, ctypes.POINTER(Schema))
+ReleaseArray = ctypes.CFUNCTYPE(None, ctypes.POINTER(Array))
+Schema._fields_ = [
+    ("format", ctypes.c_char_p),
+    ("name", ctypes.c_char_p),
+    ("metadata", ctypes.c_char_p),
+    ("flags", I64),
+    ("n_children", I64),
+    ("children", ctypes.POINTER(ctypes.POINTER(Schema))),
+    ("dictionary", ctypes.POINTER(Schema)),
+    ("release", ReleaseSchema),
+    ("private_data", ctypes.c_void_p),
+]
+Array._fields_ = [
+    ("length", I64),
+    ("null_count", I64),
+    ("offset", I64),
+    ("n_buffers", I64),
+    ("n_children", I64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(Array))),
+    ("dictionary", ctypes.POINTER(Array)),
+    ("release", ReleaseArray),
+    ("private_data", ctypes.c_void_p),
+]
+
+new_capsule = ctypes.pythonapi.PyCapsule_New
+new_capsule.restype = ctypes.py_object
+new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+KEPT: list[Batch] = []
+"""Whoever took a batch over calls its functions later than a test may end."""
+
+
+class Batch:
+    """A record batch by the C data interface, whose every field a test may spoil; counts what is released."""
+
+    def __init__(self, table: dict[str, pa.Array]) -> None:
+        self.kept: list[Any] = []
+        self.released: list[str] = []
+        self.release_schema = ReleaseSchema(lambda schema: self.gone("schema", schema))
+        self.release_array = ReleaseArray(lambda array: self.gone("array", array))
+        whole = pa.record_batch(table)
+        self.schema, self.array = Schema(), Array()
+        whole._export_to_c(ctypes.addressof(self.array), ctypes.addressof(self.schema))
+        self.owned = (self.schema.release, self.array.release)
+        self.schema.release, self.array.release = self.release_schema, self.release_array
+        self.kept.append(whole)
+        KEPT.append(self)
+
+    def gone(self, what: str, struct: Any) -> None:
+        self.released.append(what)
+        struct.contents.release = type(struct.contents.release)()
+
+    def column(self, name: str) -> Array:
+        for number in range(self.schema.n_children):
+            if self.schema.children[number].contents.name == name.encode():
+                return self.array.children[number].contents
+        raise KeyError(name)
+
+    def buffer(self, array: Array, number: int, data: bytes | None) -> None:
+        """Put other bytes in the place of a buffer."""
+        kept = None if data is None else ctypes.create_string_buffer(data, len(data))
+        self.kept.append(kept)
+        array.buffers[number] = None if kept is None else ctypes.addressof(kept)
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return (
+            new_capsule(ctypes.addressof(self.schema), b"arrow_schema", None),
+            new_capsule(ctypes.addressof(self.array), b"arrow_array", None),
+        )
+
+
+def feed_of(data: Any, topic: str | None = "orders") -> tuple[ArrowFeed, Tally, Any]:
+    accumulator = make_accumulator(batch_size=1 << 20)
+    add_topic(accumulator)
+    admission = Admission()
+    clocks = (lambda: 0.0, lambda: 0.0)  # time stands still, so no turn of a loop is ever due
+    admission._open_admission(accumulator, None, direct=True, max_record_bytes=1 << 20, clocks=clocks)  # type: ignore[arg-type]
+    tally = Tally(topic)
+    return ArrowFeed(admission, tally, ArrowSource(data), **NAMES), tally, accumulator
+
+
+def run(feed: ArrowFeed) -> int:
+    """Run to the end, whatever it is."""
+    while (state := feed.run()) == FEED_EMPTY:
+        feed.fetch()
+    return state
+
+
+def broken(data: Any) -> str:
+    """What is said about data that makes no sense."""
+    feed, tally, _ = feed_of(data)
+    assert run(feed) == FEED_BROKEN
+    assert isinstance(feed.error, CorruptArrowError)
+    assert tally.failed == 0
+    return str(feed.error)
+
+
+TEXT = pa.array(["one", None, "three"])
+
+
+@pytest.fixture
+def batch() -> Batch:
+    headers = pa.array(
+        [[{"key": "a", "value": b"1"}], None, []], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    )
+    return Batch(
+        {"value": TEXT, "key": TEXT.dictionary_encode(), "headers": headers, "partition": pa.array([0, None, 0])}
+    )
+
+
+def test_a_good_one(batch: Batch) -> None:
+    """The batch that the others spoil."""
+    feed, tally, accumulator = feed_of(batch)
+    assert run(feed) == FEED_DONE
+    assert (tally.admitted, tally.failed) == (3, 0)
+    (produced,) = drain_all(accumulator)
+    assert [(one.key, one.value, one.headers) for one in read(produced)] == [
+        (b"one", b"one", (("a", b"1"),)),
+        (None, None, ()),
+        (b"three", b"three", ()),
+    ]
+    assert batch.released == ["array"]  # as soon as its last row is read
+    del feed
+    assert sorted(batch.released) == ["array", "schema"]
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_integers_of_every_width(kind: str) -> None:
+    """Signs and largest numbers are what they are; the row says so where it is refused."""
+    bits = int(kind.strip("uint"))
+    numbers = [0, (1 << bits) - 1] if kind[0] == "u" else [0, -1, -(1 << bits - 1), (1 << bits - 1) - 1]
+    table = pa.table({"value": ["v"] * len(numbers), "timestamp": pa.array(numbers, kind)})
+    feed, tally, accumulator = feed_of(table)
+    assert run(feed) == FEED_DONE
+    told = [str(error) for _, error in tally.result().errors]
+    assert len(told) == sum(number < 0 for number in numbers)
+    assert all(f"a {kind} of {number} " in text for number, text in zip(numbers[1:], told, strict=False))
+    (produced,) = drain_all(accumulator)
+    kept = [one.timestamp_ms for one in read(produced)]
+    assert kept == [min(number, (1 << 63) - 1) for number in numbers if number >= 0]
+
+
+def value(batch: Batch) -> Array:
+    return batch.column("value")
+
+
+def entries(batch: Batch) -> Array:
+    found: Array = batch.column("headers").children[0].contents
+    return found
+
+
+def numbers(*values: int) -> bytes:
+    return b"".join(number.to_bytes(4, "little", signed=True) for number in values)
+
+
+SPOILED: dict[str, tuple[Callable[[Batch], object], str]] = {
+    "batch of negative length": (lambda b: setattr(b.array, "length", -1), "rows and columns"),
+    "batch of negative offset": (lambda b: setattr(b.array, "offset", -1), "rows and columns"),
+    "offset beyond everything": (lambda b: setattr(b.array, "offset", (1 << 63) - 1), "rows and columns"),
+    "batch without a column": (lambda b: setattr(b.array, "n_children", 3), "rows and columns"),
+    "batch longer than its columns": (lambda b: setattr(b.array, "length", 4), "column '.*' has not the 4 rows"),
+    "batch offset beyond its columns": (lambda b: setattr(b.array, "offset", 1), "has not the 4 rows"),
+    "column too short": (lambda b: setattr(value(b), "length", 2), "column 'value' has not the 3 rows"),
+    "column of negative length": (lambda b: setattr(value(b), "length", -3), "column 'value' has not"),
+    "column of negative offset": (lambda b: setattr(value(b), "offset", -1), "column 'value' has not"),
+    "column offset beyond everything": (lambda b: setattr(value(b), "offset", (1 << 63) - 2), "column 'value' has not"),
+    "column without buffers": (lambda b: setattr(value(b), "n_buffers", 0), "'value' is string and has 0 buffers"),
+    "column with too many buffers": (lambda b: setattr(value(b), "n_buffers", 4), "has 4 buffers"),
+    "nulls and no bitmap": (lambda b: b.buffer(value(b), 0, None), "'value' has nulls and does not say where"),
+    "no offsets": (lambda b: b.buffer(value(b), 1, None), "'value' has rows and no buffer"),
+    "no bytes": (lambda b: b.buffer(value(b), 2, None), "column 'value', row 0: the bytes from 0 to 3 can't be"),
+    "offsets that fall": (lambda b: b.buffer(value(b), 1, numbers(5, 3, 3, 8)), "bytes from 5 to 3"),
+    "negative offsets": (lambda b: b.buffer(value(b), 1, numbers(-5, 3, 3, 8)), "bytes from -5 to 3"),
+    "index below the dictionary": (lambda b: b.buffer(b.column("key"), 1, numbers(-1, 0, 0)), "index -1 is outside"),
+    "index above the dictionary": (lambda b: b.buffer(b.column("key"), 1, numbers(2, 0, 0)), "index 2 is outside"),
+    "dictionary that is shorter": (lambda b: setattr(b.column("key").dictionary.contents, "length", 0), "index 0 is"),
+    "no dictionary": (
+        lambda b: setattr(b.column("key"), "dictionary", ctypes.POINTER(Array)()),
+        "column 'key' has not the 0 rows",
+    ),
+    "lists beyond their entries": (lambda b: b.buffer(b.column("headers"), 1, numbers(0, 2, 2, 2)), "entries 0 to 2"),
+    "lists that fall": (lambda b: b.buffer(b.column("headers"), 1, numbers(1, 0, 0, 0)), "entries 1 to 0"),
+    "lists without entries": (lambda b: setattr(b.column("headers"), "n_children", 0), "has not the children"),
+    "entries with one child": (lambda b: setattr(entries(b), "n_children", 1), "has not the children"),
+    "entries with more buffers": (lambda b: setattr(entries(b), "n_buffers", 2), "has not the children"),
+    "names that are fewer": (
+        lambda b: setattr(entries(b).children[0].contents, "length", 0),
+        "column 'headers key' has not the 1 rows",
+    ),
+    "no numbers": (lambda b: b.buffer(b.column("partition"), 1, None), "'partition' has rows and no buffer"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "told"), SPOILED.values(), ids=SPOILED)
+def test_what_makes_no_sense_ends_the_call(batch: Batch, spoil: Callable[[Batch], object], told: str) -> None:
+    """Nothing is read outside of what the lengths allow, and everything is released."""
+    spoil(batch)
+    assert re.search(told, broken(batch))
+    gc.collect()
+    assert sorted(batch.released) == ["array", "schema"]
+
+
+VIEWS = pa.array(["short", "a text that is longer than twelve bytes"], pa.string_view())
+
+
+def view(size: int, number: int, offset: int) -> bytes:
+    return numbers(size) + b"a te" + numbers(number, offset)
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "told"),
+    [
+        (view(-1, 0, 0), "a view of -1 bytes"),
+        (view(39, 1, 0), "outside of its buffer"),
+        (view(39, -1, 0), "outside of its buffer"),
+        (view(39, 0, -1), "outside of its buffer"),
+        (view(39, 0, 1), "outside of its buffer"),
+        (view(2**31 - 1, 0, 2**31 - 1), "outside of its buffer"),
+    ],
+)
+def test_views(spoiled: bytes, told: str) -> None:
+    """Of buffers that are not there, or beyond their ends."""
+    batch = Batch({"value": VIEWS})
+    batch.buffer(batch.column("value"), 1, view(5, 0, 0) + spoiled)
+    feed, tally, _ = feed_of(batch)
+    assert run(feed) == FEED_BROKEN
+    assert told in str(feed.error)
+    assert tally.admitted == 1
+
+
+def test_views_without_sizes() -> None:
+    batch = Batch({"value": VIEWS})
+    batch.buffer(batch.column("value"), 3, None)
+    assert "how large its buffers are" in broken(batch)
+
+
+def test_a_row_of_more_bytes_than_a_record_can_have() -> None:
+    """It fails alone, before anything is read."""
+    batch = Batch({"value": pa.array(["a", "b"], pa.large_string())})
+    huge = [0, 1 << 62, 1 << 62]
+    batch.buffer(batch.column("value"), 1, b"".join(number.to_bytes(8, "little") for number in huge))
+    feed, tally, _ = feed_of(batch)
+    assert run(feed) == FEED_DONE
+    assert (tally.admitted, tally.failed) == (1, 1)
+    assert isinstance(tally.result().errors[0][1], RecordTooLargeError)
+
+
+@given(st.data())
+def test_spoiled_numbers(data: st.DataObject) -> None:
+    """Any number in any place of offsets, lengths and counts: an error, or some records, and no more."""
+    batch = Batch({"value": TEXT, "key": TEXT.dictionary_encode(), "partition": pa.array([0, None, 0])})
+    column = batch.column(data.draw(st.sampled_from(["value", "key", "partition"])))
+    odd = st.integers(-3, 3) | st.sampled_from([-(1 << 63), (1 << 63) - 1, 1 << 31, 1 << 62])
+    kind = data.draw(st.sampled_from(["length", "offset", "null_count", "n_buffers", "offsets"]))
+    if kind == "offsets":
+        offsets = data.draw(st.lists(st.integers(-(1 << 31), 8), min_size=4, max_size=4))
+        batch.buffer(batch.column("value"), 1, numbers(*offsets))
+    elif kind == "offset":  # what lies behind a buffer is not told, so only what is refused
+        column.offset = data.draw(odd.filter(lambda number: number < 0 or number > (1 << 62)))
+    else:
+        setattr(column, kind, data.draw(odd))
+    try:
+        feed, tally, _ = feed_of(batch)
+        state = run(feed)
+    except SerializationError:
+        return
+    assert state in (FEED_DONE, FEED_BROKEN)
+    assert tally.admitted + tally.failed <= 3
+
+
+# --- taking over ------------------------------------------------------------------------------------------------------
+
+
+class Exporting:
+    """Hands out what a test says."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        return self.result
+
+
+class ExportingArray:
+    def __init__(self, *result: Any) -> None:
+        self.result = result
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> Any:
+        return self.result
+
+
+@pytest.mark.parametrize("result", [None, 1, new_capsule(1, b"arrow_schema", None)], ids=["None", "1", "other capsule"])
+def test_no_capsules(result: object) -> None:
+    with pytest.raises(TypeError, match="returned no capsule"):
+        ArrowSource(Exporting(result))
+    with pytest.raises(TypeError, match="returned no capsules"):
+        ArrowSource(ExportingArray(result, result))
+
+
+def test_a_capsule_can_be_taken_once() -> None:
+    """What it held belongs to who took it first."""
+    table = pa.table({"value": ["v"]})
+    stream = table.__arrow_c_stream__()
+    source = ArrowSource(Exporting(stream))
+    with pytest.raises(TypeError, match="used up"):
+        ArrowSource(Exporting(stream))
+    capsules = table.to_batches()[0].__arrow_c_array__()
+    assert ArrowSource(ExportingArray(*capsules))
+    with pytest.raises(TypeError, match="used up"):
+        ArrowSource(ExportingArray(*capsules))
+    del source
+
+
+def test_a_source_that_is_not_used_is_released(batch: Batch) -> None:
+    """Also where a column's type does not fit."""
+    source = ArrowSource(batch)
+    assert batch.released == []
+    del source
+    assert sorted(batch.released) == ["array", "schema"]
+    other = Batch({"value": pa.array([1.5])})
+    with pytest.raises(SerializationError):
+        feed_of(other)
+    gc.collect()
+    assert sorted(other.released) == ["array", "schema"]
+
+
+def test_batches_of_a_stream_are_released_one_by_one() -> None:
+    """The columns hold no more than the batch they read, and what was fetched ahead."""
+    size = 1 << 20
+    held: list[int] = []
+    schema = pa.schema([("value", pa.binary())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(10):
+            yield pa.record_batch([pa.array([bytes(size)])], schema)
+            held.append(pa.total_allocated_bytes())
+
+    feed, tally, accumulator = feed_of(pa.RecordBatchReader.from_batches(schema, batches()))
+    before = pa.total_allocated_bytes()
+    assert run(feed) == FEED_DONE
+    assert tally.rows == 10
+    del accumulator
+    assert pa.total_allocated_bytes() - before < size
