@@ -97,14 +97,7 @@ class BulkSend:
 
     async def send(self, records: Iterable[Any] | AsyncIterable[Any], *, raise_on_error: bool) -> BatchResult:
         """Send records that nothing of the user's has to see first."""
-        if isinstance(records, AsyncIterable):
-            feed = RecordFeed(self._admission, self.tally)
-            return await self._run(self._offer_all(feed, records), raise_on_error=raise_on_error)
-        return await self.send_from(RecordFeed(self._admission, self.tally, records), raise_on_error=raise_on_error)
-
-    async def send_from(self, feed: Feed, *, raise_on_error: bool) -> BatchResult:
-        """Send what a feed has."""
-        return await self._run(self._go_on(feed, feed.run), raise_on_error=raise_on_error)
+        return await self._run(self._take_all(records), raise_on_error=raise_on_error)
 
     async def send_arrow(
         self, data: Any, columns: Mapping[str, str], submit: SubmitSlow | None, *, raise_on_error: bool
@@ -116,10 +109,10 @@ class BulkSend:
             submit: for producers whose records something of the user's has to see.
         """
         # What the other library does here, and when it is asked for rows, may be as long as a query.
-        source = await self._engine.loop.run_in_executor(None, ArrowSource, data)
+        source = await self._engine.loop.run_in_executor(None, _take_over, data)
         feed = ArrowFeed(self._admission, self.tally, source, **columns)
         if submit is None:
-            return await self.send_from(feed, raise_on_error=raise_on_error)
+            return await self._run(self._go_on(feed, feed.run), raise_on_error=raise_on_error)
         return await self.send_slowly(self._rows(feed), submit, raise_on_error=raise_on_error)
 
     async def _rows(self, feed: ArrowFeed) -> AsyncIterator[Record]:
@@ -162,16 +155,23 @@ class BulkSend:
             raise SendManyError.of_result(self._name, result, self.tally.failed_batches(), stopped_by)
         return result
 
-    async def _offer_all(self, feed: RecordFeed, records: AsyncIterable[Any]) -> None:
+    async def _take_all(self, records: Iterable[Any] | AsyncIterable[Any]) -> None:
         try:
-            async for record in records:
-                state = feed.offer(record)
-                if state != FEED_DONE:
-                    await self._go_on(feed, lambda state=state: state)  # type: ignore[misc]
+            if isinstance(records, AsyncIterable):
+                await self._offer_all(RecordFeed(self._admission, self.tally), records)
+            else:
+                feed = RecordFeed(self._admission, self.tally, records)
+                await self._go_on(feed, feed.run)
         except _Stopped:
             raise
         except Exception as error:
             raise _Stopped(error) from error
+
+    async def _offer_all(self, feed: RecordFeed, records: AsyncIterable[Any]) -> None:
+        async for record in records:
+            state = feed.offer(record)
+            if state != FEED_DONE:
+                await self._go_on(feed, lambda state=state: state)  # type: ignore[misc]
 
     async def _go_on(self, feed: Feed, first: Callable[[], int]) -> None:
         """Let the feed run until it is done, waiting for what it needs."""
@@ -300,3 +300,11 @@ class BulkSend:
             count_in(delivery, self.tally)
         if self._admission._turn_is_due:
             await self._engine.turns.next()
+
+
+def _take_over(data: Any) -> ArrowSource:
+    """What the other library raises has to get through a future, which StopIteration does not."""
+    try:
+        return ArrowSource(data)
+    except StopIteration as error:
+        raise RuntimeError("the Arrow data raised StopIteration") from error

@@ -534,6 +534,23 @@ async def test_what_is_no_table(broker: ProducingBroker, data: Any) -> None:
             await producer.send_arrow("orders", data)
 
 
+async def test_a_source_that_raises(broker: ProducingBroker) -> None:
+    """Its own error, whatever it is; StopIteration can't cross from a thread and has another name then."""
+
+    class Broken:
+        def __init__(self, error: Exception) -> None:
+            self.error = error
+
+        def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+            raise self.error
+
+    async with producer_of(broker) as producer:
+        with pytest.raises(ZeroDivisionError):
+            await producer.send_arrow("orders", Broken(ZeroDivisionError()))
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await producer.send_arrow("orders", Broken(StopIteration()))
+
+
 async def test_no_topic(broker: ProducingBroker) -> None:
     async with producer_of(broker) as producer:
         with pytest.raises(SerializationError, match="no topic was given, and there is no column 'topic'"):

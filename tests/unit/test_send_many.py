@@ -397,6 +397,20 @@ async def test_an_iterable_that_raises(broker: ProducingBroker, form: str, confi
 
 
 @each_path
+async def test_an_iterable_that_raises_at_once(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """Before its first record; this is told in the same way."""
+
+    class Broken:
+        def __iter__(self) -> Iterator[Any]:
+            raise ZeroDivisionError("by the caller")
+
+    async with producer_of(broker, **configs) as producer:
+        with pytest.raises(SendManyError, match="stopped after 0 records: ZeroDivisionError") as caught:
+            await producer.send_many("orders", Broken())
+    assert caught.value.result == BatchResult(0, 0, {}, [])
+
+
+@each_path
 async def test_a_topic_that_stays_unknown(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """Admission stops when the metadata stayed away for max_block_ms; what was admitted is acknowledged."""
     records = [b"1", Record(b"2", topic="nowhere"), b"3"]
