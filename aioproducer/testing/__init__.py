@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.fake.cluster import FakeCluster as FakeCluster
     from aioproducer.testing.fake.faults import Fault as Fault
     from aioproducer.testing.fake.faults import FaultScript as FaultScript
+    from aioproducer.testing.fake.groups import CommittedOffset as CommittedOffset
     from aioproducer.testing.fake.partition_log import LogRecord as LogRecord
     from aioproducer.testing.listeners import Listener as Listener
     from aioproducer.testing.log_dump import DumpedBatch as DumpedBatch
@@ -44,6 +45,7 @@ _HOMES = {
     "Fault": "fake.faults",
     "FaultScript": "fake.faults",
     "LogRecord": "fake.partition_log",
+    "CommittedOffset": "fake.groups",
     "DumpedBatch": "log_dump",
     "LogDump": "log_dump",
 }

@@ -93,6 +93,7 @@ _PROMPT: dict[str, object] = {
     "controller.quorum.election.backoff.max.ms": 300,
     "controlled.shutdown.retry.backoff.ms": 200,
     "group.initial.rebalance.delay.ms": 0,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
 
 

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from aioproducer.errors import error_class
 from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioproducer.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest, TransactionState
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
@@ -25,6 +26,7 @@ from aioproducer.protocol.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from aioproducer.testing import FakeCluster, KafkaCluster
+from aioproducer.testing.fake.versions import kafka_version
 from tests.broker.fixtures import new_name
 from tests.broker.raw import RawConnection
 from tests.reference import record_batch as reference
@@ -34,6 +36,8 @@ pytestmark = pytest.mark.broker
 
 AnyCluster = FakeCluster | KafkaCluster
 PATIENCE_S = 30.0
+TIMEOUT_MS = 2_000
+"""Long enough for what a test does meanwhile, also on a busy machine."""
 AGAIN = {"CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 T = TypeVar("T")
 _numbers = itertools.count(1)
@@ -396,11 +400,11 @@ class TestInit:
 
 
 class TestTimeout:
-    """A transaction that takes too long is aborted by the coordinator, which looks every ten seconds."""
+    """A transaction that takes too long is aborted by the coordinator, which looks now and then."""
 
     def expired(self, broker: RawConnection, topic: str, *, v2: bool) -> Client:
         client = Client(broker, v2)
-        client.init(transaction_timeout_ms=1)
+        client.init(transaction_timeout_ms=TIMEOUT_MS)
         client.produce(topic, b"late")
         deadline = time.monotonic() + PATIENCE_S
         while client.state().transaction_state != "CompleteAbort":
@@ -712,3 +716,83 @@ def test_only_the_coordinator_answers(three: AnyCluster) -> None:
         assert name(client.try_to_end(False).error_code) == "NOT_COORDINATOR"
         assert name(client.state().error_code) == "NOT_COORDINATOR"
         assert wrong.ask(ListTransactionsRequest(producer_id_filters=[client.producer_id])).transaction_states == []
+
+
+# --- an older Kafka ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["fake", "real"])
+def older(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
+    """One broker of 3.9, of each kind."""
+    made: AnyCluster = FakeCluster(version="3.9") if request.param == "fake" else KafkaCluster(version="3.9.1")
+    with made as cluster:
+        yield cluster
+
+
+class TestOlderKafka:
+    @pytest.fixture
+    def broker(self, older: AnyCluster) -> Iterator[RawConnection]:
+        with RawConnection(older.address_of(1)) as connection:
+            yield connection
+
+    @pytest.fixture
+    def topic(self, older: AnyCluster) -> str:
+        name = new_name()
+        older.create_topic(name, 2)
+        return name
+
+    def test_what_it_speaks(self, broker: RawConnection) -> None:
+        answer = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        assert ranges.items() >= dict(kafka_version("3.9").ranges).items()
+        assert "transaction.version" not in {one.name for one in answer.finalized_features}
+
+    def test_transactions(self, older: AnyCluster, broker: RawConnection, topic: str) -> None:
+        client = Client(broker, v2=False)
+        client.init()
+        for value, result in ((b"a", True), (b"b", False), (b"c", True)):
+            client.begin(topic)
+            end = broker.produce(
+                topic, client.batch(value), version=11, topic_id=bytes(16), transactional_id=client.transactional_id
+            )
+            assert name(end.error_code) == ""
+            client.sequences[0] = client.sequences.get(0, 0) + 1
+            client.end(committed=result)
+        assert client.epoch == 0
+        assert committed(older, topic) == [b"a", b"c"]
+
+    def test_a_second_producer(self, broker: RawConnection, topic: str) -> None:
+        client = Client(broker, v2=False)
+        client.init()
+        client.begin(topic)
+        assert name(client.init(patient=False).error_code) == "CONCURRENT_TRANSACTIONS"
+        client.init()
+        assert client.epoch == 2
+
+    def test_without_the_partition(self, broker: RawConnection, topic: str) -> None:
+        client = Client(broker, v2=False)
+        client.init()
+        errors = [client.try_to_produce(topic, version=version) for version in (9, 10, 11)]
+        assert errors == ["INVALID_TXN_STATE", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"]
+
+    def test_a_timeout(self, broker: RawConnection, topic: str) -> None:
+        """The epoch is gone for good."""
+        client = Client(broker, v2=False)
+        client.init(transaction_timeout_ms=TIMEOUT_MS)
+        client.begin(topic)
+        deadline = time.monotonic() + PATIENCE_S
+        while client.state().transaction_state != "CompleteAbort":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert client.state().producer_epoch == client.epoch + 1
+        assert name(client.try_to_end(False).error_code) == "PRODUCER_FENCED"
+        answer = client.init(producer_id=client.producer_id, producer_epoch=client.epoch)
+        assert name(answer.error_code) == "PRODUCER_FENCED"
+
+    def test_a_time_far_ahead(self, broker: RawConnection, topic: str) -> None:
+        far = reference.encoded([PlainRecord(2**45, b"k", b"v")])
+        assert broker.produce(topic, far, version=11).error_code == 0
+
+    def test_an_unknown_producer_may_begin_anywhere(self, broker: RawConnection, topic: str) -> None:
+        batch = reference.encoded([PlainRecord(1, b"k", b"v")], producer_id=10**6, producer_epoch=0, base_sequence=7)
+        assert broker.produce(topic, batch, version=11).error_code == 0

@@ -13,6 +13,8 @@ from aioproducer.testing.fake.transactions import Transaction, Transactions
 if TYPE_CHECKING:
     from aioproducer.testing.fake.model import ClusterModel
 
+V2 = 2
+
 
 class Coordinators:
     """The coordinators of a cluster. A broker that comes or goes moves those keys alone that it had or gets."""
@@ -22,7 +24,9 @@ class Coordinators:
         self._moved: dict[str, int] = {}
         self._loading_until_ms: dict[int, int] = {}
         self.groups: dict[str, Group] = {}
-        self.transactions = Transactions(self._new_producer_id, self._write_markers)
+        self.transactions = Transactions(
+            self._new_producer_id, self._write_markers, v2=cluster.transaction_version >= V2
+        )
 
     def node_of(self, key: str) -> int | None:
         """The broker that coordinates a transactional id or a group, None if none is up."""

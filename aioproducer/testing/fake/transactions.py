@@ -88,14 +88,16 @@ class Transactions:
     Args:
         new_producer_id: gives an id that nobody had before.
         write_markers: see Markers.
+        v2: whether the cluster has come to transactions V2.
         marker_delay_ms: how long after EndTxn the markers are written. Until then the next transaction is answered
             with CONCURRENT_TRANSACTIONS, as on a real cluster that is busy.
     """
 
-    def __init__(self, new_producer_id: Callable[[], int], write_markers: Markers) -> None:
+    def __init__(self, new_producer_id: Callable[[], int], write_markers: Markers, *, v2: bool) -> None:
         self.marker_delay_ms = 0
         self._new_producer_id = new_producer_id
         self._write_markers = write_markers
+        self._v2 = v2
         self._known: dict[str, Transaction] = {}
 
     def get(self, transactional_id: str) -> Transaction | None:
@@ -275,7 +277,8 @@ class Transactions:
 
     def _fence(self, known: Transaction, now_ms: int) -> None:
         """Abort what is going on, with an epoch that its producer does not have."""
-        known.last_epoch, known.epoch = known.epoch, known.epoch + 1
+        # V2 lets the producer find out and go on with the next epoch; in V1 its epoch is gone for good.
+        known.last_epoch, known.epoch = known.epoch if self._v2 else NO_EPOCH, known.epoch + 1
         self._prepare(known, False, now_ms)
 
     def _prepare(self, known: Transaction, committed: bool, now_ms: int) -> None:
