@@ -198,3 +198,16 @@ def test_the_architecture_names_every_module() -> None:
     package = ROOT / "aioproducer"
     modules = {path.stem for kind in ("*.py", "*.pyx") for path in package.glob(kind)} - {"__init__", "version"}
     assert not [name for name in sorted(modules) if f"`{name}`" not in text and not name.startswith("config_")]
+
+
+@pytest.mark.parametrize("page", ["architecture", "guarantees"])
+def test_named_tests_exist(page: str) -> None:
+    """What is said to show something is there: `broker/test_x.py` (`test_y`), with or without `tests/` before it."""
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    named = re.findall(r"`(?:tests/)?((?:unit|broker)/[\w/.]+)`,?\s*(?:\(`(test_\w+)`(?:,\s*`(test_\w+)`)?\))?", text)
+    assert len(named) > 10
+    for path, *tests in named:
+        found = ROOT / "tests" / path
+        assert found.exists(), path
+        for test in filter(None, tests):
+            assert f"def {test}(" in found.read_text(), f"{path} has no {test}"

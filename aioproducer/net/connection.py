@@ -16,7 +16,7 @@ import copy
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioproducer.config import ProducerConfig
@@ -382,7 +382,7 @@ class Connection:
 
     def send_frame(
         self,
-        buffers: Sequence[bytes | memoryview],
+        buffers: list[bytes | memoryview],
         correlation_id: int,
         api_key: int,
         timeout_ms: int,
@@ -392,7 +392,7 @@ class Connection:
         """Write one request; returns at once.
 
         Args:
-            buffers: the whole frame with its size; no byte of it may change any more.
+            buffers: the whole frame with its size; no byte of it may change any more. The list is emptied.
             on_response: gets the answer's frame without its size, in the turn of the loop that read it. It may raise
                 ProtocolError before it has acted on anything: then the connection ends and ``on_error`` is told.
                 None if no answer comes (``acks=0``): the request is in flight until the transport has no bytes left,
@@ -420,6 +420,10 @@ class Connection:
         else:
             if on_response is None:
                 self._count_until_drained(now_ms + timeout_ms)
+        finally:
+            # An error of the socket keeps the frames of this call alive, and it is itself kept, as that of the node.
+            # What they hold of the buffers would be memory of batches that never comes back.
+            buffers.clear()
 
     def _write_failed(self, failure: Exception, on_error: Callable[[KafkaError], None] | None) -> None:
         """The transport did not even take the bytes: out of memory, or wrong types by a bug."""

@@ -14,6 +14,7 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.testing import KafkaCluster
+from tests.broker.chaos.cluster import ProxiedCluster, proxied_cluster
 
 PATIENCE_S = 60.0
 """How long a test waits for what must happen before it calls it hanging."""
@@ -58,15 +59,19 @@ def fragile_kafka(fragile_cluster: KafkaCluster) -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
-def cluster_of_three() -> Iterator[KafkaCluster]:
-    with KafkaCluster(3) as cluster:
+def cluster_of_three() -> Iterator[ProxiedCluster]:
+    with proxied_cluster(3, auto_create_topics_enable=False) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def three_brokers(cluster_of_three: KafkaCluster) -> Iterator[KafkaCluster]:
-    """Three brokers for a test that pauses, kills or restarts them; in good health at the start of each test."""
+def three_brokers(cluster_of_three: ProxiedCluster) -> Iterator[ProxiedCluster]:
+    """Three brokers for a test that pauses, kills or restarts them; in good health at the start of each test.
+
+    No topic makes itself. They can be reached through proxies too, see `chaos/`.
+    """
     yield cluster_of_three
+    cluster_of_three.proxies.heal()
     _heal(cluster_of_three)
 
 
@@ -81,7 +86,7 @@ def _heal(cluster: KafkaCluster) -> None:
 
 def producer_of(cluster: KafkaCluster, **configs: Any) -> Producer:
     """A producer of a cluster, not yet started."""
-    return Producer(bootstrap_servers=cluster.bootstrap_servers, **configs)
+    return Producer(**{"bootstrap_servers": cluster.bootstrap_servers, **configs})
 
 
 def new_name() -> str:

@@ -192,21 +192,6 @@ async def test_one_request_in_flight_keeps_the_order_without_idempotence(fragile
 # --- three brokers ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_leader_killed_under_load(three_brokers: KafkaCluster) -> None:
-    topic = await new_topic(three_brokers, 3, min_insync_replicas=2)
-    async with (
-        producer_of(three_brokers, linger_ms=0, request_timeout_ms=5_000) as producer,
-        load_on(producer, topic) as load,
-    ):
-        await load.advance()
-        leader = await asyncio.to_thread(three_brokers.leader_of, topic, 0)
-        assert leader is not None
-        await asyncio.to_thread(three_brokers.kill, leader)
-        await load.advance(2_000)
-    await check_exactly_once(three_brokers, topic, load)
-    await check_log(three_brokers, topic, 3)
-
-
 async def test_leaders_that_move_under_load(three_brokers: KafkaCluster) -> None:
     topic = await new_topic(three_brokers, 2)
     async with (
@@ -222,30 +207,3 @@ async def test_leaders_that_move_under_load(three_brokers: KafkaCluster) -> None
         assert len(metrics["producer-node-metrics"]) >= 3
     await check_exactly_once(three_brokers, topic, load)
     await check_log(three_brokers, topic, 2)
-
-
-@pytest.mark.slow
-async def test_a_rolling_restart_under_load(three_brokers: KafkaCluster) -> None:
-    topic = await new_topic(three_brokers, 3, min_insync_replicas=2)
-    async with producer_of(three_brokers) as producer, load_on(producer, topic) as load:
-        await load.advance()
-        await asyncio.to_thread(three_brokers.rolling_restart)
-        await load.advance()
-    await check_exactly_once(three_brokers, topic, load)
-    await check_log(three_brokers, topic, 3)
-
-
-async def test_too_few_replicas_are_waited_for(three_brokers: KafkaCluster) -> None:
-    topic = await new_topic(three_brokers, 1, min_insync_replicas=3)
-    async with (
-        producer_of(three_brokers, request_timeout_ms=2_000) as producer,
-        load_on(producer, topic) as load,
-    ):
-        await load.advance()
-        leader = await asyncio.to_thread(three_brokers.leader_of, topic)
-        follower = next(broker for broker in three_brokers.brokers if broker != leader)
-        await asyncio.to_thread(three_brokers.stop_broker, follower)
-        await load.struggle()
-        await asyncio.to_thread(three_brokers.start_broker, follower)
-        await load.advance()
-    await check_exactly_once(three_brokers, topic, load)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -557,6 +558,38 @@ async def test_bytes_that_the_transport_refuses_fail_the_request(
     assert isinstance(errors[0], ConnectionLostError)
     assert connection.closed
     await connection.wait_closed()
+
+
+async def test_the_error_of_a_write_does_not_hold_what_was_written(broker: FakeBroker, owner: Owner) -> None:
+    """The error is kept for as long as a node is away; the memory of the batches must be free before that."""
+
+    class Reset:
+        """A socket whose peer is gone, as a write is the first to find out."""
+
+        def __init__(self, sock: Any) -> None:
+            self._sock = sock
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._sock, name)
+
+        def send(self, _: object) -> int:
+            raise ConnectionResetError("planted")
+
+    connection = await owner.open(broker)
+    transport: Any = connection._writer.transport
+    if not hasattr(transport, "_sock"):
+        pytest.skip("this loop writes in C, where no frames are")
+    transport._sock = Reset(transport._sock)
+    errors: list[KafkaError] = []
+
+    buffers: list[bytes | memoryview] = [memoryview(bytearray(1_000))]
+    written = weakref.ref(buffers[0])
+    connection.send_frame(buffers, 1, 0, 10_000, lambda _: None, errors.append)
+    await owner.change()
+    await connection.wait_closed()
+    assert "planted" in str(errors[0])
+    assert isinstance(errors[0].__cause__, ConnectionResetError)
+    assert written() is None
 
 
 async def test_a_frame_that_was_read_before_the_end_is_dropped_after_it(broker: FakeBroker, owner: Owner) -> None:

@@ -1,0 +1,82 @@
+"""The wall clock may jump, or stand still: it gives records their timestamps and decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aioproducer
+from aioproducer import Producer
+from aioproducer.engine import Engine
+from aioproducer.testing import FakeCluster
+
+PATIENCE_S = 20
+HOUR_S = 3600
+WALL = re.compile(r"time\.time|datetime\.|utcnow|clock_gettime|gettimeofday|CLOCK_REALTIME")
+
+
+class Wall:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
+    wall = Wall()
+    make = Engine.__init__
+
+    def with_clocks(self: Engine, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **{**options, "clocks": (asyncio.get_running_loop().time, wall)})
+
+    monkeypatch.setattr(Engine, "__init__", with_clocks)
+    return wall
+
+
+@pytest.mark.usefixtures("clean_loop")
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
+async def test_a_jump_changes_timestamps_alone(wall: Wall, jump_s: float) -> None:
+    """Lingering and expiring go on as before, whatever the wall shows."""
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        async with Producer(
+            bootstrap_servers=cluster.bootstrap_servers, linger_ms=300, request_timeout_ms=200, delivery_timeout_ms=600
+        ) as producer:
+            before = await producer.send("orders", b"before")
+            lingering = await producer.submit("orders", b"lingering")
+            submitted = asyncio.get_running_loop().time()
+            wall.now += jump_s
+            await asyncio.wait_for(lingering, PATIENCE_S)
+            assert asyncio.get_running_loop().time() - submitted >= 0.29
+            async with asyncio.timeout(PATIENCE_S):
+                # The wall is compared with the loop's clock once in a while.
+                while (after := await producer.send("orders", b"after")).timestamp_ms == before.timestamp_ms:
+                    pass
+            assert abs(after.timestamp_ms - before.timestamp_ms - jump_s * 1000) < 60_000
+            cluster.faults.swallow("Produce", times=None)
+            expiring = await producer.submit("orders", b"expiring")
+            submitted = asyncio.get_running_loop().time()
+            wall.now -= jump_s
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(expiring, PATIENCE_S)
+            assert asyncio.get_running_loop().time() - submitted >= 0.59
+
+
+def test_nobody_else_looks_at_it() -> None:
+    """Only the admission of records does, by the compiled clock, and who keeps tokens, whose end is a wall time."""
+    root = Path(aioproducer.__file__).parent
+    found = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.p*")
+        if path.suffix in (".py", ".pyx", ".pxd") and WALL.search(path.read_text(encoding="utf-8"))
+    }
+    found = {name for name in found if not name.startswith(("testing/", "cli/", "spark/", "net/sasl/"))}
+    assert found == {"_clock.pxd", "_admission.pyx"}
