@@ -40,6 +40,9 @@ PRODUCER_ID_CODES = (14, 15, 16, 41, 51, 7)
 APIS = ("Produce", "Produce", "Produce", "Produce", "Metadata", "Metadata", "InitProducerId", "ApiVersions", None)
 
 
+VITAL = ("aioproducer sender", "aioproducer metadata")
+
+
 class Chaos:
     """See the module."""
 
@@ -62,7 +65,8 @@ class Chaos:
         """Every topic that ever was, in the order of their making."""
         self.throttle_ms = 0
         """The longest time that any broker demanded."""
-        self.shrinks = False
+        self.dead_s: float | None = None
+        """When a task was cancelled that the producer can't live without."""
 
     def begin(self) -> list[asyncio.Task[None]]:
         """Set the faults going; the tasks end with them."""
@@ -97,13 +101,21 @@ class Chaos:
             faults.append((self.recreate_topic, 8))
         if self._scenario.forgets:
             faults.append((self.forget_producers, 8))
+        if self._scenario.sabotage:
+            faults.append((self.cancel_a_task, 25))
         if self._scenario.fatal:
             faults.append((self.fatal, 8))
+        if self._scenario.relentless:
+            faults += [(self.answer_with_errors, 20), (self.spoil_requests, 20), (self.reset_connections, 10)]
         await asyncio.sleep(self._rng.uniform(0, self._scenario.chaos_s * 0.8))
-        chosen = self._rng.choices([fault for fault, _ in faults], [weight for _, weight in faults])[0]
-        result = chosen()
-        if result is not None:
-            await result
+        while True:
+            chosen = self._rng.choices([fault for fault, _ in faults], [weight for _, weight in faults])[0]
+            result = chosen()
+            if result is not None:
+                await result
+            if not self._scenario.relentless:
+                break
+            await asyncio.sleep(self._rng.expovariate(10 / self._scenario.chaos_s))
 
     async def _a_while(self) -> None:
         await asyncio.sleep(
@@ -380,6 +392,21 @@ class Chaos:
     def set_the_clock(self) -> None:
         self._loop.wall_shift_s = self._rng.choice((-3500.0, -10.0, 0.0, 10.0, 3500.0))
         self._story.tell("chaos: the wall clock is %d s off", self._loop.wall_shift_s)
+
+    def cancel_a_task(self) -> None:
+        """What no program should do: cancel tasks that are not its own."""
+        tasks = sorted(
+            (task for task in asyncio.all_tasks(self._loop) if task.get_name().startswith("aioproducer")),
+            key=lambda task: task.get_name(),
+        )
+        tasks = [task for task in tasks if task.get_name() not in ("aioproducer close", "aioproducer end")]
+        if not tasks:
+            return
+        victim = self._rng.choice(tasks)
+        self._story.tell("chaos: somebody cancels %s", victim.get_name())
+        victim.cancel()
+        if victim.get_name() in VITAL and self.dead_s is None:
+            self.dead_s = self._loop.time()
 
     async def slow_workers(self) -> None:
         self._story.tell("chaos: worker threads are slow")

@@ -189,6 +189,10 @@ class Invariants:
                 self._broken("%s took %.3f s in all", record, record.ended_s - record.began_s)
             if type(record.error) is ProducerClosedError and record.admitted is not None and not record.closed_off:
                 self._broken("%s, though nobody had closed the producer in a hurry", record)
+            if self._chaos.dead_s is not None and record.ended_s is not None:
+                late_s = record.ended_s - max(self._chaos.dead_s, record.began_s)
+                if late_s > 1 and not self._scenario.serializers:
+                    self._broken("%s ended %.1f s after a task of the producer did", record, late_s)
         known = [record for record in self._books.records if record.admitted is not None]
         perhaps = [
             record
@@ -277,8 +281,13 @@ class Invariants:
             return
         if not places and self._scenario.acks != 0:
             self._broken("%s is not in the log", record)
+        if record.spans is not None and not any(
+            first <= entry.offset <= last for _, index, entry in places for first, last in record.spans.get(index, ())
+        ):
+            self._broken("%s is not where send_many says: %s", record, record.spans)
         metadata = record.metadata
-        assert metadata is not None
+        if metadata is None:
+            return
         if metadata.offset >= 0 and not any(
             entry.offset == metadata.offset and index == metadata.partition for _, index, entry in places
         ):

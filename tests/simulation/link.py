@@ -80,7 +80,7 @@ class Link:
         return self.transport
 
     def _client_writes(self) -> None:
-        if self.quiet_from_s < self._loop.time() and self._loop.now_ms < self.quiet_until_ms:
+        if self.quiet_from_s < self._loop.time() and self._loop.now_ms < self.quiet_until_ms - 1:
             self._network.broken(
                 "%s was written to %d ms before its throttle ends", self, self.quiet_until_ms - self._loop.now_ms
             )
@@ -150,15 +150,15 @@ class Link:
             return
         request = self._requests.popleft()
         answer = self.session.apply(request, self._network.model_now_ms())
-        self._network.applied(self, request, answer)
+        throttle_ms = self._network.applied(self, request, answer)
         if answer.delay_ms:
-            self._loop.call_later(answer.delay_ms / 1000, self._answer, request, answer)
+            self._loop.call_later(answer.delay_ms / 1000, self._answer, request, answer, throttle_ms)
         else:
-            self._answer(request, answer)
+            self._answer(request, answer, throttle_ms)
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
-    def _answer(self, request: RequestFrame, answer: Answer) -> None:
+    def _answer(self, request: RequestFrame, answer: Answer, throttle_ms: int) -> None:
         self._busy = False
         self._unanswered -= 1
         if self._dead:
@@ -169,7 +169,7 @@ class Link:
                 self._down_s = max(self._down_s + TICK_S, self._loop.time() + self._latency())
                 self._loop.call_at(self._down_s, self._reached_client, piece)
             self._down_s += TICK_S
-            self._loop.call_at(self._down_s, self._answer_complete, request, answer)
+            self._loop.call_at(self._down_s, self._answer_complete, request, throttle_ms)
         if answer.close:
             self._loop.call_at(max(self._down_s + TICK_S, self._loop.time()), self._fin)
             self._dead = True
@@ -183,10 +183,10 @@ class Link:
         if self.transport is not None:
             self.transport.arrived(piece)
 
-    def _answer_complete(self, request: RequestFrame, answer: Answer) -> None:
+    def _answer_complete(self, request: RequestFrame, throttle_ms: int) -> None:
         if not self.is_held:
             return
-        throttle_ms = self._network.delivered(self, request, answer)
+        self._network.on_answer(self, request)
         if throttle_ms:
             self.quiet_from_s = self._loop.time() + 0.001
             self.quiet_until_ms = max(self.quiet_until_ms, self._loop.now_ms + throttle_ms)

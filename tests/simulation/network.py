@@ -64,7 +64,6 @@ class SimulatedNetwork:
         self._keeps_views = keeps_views
         self._max_in_flight = max_in_flight
         self._acknowledged = acknowledged
-        self._throttles: dict[int, int] = {}
         self._addresses = 0
         for node_id, broker in model.brokers.items():
             self.place(node_id, broker.host, broker.port)
@@ -137,11 +136,8 @@ class SimulatedNetwork:
             self.broken("%s: %d requests in flight, max_in_flight=%d", link, waiting, self._max_in_flight)
         self.on_request(link, request)
 
-    def applied(self, link: Link, request: RequestFrame, answer: Answer) -> None:
-        """A broker has acted on a request."""
-        throttle_ms = link.session._muted_until_ms - self.model_now_ms() - answer.delay_ms
-        if throttle_ms > 0 and answer.frame is not None:
-            self._throttles[id(answer)] = throttle_ms
+    def applied(self, link: Link, request: RequestFrame, answer: Answer) -> int:
+        """A broker has acted on a request; for how many ms the client must be quiet once it has the answer."""
         self.story.tell(
             "  <- #%d c%d %s%s",
             link.number,
@@ -149,11 +145,8 @@ class SimulatedNetwork:
             "nothing" if answer.frame is None else f"{len(answer.frame)} bytes in {answer.delay_ms} ms",
             " and the end" if answer.close else "",
         )
-
-    def delivered(self, link: Link, request: RequestFrame, answer: Answer) -> int:
-        """The client has the answer; for how long it must be quiet now."""
-        self.on_answer(link, request)
-        return self._throttles.pop(id(answer), 0)
+        muted_until_ms: int = link.session._muted_until_ms
+        return max(muted_until_ms - self.model_now_ms() - answer.delay_ms, 0)
 
     # --- what goes wrong ----------------------------------------------------------------------------------------------
 

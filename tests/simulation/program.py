@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from aioproducer._delivery import Delivery, watch
@@ -16,8 +16,9 @@ from aioproducer.errors import (
     FlushTimeoutError,
     KafkaError,
     ProducerClosedError,
+    SendManyError,
 )
-from aioproducer.records import Record
+from aioproducer.records import BatchResult, Record
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.records import Books, Flush, Look, Sent, State
 from tests.simulation.scenario import Scenario
@@ -53,6 +54,7 @@ class Program:
         self._cancelled: dict[asyncio.Task[Any], None] = {}
         self.background: dict[asyncio.Task[Any], None] = {}
         self.closing = False
+        """Whether the tasks are to begin nothing more."""
 
     # --- what there is to do ------------------------------------------------------------------------------------------
 
@@ -64,6 +66,7 @@ class Program:
             (self.burst, 6),
             (self.send_one, 5),
             (self.send_several, 3),
+            (self.send_many, 2),
             (self.flush, 3),
             (self.wait_for_some, 3),
             (self.pause, 8),
@@ -72,9 +75,8 @@ class Program:
             (self.collect_garbage, 1),
         )
         work, weights = [chore for chore, _ in chores], [weight for _, weight in chores]
-        until_s = self._loop.time() + self._scenario.chaos_s
         for _ in range(self._rng.choice((3, 8, 8, 20))):
-            if self.closing or self._loop.time() > until_s:
+            if self.closing:
                 break
             await self._rng.choices(work, weights)[0](number)
 
@@ -158,6 +160,77 @@ class Program:
         records = [self._record(task) for _ in range(self._rng.choice((2, 5, 12)))]
         await asyncio.gather(*(self.send(record) for record in records))
 
+    async def send_many(self, task: int) -> None:
+        """One call for some records, from an iterable of either kind that may raise in the middle."""
+        rng = self._rng
+        topic = self._topic()
+        records = [self._record(task) for _ in range(rng.choice((1, 5, 20, 60)))]
+        for record in records:
+            record.topic, record.look = topic, Look.AS_SEND
+        raises_at = rng.randrange(len(records)) if rng.random() < 0.1 else -1
+        taken: list[Sent] = []
+        raised = False
+
+        def take(record: Sent) -> Any:
+            nonlocal raised
+            if record is records[raises_at] and raises_at >= 0:
+                raised = True
+                raise UserError("the iterable")
+            if taken:
+                taken[-1].admitted = self._books.next_step()
+            self._begin(record)
+            taken.append(record)
+            if record.key is not None or record.partition is not None or record.headers or record.timestamp_ms:
+                return Record(record.value, **self._options(record))
+            return record.value
+
+        async def slowly() -> AsyncIterator[Any]:
+            for record in records:
+                if rng.random() < 0.1:
+                    await asyncio.sleep(rng.choice((0, 0.001, 0.05)))
+                yield take(record)
+
+        source = slowly() if rng.random() < 0.4 else (take(record) for record in records)
+        self._story.tell("send_many of %d from record %d on", len(records), records[0].number)
+        try:
+            result = await self._producer.send_many(topic, source, raise_on_error=rng.random() < 0.5)
+        except asyncio.CancelledError:
+            for record in taken:
+                record.state, record.admitted = State.CANCELLED, None
+            raise
+        except SendManyError as error:
+            result = error.result
+            if raised and not isinstance(error.__cause__, UserError):
+                self._broken("send_many met %r, not what its iterable raised", error.__cause__)
+        except KafkaError as error:
+            if taken:
+                self._broken("send_many raised %r after it had taken %d records", error, len(taken))
+            return
+        self._sent_many(taken, result)
+
+    def _sent_many(self, taken: list[Sent], result: BatchResult) -> None:
+        self._story.tell("send_many: %d acked, %d failed", result.acked, result.failed)
+        errors = dict(result.errors)
+        if result.acked + result.failed != len(taken) or len(errors) != result.failed:
+            self._broken(
+                "send_many took %d records, and tells of %d acked, %d failed, %d errors",
+                len(taken),
+                result.acked,
+                result.failed,
+                len(errors),
+            )
+        ranges = {key: value for key, value in result.offsets.items() if isinstance(key, int)}
+        told = sum(last - first + 1 for spans in ranges.values() for first, last in spans)
+        for index, record in enumerate(taken):
+            record.error = errors.get(index)
+            if record.error is not None:
+                record.state, record.admitted = State.FAILED, None
+                continue
+            record.state = State.ACKED
+            record.admitted = self._books.next_step() if record.admitted is None else record.admitted
+            if told == result.acked:
+                record.spans = ranges
+
     async def flush(self, task: int) -> None:
         timeout = self._rng.choice((None, None, 0, 0.01, 1.0))
         await self.flush_for(timeout)
@@ -209,7 +282,15 @@ class Program:
     async def cancel_something(self, task: int) -> None:
         """Begin something, and cancel it at some await."""
         chore = self._rng.choice(
-            (self.submit_some, self.send_one, self.send_several, self.flush, self.burst, self.look_around)
+            (
+                self.submit_some,
+                self.send_one,
+                self.send_many,
+                self.send_several,
+                self.flush,
+                self.burst,
+                self.look_around,
+            )
         )
         victim = self._loop.create_task(chore(task))
         await asyncio.sleep(self._rng.choice((0, 0, 0, 0.001, 0.01, self._rng.uniform(0, 0.3))))

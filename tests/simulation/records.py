@@ -52,6 +52,7 @@ class Sent:
     began_s: float
     state: State = State.MADE
     admitted: int | None = None
+    spans: dict[int, list[tuple[int, int]]] | None = None
     admitted_s: float | None = None
     ended_s: float | None = None
     ended: int | None = None

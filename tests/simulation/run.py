@@ -187,7 +187,8 @@ class _Run:
             await self._healed(chaos)
         else:
             await self._healed(chaos)
-        await asyncio.wait(tasks, timeout=self._invariants.patience_s())
+            program.closing = True
+        await asyncio.wait(tasks, timeout=self._invariants.patience_s() + scenario.ms("max_block_ms") / 1000)
         for task in tasks:
             if task.done():
                 task.result()

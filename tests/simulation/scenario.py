@@ -18,10 +18,12 @@ class Scenario:
         configs: of the producer, without its addresses and callbacks.
         topics: partitions of each topic.
         chaos_s: for how long things go wrong; then everything heals.
+        relentless: whether one fault follows the other, most of them around Produce.
         calm: whether nothing goes wrong at all.
         fatal: whether a broker may say what ends a producer for good.
         forgets: whether brokers forget producers, after which a batch may be written twice.
         recreates: whether topics are deleted and made again.
+        sabotage: whether somebody cancels tasks of the producer.
         closes_early: whether the program closes the producer in the middle of it.
         interceptors, serializers: whether the program has such.
     """
@@ -34,10 +36,12 @@ class Scenario:
     auto_create: bool
     chaos_s: float
     faults: int
+    relentless: bool
     calm: bool
     fatal: bool
     forgets: bool
     recreates: bool
+    sabotage: bool
     closes_early: bool
     interceptors: bool
     serializers: bool
@@ -76,10 +80,12 @@ def draw(rng: random.Random) -> Scenario:
         auto_create=rng.random() < 0.3,
         chaos_s=rng.choice((0.5, 2.0, 2.0, 6.0, 15.0)),
         faults=0 if calm else rng.choice((1, 2, 4, 8, 16)),
+        relentless=rng.random() < 0.35,
         calm=calm,
         fatal=rng.random() < 0.04,
         forgets=rng.random() < 0.04,
         recreates=rng.random() < 0.12,
+        sabotage=rng.random() < 0.04,
         closes_early=rng.random() < 0.25,
         interceptors=rng.random() < 0.15,
         serializers=rng.random() < 0.15,
