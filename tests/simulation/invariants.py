@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aioproducer.errors import ProducerClosedError
+from aioproducer.errors import DuplicateSequenceNumberError, ProducerClosedError
 from tests.reference.murmur2 import murmur2
 from tests.simulation.chaos import Chaos
 from tests.simulation.link import Link
@@ -189,6 +189,8 @@ class Invariants:
                 self._broken("%s took %.3f s in all", record, record.ended_s - record.began_s)
             if type(record.error) is ProducerClosedError and record.admitted is not None and not record.closed_off:
                 self._broken("%s, though nobody had closed the producer in a hurry", record)
+            if isinstance(record.error, DuplicateSequenceNumberError):
+                self._broken("%s, though the broker has it", record)
             if self._chaos.dead_s is not None and record.ended_s is not None:
                 late_s = record.ended_s - max(self._chaos.dead_s, record.began_s)
                 if late_s > 1 and not self._scenario.serializers:

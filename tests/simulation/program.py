@@ -81,7 +81,8 @@ class Program:
             await self._rng.choices(work, weights)[0](number)
 
     async def pause(self, task: int) -> None:
-        await asyncio.sleep(self._rng.choice((0, 0.001, 0.01, 0.1, self._rng.expovariate(4 / self._scenario.chaos_s))))
+        long_s = self._rng.uniform(0, self._scenario.chaos_s / 3)
+        await asyncio.sleep(self._rng.choice((0, 0.001, 0.01, 0.1, long_s)))
 
     async def submit_some(self, task: int) -> None:
         for _ in range(self._rng.choice((1, 2, 10))):

@@ -6,4 +6,7 @@ test of its own beside the module that it was in.
 
 from __future__ import annotations
 
-REGRESSIONS: dict[int, str] = {}
+REGRESSIONS: dict[int, str] = {
+    227: "send_many through interceptors lost count of a record that had ended before its call went on",
+    3502: "a topic that was forgotten while a record came in for it was never asked for again",
+}

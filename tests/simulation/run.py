@@ -153,9 +153,11 @@ class _Run:
         """What every task waits for."""
         places = []
         for task in sorted(asyncio.all_tasks(self._loop), key=lambda task: task.get_name()):
-            stack = task.get_stack()
-            at = f"{stack[-1].f_code.co_qualname} line {stack[-1].f_lineno}" if stack else "?"
-            places.append(f"{task.get_name()} at {at}")
+            stack, inner = [], task.get_coro()
+            while (frame := getattr(inner, "cr_frame", None)) is not None:
+                stack.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+                inner = inner.cr_await
+            places.append(f"{task.get_name()} at {' > '.join(stack)}")
         return "; ".join(places)
 
     def _give_up(self) -> None:
@@ -194,7 +196,8 @@ class _Run:
                 task.result()
             else:
                 name, limit_s = task.get_name(), self._invariants.patience_s()
-                self._broken("%s is not done %.0f s after everything works again", name, limit_s)
+                where = self._where()
+                self._broken("%s is not done %.0f s after everything works again; %s", name, limit_s, where)
                 task.cancel()
         if not scenario.closes_early:
             if not producer.has_failed:
