@@ -19,6 +19,8 @@ from aioproducer.protocol.end_txn import EndTxnRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest
+from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
 from aioproducer.protocol.schema import Message, Request
 
 REQUESTS: tuple[type[Request[Any]], ...] = (
@@ -27,6 +29,8 @@ REQUESTS: tuple[type[Request[Any]], ...] = (
     InitProducerIdRequest,
     MetadataRequest,
     ProduceRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
 )
 _BY_KEY = {request.API_KEY: request for request in REQUESTS}
 EVERYTHING = {request.API_KEY: (request.MIN_VERSION, request.MAX_VERSION) for request in REQUESTS}

@@ -1,0 +1,320 @@
+"""Logins against a scripted broker: the order of requests, what a refusal becomes, and sessions that end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
+from aioproducer.net.connection import Connection
+from aioproducer.net.sasl.authenticator import SaslAuthenticator
+from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, framed
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+HANDSHAKE, AUTHENTICATE, VERSIONS, METADATA = 17, 36, 18, 3
+TOKEN = b"\0alice\0s3cret"
+
+
+class Client:
+    """One connection that logs in, and what its owner is told."""
+
+    def __init__(self, broker: FakeBroker, **configs: Any) -> None:
+        self.broker = broker
+        self.config = ProducerConfig.parse(
+            {
+                "bootstrap_servers": "unused:1",
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": "PLAIN",
+                "sasl_username": "alice",
+                "sasl_password": "s3cret",
+                **configs,
+            }
+        )
+        self.closed: list[KafkaError | None] = []
+        self.internal: list[BaseException] = []
+        self.free = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self.authenticator = SaslAuthenticator(
+            self.config, loop=loop, rng=random.Random(1), on_internal_error=self.internal.append
+        )
+
+    async def open(self) -> Connection:
+        return await Connection.open(
+            self.broker.host,
+            self.broker.port,
+            node_id=1,
+            config=self.config,
+            loop=asyncio.get_running_loop(),
+            on_internal_error=self.internal.append,
+            on_close=lambda _, error: self.closed.append(error),
+            on_capacity=lambda _: self.free.set(),
+            authenticate=self.authenticator.authenticate,
+        )
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker() as running:
+        accept(running)
+        yield running
+
+
+def accept(broker: FakeBroker, lifetime_ms: int = 0) -> None:
+    """Let everybody in."""
+    broker.on(SaslHandshakeRequest, lambda _: SaslHandshakeResponse(mechanisms=["PLAIN"]))
+    broker.on(
+        SaslAuthenticateRequest, lambda _: SaslAuthenticateResponse(auth_bytes=b"", session_lifetime_ms=lifetime_ms)
+    )
+
+
+async def end(connection: Connection) -> None:
+    connection.abort()
+    await connection.wait_closed()
+
+
+def kinds(broker: FakeBroker) -> list[int]:
+    return [request.api_key for request in broker.requests]
+
+
+async def test_a_login_comes_between_two_looks_at_the_versions(broker: FakeBroker) -> None:
+    connection = await Client(broker).open()
+    assert kinds(broker) == [VERSIONS, HANDSHAKE, AUTHENTICATE, VERSIONS]
+    assert [request.version for request in broker.requests] == [0, 1, 2, 4]
+    assert broker.requests[1].decode().mechanism == "PLAIN"
+    assert broker.requests[2].decode().auth_bytes == TOKEN
+    assert connection.can_send(connection._now_ms())
+    assert connection.login_timer is None
+    await end(connection)
+
+
+async def test_a_broker_before_1_0_gets_bare_tokens() -> None:
+    """Handshake version 0, and then tokens with nothing but their size."""
+    ranges = {**EVERYTHING, HANDSHAKE: (0, 0)}
+    del ranges[AUTHENTICATE]
+    async with FakeBroker(ranges=ranges) as broker:
+        accept(broker)
+        tokens: list[bytes] = []
+        original = broker._handle
+
+        async def handle(peer: Any, frame: bytes) -> None:
+            if not frame.startswith(b"\0alice"):
+                await original(peer, frame)
+                return
+            tokens.append(frame)
+            peer.send(struct.pack(">i", 0))
+
+        broker._handle = handle  # type: ignore[method-assign]
+        connection = await Client(broker).open()
+        assert tokens == [TOKEN]
+        assert kinds(broker) == [VERSIONS, HANDSHAKE, VERSIONS]
+        assert broker.requests[1].version == 0
+        await end(connection)
+
+
+async def test_a_broker_before_1_0_refuses_by_hanging_up() -> None:
+    ranges = {**EVERYTHING, HANDSHAKE: (0, 0)}
+    del ranges[AUTHENTICATE]
+    async with FakeBroker(ranges=ranges) as broker:
+        accept(broker)
+        original = broker._handle
+
+        async def handle(peer: Any, frame: bytes) -> None:
+            if not frame.startswith(b"\0alice"):
+                await original(peer, frame)
+                return
+            peer.drop()
+
+        broker._handle = handle  # type: ignore[method-assign]
+        with pytest.raises(AuthenticationError, match=r"user 'alice' by PLAIN failed: .* before Kafka 1\.0"):
+            await Client(broker).open()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        (33, UnsupportedSaslMechanismError, r"offers GSSAPI, not PLAIN: set sasl_mechanism"),
+        (34, IllegalSaslStateError, r"asks for no login at this port: set security_protocol=PLAINTEXT"),
+        (42, KafkaError, r"refused SaslHandshake"),
+    ],
+)
+async def test_a_refused_handshake(broker: FakeBroker, code: int, kind: type[KafkaError], text: str) -> None:
+    broker.on(SaslHandshakeRequest, lambda _: SaslHandshakeResponse(error_code=code, mechanisms=["GSSAPI"]))
+    with pytest.raises(kind, match=text) as caught:
+        await Client(broker).open()
+    assert not caught.value.maybe_written
+    await broker.peers[0].gone.wait()
+
+
+async def test_a_refused_login(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """Who, how, where, the broker's reason in one line of bounded length, and what to look at."""
+    caplog.set_level(logging.DEBUG)
+    reason = "wrong\n" + "x" * 10_000
+    answer = SaslAuthenticateResponse(error_code=58, error_message=reason, auth_bytes=b"")
+    broker.on(SaslAuthenticateRequest, lambda _: answer)
+    with pytest.raises(SaslAuthenticationFailedError) as caught:
+        await Client(broker).open()
+    text = str(caught.value)
+    assert text.startswith(f"node 1 (127.0.0.1:{broker.port}): the login of user 'alice' by PLAIN failed: wrong xxx")
+    assert text.endswith("; look at sasl_username and sasl_password")
+    assert len(text) < 500
+    assert "s3cret" not in text + repr(caught.value) + caplog.text
+
+
+async def test_a_connection_that_breaks_during_a_login_is_no_refusal(broker: FakeBroker) -> None:
+    broker.on(SaslAuthenticateRequest, lambda request: request.peer.drop())
+    with pytest.raises(ConnectionLostError):
+        await Client(broker).open()
+
+
+@pytest.mark.parametrize("answer", [b"\xff\xff\xff\xff", b"\x15\x03\x03\x00\x02\x02\x50", framed(b"\0\0\0\x63"), b""])
+async def test_nonsense_in_place_of_an_answer(broker: FakeBroker, answer: bytes) -> None:
+    def respond(request: ReceivedRequest) -> bytes | None:
+        if not answer:
+            request.peer.drop()
+        return answer or None
+
+    broker.on(SaslAuthenticateRequest, respond)
+    with pytest.raises(KafkaError):
+        await Client(broker).open()
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_mutated_answers_end_the_attempt_and_nothing_else(broker: FakeBroker, seed: int) -> None:
+    """Random bytes in the answers to handshake and login: an error of ours, or a login; never anything else."""
+    rng = random.Random(seed)
+
+    def mutated(request: ReceivedRequest, answer: Any) -> bytes:
+        data = bytearray(request.answer(answer))
+        for _ in range(rng.randint(0, 3)):
+            data[rng.randrange(8, len(data))] = rng.randrange(256)
+        return bytes(data)
+
+    shake = SaslHandshakeResponse(mechanisms=["PLAIN", "GSSAPI"])
+    login = SaslAuthenticateResponse(auth_bytes=b"abc", error_message="text", session_lifetime_ms=0)
+    broker.on(SaslHandshakeRequest, lambda request: mutated(request, shake))
+    broker.on(SaslAuthenticateRequest, lambda request: mutated(request, login))
+    client = Client(broker)
+    for _ in range(15):
+        try:
+            connection = await client.open()
+        except KafkaError:
+            continue
+        await end(connection)
+    assert client.internal == []
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_is_renewed_in_line_with_the_requests(broker: FakeBroker) -> None:
+    """What is in flight is answered first; nothing else is sent until the login is through."""
+    accept(broker, 60_000)
+    client = Client(broker)
+    connection = await client.open()
+    assert connection.login_timer is not None
+    loop = asyncio.get_running_loop()
+    left_s = connection.login_timer.when() - loop.time()
+    assert 0.8 * 60 < left_s < 0.95 * 60
+    broker.silent(MetadataRequest)
+    broker.silent(SaslHandshakeRequest)
+    answer = asyncio.ensure_future(connection.request(MetadataRequest(topics=[])))
+    waiting = await broker.next_request(MetadataRequest)
+    client.authenticator._renew(connection, connection._now_ms() + 10_000)
+    handshake = await broker.next_request(SaslHandshakeRequest)
+    assert handshake.correlation_id == waiting.correlation_id + 1
+    assert not connection.can_send(connection._now_ms())
+    waiting.reply(broker.metadata())
+    assert (await answer).cluster_id == "fake"
+    assert not connection.can_send(connection._now_ms())
+    client.free.clear()
+    handshake.reply(SaslHandshakeResponse(mechanisms=["PLAIN"]))
+    while not connection.can_send(connection._now_ms()):
+        await client.free.wait()
+        client.free.clear()
+    assert kinds(broker)[4:] == [METADATA, HANDSHAKE, AUTHENTICATE]
+    assert client.closed == []
+    await end(connection)
+
+
+async def test_a_renewed_session_lets_requests_through_again(broker: FakeBroker) -> None:
+    accept(broker, 60_000)
+    client = Client(broker)
+    connection = await client.open()
+    client.free.clear()
+    used_ms = connection.last_used_ms
+    await asyncio.sleep(0.005)
+    client.authenticator._renew(connection, connection._now_ms() + 10_000)
+    await client.free.wait()
+    while not connection.can_send(connection._now_ms()):
+        client.free.clear()
+        await client.free.wait()
+    assert kinds(broker)[4:] == [HANDSHAKE, AUTHENTICATE]
+    assert connection.last_used_ms == used_ms  # so that an idle connection still ends
+    assert client.closed == []
+    await end(connection)
+    assert connection.login_timer.cancelled()
+
+
+async def test_a_refused_renewal_costs_the_connection_and_is_no_refusal_of_the_client(broker: FakeBroker) -> None:
+    accept(broker, 60_000)
+    client = Client(broker)
+    connection = await client.open()
+    refusal = SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"")
+    broker.on(SaslAuthenticateRequest, lambda _: refusal)
+    client.authenticator._renew(connection, connection._now_ms() + 10_000)
+    await broker.peers[0].gone.wait()
+    await connection.wait_closed()
+    (error,) = client.closed
+    assert type(error) is ConnectionLostError
+    assert isinstance(error.__cause__, AuthenticationError)
+
+
+async def test_a_session_that_can_not_be_renewed_ends_when_idle(broker: FakeBroker) -> None:
+    """Until then the connection is used."""
+    accept(broker, 60_000)
+    client = Client(broker, sasl_login_retry_backoff_ms=1)
+    connection = await client.open()
+    mechanism = await client.authenticator._ready_mechanism()
+    asked = 0
+
+    async def down(host: str) -> Any:
+        nonlocal asked
+        asked += 1
+        raise ConnectionLostError("no token")
+
+    mechanism.begin = down  # type: ignore[method-assign]
+    client.authenticator._renew(connection, connection._now_ms() + 100)
+    await asyncio.sleep(0)
+    assert connection.can_send(connection._now_ms())
+    await broker.peers[0].gone.wait()
+    await connection.wait_closed()
+    assert asked > 1
+    assert client.closed == [None]
+
+
+async def test_after_its_end_a_session_takes_no_requests(broker: FakeBroker) -> None:
+    """The broker would close the connection at the next one; a loop that stood still may find itself there."""
+    connection = await Client(broker).open()
+    now_ms = connection._now_ms()
+    connection.resume(now_ms + 1_000)
+    assert connection.can_send(now_ms)
+    assert not connection.can_send(now_ms + 1_000)
+    await end(connection)

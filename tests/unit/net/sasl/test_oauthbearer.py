@@ -1,0 +1,142 @@
+"""OAUTHBEARER: its bytes, its tokens, and a broker's objections."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer import OAuthToken
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import AuthenticationError, ConnectionLostError
+from aioproducer.net.sasl.oauthbearer import OAuthBearer, OAuthBearerExchange, objection
+from aioproducer.oauth_token import check_token, jwt_times_ms
+
+VECTORS = json.loads((Path(__file__).parents[3] / "golden" / "vectors.json").read_text())["oauthbearer_initial"]
+
+
+def mechanism(provider: Any, **more: Any) -> OAuthBearer:
+    config = ProducerConfig.parse(
+        {
+            "bootstrap_servers": "a:1",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": provider,
+            **more,
+        }
+    )
+    return OAuthBearer(config, asyncio.get_running_loop(), random.Random(1))
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.get("extensions", "none"))
+async def test_the_first_message_is_that_of_kafka(vector: dict[str, str]) -> None:
+    extensions = dict([vector["extensions"].split("=")]) if "extensions" in vector else {}
+    login = OAuthBearerExchange(OAuthToken(vector["token"], extensions=extensions))
+    assert await login.respond(None) == bytes.fromhex(vector["hex"])
+    assert await login.respond(b"") is None
+
+
+async def test_an_objection_is_acknowledged_and_then_told() -> None:
+    login = OAuthBearerExchange(OAuthToken("t"))
+    await login.respond(None)
+    assert await login.respond(b'{"status":"invalid_token"}') == b"\x01"
+    with pytest.raises(AuthenticationError, match="invalid_token"):
+        await login.respond(b'{"status":"invalid_token"}')
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_objection_can_be_told(seed: int) -> None:
+    rng = random.Random(seed)
+    texts = [b'{"status":"invalid_token","scope":"x"}', b"[1]", b'{"status":5}', b"[" * 100_000, b'{"status":"a\\nb"}']
+    for text in texts:
+        cut = text[: rng.randrange(len(text) + 1)] + rng.randbytes(rng.randrange(9))
+        assert objection(cut).isprintable()
+        assert len(objection(cut)) <= 80
+
+
+@pytest.mark.parametrize("value", ["", "a b", "a\x01b", "a\nb", "ä", 5, None])
+def test_tokens_that_can_not_be_sent(value: Any) -> None:
+    with pytest.raises(AuthenticationError) as caught:
+        check_token(OAuthToken(value))
+    assert repr(value) not in str(caught.value) or not value
+
+
+@pytest.mark.parametrize(("key", "value"), [("auth", "x"), ("a1", "x"), ("", "x"), ("a", ""), ("a", "x\x01auth=b")])
+def test_extensions_that_can_not_be_sent(key: str, value: str) -> None:
+    with pytest.raises(AuthenticationError):
+        check_token(OAuthToken("t", extensions={key: value}))
+
+
+def test_a_token_is_not_shown() -> None:
+    assert "s3cret" not in repr(OAuthToken("s3cret", extensions={"a": "s3cret"}))
+
+
+def jwt(claims: object) -> str:
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.x"
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        ({"iat": 1, "exp": 2.5}, (1_000, 2_500)),
+        ({"exp": 2}, (None, 2_000)),
+        ({"exp": "2"}, (None, None)),
+        ({"exp": True}, (None, None)),
+        ({"exp": 1e300}, (None, None)),
+        ({"exp": -5}, (None, None)),
+        ([1], (None, None)),
+        (5, (None, None)),
+    ],
+)
+def test_when_a_token_ends(claims: object, expected: tuple[int | None, int | None]) -> None:
+    assert jwt_times_ms(jwt(claims)) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_text_has_times_or_none(seed: int) -> None:
+    rng = random.Random(seed)
+    for text in [
+        "",
+        ".",
+        "..",
+        jwt({"exp": 2}),
+        "a." + "A" * 1_000,
+        "a.%%%.c",
+        "a." + base64.b64encode(b"[" * 9_999).decode(),
+    ]:
+        cut = list(text)
+        for _ in range(rng.randrange(4)):
+            cut.insert(rng.randrange(len(cut) + 1), chr(rng.randrange(1, 0x300)))
+        jwt_times_ms("".join(cut))
+
+
+async def test_a_provider_that_gives_something_else_is_told_what() -> None:
+    async def provider() -> Any:
+        return ("s3cret", 5)
+
+    with pytest.raises(AuthenticationError, match="returned a tuple; it has to be a str or an OAuthToken") as caught:
+        await mechanism(provider).begin("host")
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_a_provider_that_fails_is_tried_again_later() -> None:
+    async def provider() -> str:
+        raise RuntimeError("s3cret")
+
+    with pytest.raises(ConnectionLostError, match="sasl_oauth_token_provider raised RuntimeError") as caught:
+        await mechanism(provider).begin("host")
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+async def test_extensions_of_the_login_module_go_along() -> None:
+    async def provider() -> OAuthToken:
+        return OAuthToken("t", extensions={"b": "2"})
+
+    jaas = "x.OAuthBearerLoginModule required extension_a=1;"
+    login = await mechanism(provider, sasl_jaas_config=jaas).begin("host")
+    assert await login.respond(None) == b"n,,\x01auth=Bearer t\x01a=1\x01b=2\x01\x01"

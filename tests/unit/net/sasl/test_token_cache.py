@@ -1,0 +1,100 @@
+"""When tokens are fetched, and who waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from aioproducer import OAuthToken
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConnectionLostError
+from aioproducer.net.sasl.token_cache import TokenCache
+from aioproducer.oauth_token import refresh_at_ms
+
+CONFIG = ProducerConfig.parse({"bootstrap_servers": "a:1"})
+HOUR_MS = 3_600_000
+
+
+class Source:
+    """Gives numbered tokens that live an hour, and tells the time."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000_000.0
+        self.fetched = 0
+        self.fails = False
+        self.ends = True
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.cache = TokenCache(CONFIG, self.fetch, random.Random(1), wall_s=lambda: self.now_s)
+
+    async def fetch(self) -> OAuthToken:
+        await self.gate.wait()
+        if self.fails:
+            raise ConnectionLostError("down")
+        self.fetched += 1
+        return OAuthToken(f"token-{self.fetched}", int(self.now_s * 1000) + HOUR_MS if self.ends else None)
+
+    async def value(self) -> str:
+        return (await self.cache.get()).value
+
+
+async def test_a_token_is_kept_until_most_of_its_life_is_over() -> None:
+    source = Source()
+    assert [await source.value() for _ in range(3)] == ["token-1"] * 3
+    source.now_s += 0.79 * 3600
+    assert await source.value() == "token-1"
+    source.now_s += 0.07 * 3600
+    assert await source.value() == "token-2"
+
+
+async def test_a_token_without_an_end_is_for_one_login() -> None:
+    source = Source()
+    source.ends = False
+    assert [await source.value(), await source.value()] == ["token-1", "token-2"]
+
+
+async def test_a_refused_token_is_not_used_again() -> None:
+    source = Source()
+    await source.value()
+    source.cache.forget()
+    assert await source.value() == "token-2"
+
+
+async def test_one_fetch_serves_all_who_wait_and_survives_the_first() -> None:
+    source = Source()
+    source.gate.clear()
+    waiting = [asyncio.ensure_future(source.value()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    source.gate.set()
+    assert await asyncio.gather(*waiting[1:]) == ["token-1"] * 2
+    assert source.fetched == 1
+
+
+async def test_the_last_token_bridges_a_failure_while_it_lives() -> None:
+    source = Source()
+    await source.value()
+    source.fails = True
+    source.now_s += 0.95 * 3600
+    assert await source.value() == "token-1"
+    source.now_s += 0.06 * 3600
+    with pytest.raises(ConnectionLostError):
+        await source.value()
+
+
+@pytest.mark.parametrize(
+    ("lifetime_ms", "chance", "expected_ms"),
+    [
+        (HOUR_MS, 0.0, 0.8 * HOUR_MS),
+        (HOUR_MS, 1.0, 0.85 * HOUR_MS),
+        (1_000_000, 1.0, 700_000),  # 300 s before the end
+        (361_000, 0.0, 61_000),
+        (360_000, 0.0, 60_000),
+        (359_999, 0.0, 287_999),  # too short for the two limits: neither is used
+        (2_000, 0.0, 1_600),
+    ],
+)
+def test_when_the_next_token_is_fetched(lifetime_ms: int, chance: float, expected_ms: float) -> None:
+    assert refresh_at_ms(CONFIG, 0, lifetime_ms, 0, chance) == int(expected_ms)
