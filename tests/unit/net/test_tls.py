@@ -1,0 +1,205 @@
+"""Contexts from PEM: what is read, when it is read again, and what is said of files that can't be used."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import TlsError
+from aioproducer.net import pem
+from aioproducer.net.tls import Tls, make_context
+from aioproducer.net.tls_errors import handshake_error, is_tls
+from aioproducer.testing import Certificate, CertificateAuthority
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+
+@pytest.fixture(scope="module")
+def authority() -> CertificateAuthority:
+    return CertificateAuthority()
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: CertificateAuthority) -> Certificate:
+    return authority.issue("127.0.0.1")
+
+
+def config(**values: Any) -> ProducerConfig:
+    return ProducerConfig.parse({"bootstrap_servers": "a:1", "security_protocol": "SSL", **values})
+
+
+def refusal(**values: Any) -> str:
+    with pytest.raises(TlsError) as caught:
+        make_context(config(**values))
+    return str(caught.value)
+
+
+def test_everything_is_checked_by_default(authority: CertificateAuthority) -> None:
+    context = make_context(config(ssl_truststore_certificates=authority.pem))
+    assert context.check_hostname
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    assert len(context.get_ca_certs()) == 1
+
+
+def test_an_empty_algorithm_turns_off_the_host_name_alone(authority: CertificateAuthority) -> None:
+    context = make_context(config(ssl_truststore_certificates=authority.pem, ssl_endpoint_identification_algorithm=""))
+    assert not context.check_hostname
+    assert context.verify_mode == ssl.CERT_REQUIRED
+
+
+def test_the_system_is_trusted_where_nobody_else_is_named() -> None:
+    assert make_context(config()).verify_mode == ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize("joint", ["\n", " ", "\r\n", "\n   "])
+def test_pem_in_one_line(authority: CertificateAuthority, certificate: Certificate, joint: str) -> None:
+    """As it stands in config files."""
+    make_context(
+        config(
+            ssl_truststore_certificates=joint.join(authority.pem.splitlines()),
+            ssl_keystore_key=joint.join(certificate.key.splitlines()),
+            ssl_keystore_certificate_chain=joint.join(certificate.chain.splitlines()),
+        )
+    )
+
+
+def test_an_encrypted_key(certificate: Certificate, authority: CertificateAuthority) -> None:
+    own = {
+        "ssl_truststore_certificates": authority.pem,
+        "ssl_keystore_key": certificate.encrypted_key("s3cret"),
+        "ssl_keystore_certificate_chain": certificate.chain,
+    }
+    make_context(config(**own, ssl_key_password="s3cret"))
+    assert refusal(**own).endswith("is encrypted: set ssl_key_password")
+    wrong = refusal(**own, ssl_key_password="wr0ng")
+    assert "ssl_key_password does not open its private key" in wrong
+    assert "wr0ng" not in wrong
+
+
+def test_a_key_of_another_certificate(certificate: Certificate, authority: CertificateAuthority) -> None:
+    other = authority.issue("127.0.0.1")
+    text = refusal(ssl_keystore_key=other.key, ssl_keystore_certificate_chain=certificate.chain)
+    assert "its first certificate is not that of its private key" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"ssl_truststore_certificates": "nothing"}, "ssl_truststore_certificates holds no certificate in PEM form"),
+        (
+            {"ssl_truststore_certificates": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"},
+            "ssl_truststore_certificates holds a certificate that can't be read",
+        ),
+        (
+            {"ssl_truststore_location": "/nowhere/ca.pem"},
+            "ssl_truststore_location=/nowhere/ca.pem can't be read: No such",
+        ),
+        ({"ssl_keystore_location": "/nowhere/me.pem"}, "ssl_keystore_location=/nowhere/me.pem can't be read: No such"),
+        ({"ssl_keystore_key": "k", "ssl_keystore_certificate_chain": "c"}, "holds no private key in PEM form"),
+        (
+            {"ssl_cipher_suites": "TLS_MAGIC_WITH_LUCK"},
+            "ssl_cipher_suites=TLS_MAGIC_WITH_LUCK: this OpenSSL knows none",
+        ),
+    ],
+)
+def test_what_can_not_be_used_is_named(values: dict[str, str], expected: str) -> None:
+    assert expected in refusal(**values)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mutated_pem_is_used_or_refused(authority: CertificateAuthority, certificate: Certificate, seed: int) -> None:
+    """Never anything but a TlsError, and never the terminal."""
+    import random
+
+    rng = random.Random(seed)
+    for _ in range(10):
+        text = list(certificate.pem)
+        for _ in range(rng.randint(1, 5)):
+            text[rng.randrange(len(text))] = chr(rng.randrange(1, 0x17F))
+        try:
+            pem.load_own(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "".join(text), None, "it")
+            pem.load_trusted(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "".join(text), "it")
+        except TlsError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("suites", "openssl"),
+    [
+        ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+        ("TLS_RSA_WITH_AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+        ("ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+    ],
+)
+def test_ciphers_by_java_s_names(suites: str, openssl: str) -> None:
+    context = make_context(config(ssl_cipher_suites=suites))
+    assert context.maximum_version == ssl.TLSVersion.TLSv1_2  # none was named for 1.3
+    assert [each["name"] for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"] == [openssl]
+
+
+def test_suites_of_1_3_alone_leave_1_3_alone() -> None:
+    context = make_context(config(ssl_cipher_suites="TLS_AES_256_GCM_SHA384"))
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_3
+
+
+# --- files that change ------------------------------------------------------------------------------------------------
+
+
+async def test_a_context_is_made_again_when_a_file_has_changed(
+    tmp_path: Path, authority: CertificateAuthority, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "aioproducer.tls")
+    trust, keys = tmp_path / "trust.pem", tmp_path / "keys.pem"
+    trust.write_text(authority.pem)
+    keys.write_text(authority.issue("a.test").pem)
+    tls = Tls(config(ssl_truststore_location=str(trust), ssl_keystore_location=str(keys)), asyncio.get_running_loop())
+    first = await tls.context()
+    assert await tls.context() is first
+    keys.write_text(authority.issue("b.test").pem)
+    second = await tls.context()
+    assert second is not first
+    keys.write_text("half a fi")
+    assert await tls.context() is second
+    assert "can't be used, the last ones are: ssl_keystore_location=" in caplog.text
+    keys.unlink()
+    assert await tls.context() is second
+    keys.write_text(authority.issue("c.test").pem)
+    assert await tls.context() is not second
+
+
+async def test_a_file_that_was_never_good_is_an_error_each_time(tmp_path: Path) -> None:
+    tls = Tls(config(ssl_truststore_location=str(tmp_path / "trust.pem")), asyncio.get_running_loop())
+    for _ in range(2):
+        with pytest.raises(TlsError, match="can't be read"):
+            await tls.context()
+
+
+async def test_a_ready_context_is_used_as_it_is() -> None:
+    context = ssl.create_default_context()
+    assert await Tls(config(ssl_context=context), asyncio.get_running_loop()).context() is context
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error", [ssl.SSLEOFError(8, "EOF"), ssl.SSLZeroReturnError(6, "closed"), ssl.SSLSyscallError(5, "x")]
+)
+def test_a_connection_that_just_ends_is_no_refusal(error: ssl.SSLError) -> None:
+    """A broker that restarts ends handshakes, too."""
+    assert handshake_error(error, "h:1", "h", config()) is None
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"), [(b"\x15\x03\x03\x00", True), (b"\x16\x03\x01\x02", True), (b"\0\0\0\x20", False)]
+)
+def test_tls_is_known_by_its_first_bytes(head: bytes, expected: bool) -> None:
+    assert is_tls(head) == expected

@@ -1,0 +1,172 @@
+"""Which configs go with which mechanism, and login modules as Java is given them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.config_jaas import parse_jaas
+from aioproducer.errors import ConfigError
+
+
+def parse(**values: Any) -> ProducerConfig:
+    return ProducerConfig.parse({"bootstrap_servers": "a:1", "security_protocol": "SASL_SSL", **values})
+
+
+def refusal(**values: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse(**values)
+    return str(caught.value)
+
+
+async def provider() -> str:
+    return "token"
+
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (f'{PLAIN} username="alice" password="s3cret";', {"username": "alice", "password": "s3cret"}),
+        (f"{PLAIN}\n  username='a b'\n  password=plain ;", {"username": "a b", "password": "plain"}),
+        (f'{PLAIN} password="a\\"b\\\\c;=" ;', {"password": 'a"b\\c;='}),
+        (f"{PLAIN};", {}),
+    ],
+)
+def test_login_modules(text: str, options: dict[str, str]) -> None:
+    assert parse_jaas(text) == ("PlainLoginModule", options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", PLAIN, f'{PLAIN} username="s3cret', f"{PLAIN} username=s3cret", f"{PLAIN} s3cret;", "a b c=s3cret;"],
+)
+def test_texts_that_are_no_login_module_are_not_shown(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_jaas(text)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_text_is_a_login_module_or_a_config_error(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(30):
+        text = list(f'{PLAIN} username="alice" password="s3cret";')
+        for _ in range(rng.randint(1, 6)):
+            text.insert(rng.randrange(len(text) + 1), rng.choice("\"'\\;= \n\0ä"))
+        with contextlib.suppress(ConfigError):
+            parse_jaas("".join(text))
+
+
+def test_a_login_module_takes_the_place_of_user_and_password() -> None:
+    config = parse(sasl_mechanism="PLAIN", sasl_jaas_config=f'{PLAIN} username="alice" password="s3cret";')
+    assert (config.sasl_username, config.sasl_password) == ("alice", "s3cret")
+    assert "s3cret" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, "sasl_mechanism=GSSAPI needs sasl_kerberos_service_name, most often kafka"),
+        ({"sasl_mechanism": "CRAM-MD5"}, "sasl_mechanism='CRAM-MD5' is refused"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism=PLAIN needs sasl_username"),
+        ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "a"}, "sasl_mechanism=SCRAM-SHA-256 needs sasl_password"),
+        (
+            {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": f"{PLAIN} username=a password=s3cret;"},
+            "sasl_jaas_config names PlainLoginModule, but sasl_mechanism=SCRAM-SHA-256 goes with ScramLoginModule",
+        ),
+        (
+            {
+                "sasl_mechanism": "PLAIN",
+                "sasl_username": "a",
+                "sasl_jaas_config": f"{PLAIN} username=a password=s3cret;",
+            },
+            "sasl_username contradicts sasl_jaas_config",
+        ),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "s3cret\0"},
+            "can't hold the character NUL",
+        ),
+        ({"sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url"),
+        (
+            {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "ftp://x"},
+            "sasl_oauthbearer_token_endpoint_url='ftp://x' is refused",
+        ),
+        (
+            {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "https://x"},
+            "needs sasl_oauthbearer_client_credentials_client_id",
+        ),
+        (
+            {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token_endpoint_url": "https://x",
+                "sasl_oauth_token_provider": provider,
+            },
+            "sasl_oauth_token_provider contradicts sasl_oauthbearer_token_endpoint_url",
+        ),
+    ],
+)
+def test_what_does_not_go_together(values: dict[str, Any], expected: str) -> None:
+    text = refusal(**values)
+    assert expected in text
+    assert "s3cret" not in text
+
+
+def test_client_id_and_secret_of_the_login_module() -> None:
+    config = parse(
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url="https://id.example/token",
+        sasl_jaas_config="x.OAuthBearerLoginModule required clientId=me clientSecret=s3cret scope=produce;",
+    )
+    assert config.sasl_oauthbearer_client_credentials_client_id == "me"
+    assert config.sasl_oauthbearer_client_credentials_client_secret == "s3cret"
+    assert config.sasl_oauthbearer_scope == "produce"
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_what_would_be_without_effect_is_refused(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A secret that nobody asks for hints at a connection that is less safe than was meant. Of Java's names the log
+    tells.
+    """
+    assert "sasl_password, sasl_username: without effect with security_protocol=" in refusal(
+        security_protocol=protocol, sasl_username="a", sasl_password="s3cret"
+    )
+    parse(security_protocol=protocol, sasl_kerberos_service_name="kafka")
+    assert "sasl_kerberos_service_name: without effect with security_protocol=" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"ssl_truststore_location": "a", "ssl_truststore_certificates": "b"}, "give a file or PEM text, not both"),
+        ({"ssl_keystore_key": "s3cret"}, "ssl_keystore_key needs ssl_keystore_certificate_chain too"),
+        ({"ssl_keystore_certificate_chain": "c"}, "ssl_keystore_certificate_chain needs ssl_keystore_key too"),
+        ({"ssl_endpoint_identification_algorithm": "LDAPS"}, "allowed: https, or empty"),
+        ({"ssl_enabled_protocols": "SSLv3"}, "ssl_enabled_protocols=SSLv3, ssl_protocol=TLSv1.3 is refused"),
+        ({"ssl_enabled_protocols": "TLSv1.1,TLSv1.3"}, "it leaves out a version in between"),
+        ({"ssl_protocol": "TLSv1.1"}, "no version of TLS is left by"),
+    ],
+)
+def test_tls_configs_that_contradict_each_other(values: dict[str, Any], expected: str) -> None:
+    text = refusal(security_protocol="SSL", **values)
+    assert expected in text
+    assert "s3cret" not in text
+
+
+def test_a_context_is_alone() -> None:
+    import ssl
+
+    text = refusal(security_protocol="SSL", ssl_context=ssl.create_default_context(), ssl_protocol="TLSv1.2")
+    assert text == "ssl_context contradicts ssl_protocol: it says all of that itself"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    text = refusal(sasl_mechanism="SCRAM-SHA-256", sasl_username="a", sasl_password="s3cret")
+    assert text == "sasl_mechanism=SCRAM-SHA-256 needs the package scramp: pip install 'aioproducer[scram]'"
