@@ -662,3 +662,36 @@ async def test_all_is_released(broker: ProducingBroker) -> None:
         await asyncio.sleep(0)
     metrics = producer.metrics()["producer-metrics"]
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+
+
+async def test_interceptors_hear_of_a_record_whose_caller_was_cancelled_too_late(broker: ProducingBroker) -> None:
+    """Memory came back and the record went in, in the moment in which its caller was cancelled: delivery goes on."""
+    ends: list[RecordMetadata | None] = []
+
+    class Interceptor:
+        def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+            ends.append(metadata)
+
+    broker.holding = True
+    async with producer_of(
+        broker, buffer_memory=20_000, batch_size=16_384, linger_ms=0, interceptor_classes=[Interceptor()]
+    ) as producer:
+        await producer.submit("orders", bytes(19_000))
+        waiting = asyncio.create_task(producer.submit("orders", b"late" + bytes(5_000)))
+        await turns()
+        engine = producer._engine
+        assert engine is not None
+        serve = engine.memory_queue._serve
+
+        def serve_and_cancel() -> None:
+            serve()
+            if not len(engine.memory_queue):
+                waiting.cancel()
+
+        engine.memory_queue._serve = serve_and_cancel  # type: ignore[method-assign]
+        broker.release()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        await producer.flush()
+    assert [(value or b"")[:4] for value in broker.values()] == [bytes(4), b"late"]
+    assert [end is not None for end in ends] == [True, True]
