@@ -195,10 +195,11 @@ async def read_stream(data: bytes) -> None:
     errors: list[object] = []
     loop.set_exception_handler(lambda _, context: errors.append(context))
     reader = asyncio.StreamReader()
-    writer = asyncio.StreamWriter(SilentTransport(), asyncio.StreamReaderProtocol(reader), reader, loop)
+    transport = SilentTransport()
+    writer = asyncio.StreamWriter(transport, asyncio.StreamReaderProtocol(reader), reader, loop)
     connection = Connection(
-        reader, writer, node_id=1, host="host", address="127.0.0.1", port=9092, config=CONFIG, loop=loop,
-        on_internal_error=errors.append,
+        reader, writer, transport=transport, node_id=1, host="host", address="127.0.0.1", port=9092, config=CONFIG,
+        loop=loop, on_internal_error=errors.append,
     )  # fmt: skip
     answers: list[asyncio.Future[object]] = [loop.create_future() for _ in range(3)]
     for number, answer in enumerate(answers):
