@@ -19,13 +19,17 @@ from aioproducer.errors import (
     broker_error,
     error_class,
 )
-from aioproducer.net.client import NetworkClient
+from aioproducer.net.client import SLOW_MS, NetworkClient
+from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.transaction_manager import TransactionManager
 
 logger = logging.getLogger("aioproducer.producer_id")
 
 NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
+
+MAX_ASKED = 3
+"""How many brokers are asked the same at a time while none of them answers."""
 
 
 class ProducerIdRequest:
@@ -89,8 +93,41 @@ class ProducerIdRequest:
             attempts += 1
 
     async def _ask(self) -> tuple[int, int]:
-        deadline_ms = int(self._loop.time() * 1000) + self._request_timeout_ms
-        connection = await self._client.any_ready_connection(deadline_ms)
+        """The first id that a broker gives; one that is slow to answer does not keep us from asking another.
+
+        An id that comes too late is never used, which costs nothing.
+        """
+        connection: Connection | None = await self._client.any_ready_connection(
+            self._now_ms() + self._request_timeout_ms
+        )
+        tried: list[Connection] = []
+        asked: dict[Connection, asyncio.Task[tuple[int, int]]] = {}
+        try:
+            while True:
+                if connection is not None:
+                    tried.append(connection)
+                    name = f"aioproducer producer id of {connection}"
+                    asked[connection] = self._loop.create_task(self._ask_at(connection), name=name)
+                await asyncio.wait(asked.values(), timeout=SLOW_MS / 1000, return_when=asyncio.FIRST_COMPLETED)
+                for each, answer in list(asked.items()):
+                    if answer.done():
+                        if len(asked) == 1 or answer.exception() is None:
+                            return answer.result()
+                        del asked[each]
+                connection = None
+                if len(tried) < MAX_ASKED:
+                    connection = self._client.least_loaded(self._now_ms(), but_not=tried)
+                    if connection is None:
+                        self._client.connect_somewhere(self._now_ms())
+        finally:
+            for answer in asked.values():
+                answer.cancel()
+            await asyncio.gather(*asked.values(), return_exceptions=True)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    async def _ask_at(self, connection: Connection) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
         response = await connection.request(request, timeout_ms=self._request_timeout_ms)
         if response.error_code:

@@ -63,6 +63,12 @@ class FakeClient:
             raise self.failures.pop(0)
         return self.connection
 
+    def least_loaded(self, now_ms: int, *, but_not: object) -> None:
+        """There is no other connection."""
+
+    def connect_somewhere(self, now_ms: int) -> None:
+        """Nor any other broker."""
+
 
 class Bench:
     """A request with its surroundings; back-off takes no time."""
