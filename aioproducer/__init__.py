@@ -38,6 +38,8 @@ from aioproducer.oauth_token import OAuthToken
 from aioproducer.producer import Producer
 from aioproducer.records import (
     BatchResult,
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
     PartitionInfo,
     PreparedTransaction,
     Record,
@@ -54,6 +56,7 @@ __all__ = [
     "BrokerError",
     "BufferExhaustedError",
     "ConfigError",
+    "ConsumerGroupMetadata",
     "Delivery",
     "DeliveryErrors",
     "DeliveryTimeoutError",
@@ -64,6 +67,7 @@ __all__ = [
     "MetadataUnavailableError",
     "NotStartedError",
     "OAuthToken",
+    "OffsetAndMetadata",
     "PartitionInfo",
     "PreparedTransaction",
     "Producer",

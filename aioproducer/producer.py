@@ -32,7 +32,17 @@ from aioproducer.errors import (
     WrongLoopError,
 )
 from aioproducer.record_preparation import RecordPreparation
-from aioproducer.records import ArrowData, BatchResult, Headers, PartitionInfo, PreparedTransaction, Record
+from aioproducer.records import (
+    ArrowData,
+    BatchResult,
+    ConsumerGroupMetadata,
+    Headers,
+    OffsetAndMetadata,
+    PartitionInfo,
+    PreparedTransaction,
+    Record,
+    TopicPartition,
+)
 from aioproducer.transaction_runner import TransactionRunner
 
 logger = logging.getLogger("aioproducer.producer")
@@ -499,6 +509,28 @@ class Producer(Admission):
         """
         await self._transactions().abort()
 
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Commit a consumer group's positions as part of the open transaction; at most ``max_block_ms``.
+
+        They count if and only if the transaction is committed. The consumer must not commit by itself.
+
+        Args:
+            offsets: the offset of the next record to be consumed, by partition; ``aioproducer.consumers`` takes them
+                from confluent-kafka and aiokafka.
+            group_metadata: with generation and member, a consumer that is not in the group any more is refused
+                (KIP-447, Kafka 2.5); with the group's id alone, it is not.
+        Raises:
+            KafkaError: the transaction can only be aborted (``abortable``), for instance because the group has moved on
+                (IllegalGenerationError, UnknownMemberIdError), or the producer has failed (``fatal``).
+            TransactionTimeoutError: not ended yet, it goes on; commit_transaction() waits for it.
+            TransactionStateError: there is no transaction.
+            TypeError, ValueError: an argument is not as above; nothing was done.
+        Source: KafkaProducer.sendOffsetsToTransaction; KIP-98, KIP-447.
+        """
+        await self._transactions().send_offsets(_checked_offsets(offsets), _checked_group(group_metadata))
+
     async def prepare_transaction(self) -> PreparedTransaction:
         """Flush the open transaction and give out what another process needs to end it; at most ``max_block_ms``.
 
@@ -640,6 +672,30 @@ class Transaction:
             await runner.abort()
         except KafkaError as failure:
             error.add_note(f"aborting the transaction failed too: {failure}")
+
+
+def _checked_offsets(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    checked = {}
+    for (topic, partition), position in offsets.items():
+        if not isinstance(position, OffsetAndMetadata):
+            if not isinstance(position, int) or isinstance(position, bool):
+                raise TypeError(
+                    f"the offset of {topic}-{partition} is a {type(position).__name__}; an int or OffsetAndMetadata is "
+                    "needed"
+                )
+            position = OffsetAndMetadata(position)
+        if position.offset < 0:
+            raise ValueError(f"the offset of {topic}-{partition} is {position.offset}; it can't be negative")
+        checked[TopicPartition(topic, partition)] = position
+    return checked
+
+
+def _checked_group(group: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
+    if not isinstance(group, ConsumerGroupMetadata):
+        raise TypeError(f"group_metadata is a {type(group).__name__}; ConsumerGroupMetadata is needed")
+    return group
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

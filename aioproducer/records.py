@@ -85,6 +85,34 @@ class BatchResult(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A consumer's position in a partition.
+
+    Args:
+        offset: of the next record to be consumed.
+        metadata: text to be kept with it.
+        leader_epoch: of the last record that was consumed, None if it is not known.
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """A consumer's membership of its group, see ``aioproducer.consumers``.
+
+    With more than the group's id, the group refuses offsets of a member that has left it (KIP-447, Kafka 2.5).
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedTransaction:
     """What another process needs to end a transaction, see ``aioproducer.transactions``; can be pickled.
 

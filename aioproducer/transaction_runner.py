@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from aioproducer.config import ProducerConfig
@@ -38,6 +38,7 @@ from aioproducer.errors import (
     TransactionTimeoutError,
     UnsupportedVersionError,
 )
+from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioproducer.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -45,9 +46,15 @@ from aioproducer.protocol.add_partitions_to_txn import (
 )
 from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from aioproducer.protocol.end_txn import EndTxnRequest
-from aioproducer.protocol.find_coordinator import TRANSACTION
+from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.records import PreparedTransaction, TopicPartition
+from aioproducer.protocol.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from aioproducer.transaction_errors import worst
 from aioproducer.transaction_manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from aioproducer.transaction_outcome import TransactionDescription
@@ -58,6 +65,9 @@ logger = logging.getLogger("aioproducer.transaction")
 
 INVALID_TXN_STATE = 48
 LAST_END_TXN_V1 = 4
+LAST_OFFSETS_V1 = 4
+MEMBERS_SINCE_VERSION = 3
+"""The first TxnOffsetCommit with generation and member (Kafka 2.5)."""
 EPOCH_BUMP_SINCE_VERSION = 3
 """The first InitProducerId that gives the next epoch to the producer that has this one (Kafka 2.5)."""
 
@@ -221,6 +231,15 @@ class TransactionRunner:
         self._records.admit(False)
         await self._call("commit_transaction", self._commit(was_prepared, or_abort), deadline_ms)
 
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        deadline_ms = self._deadline_ms()
+        await self._turn("send_offsets_to_transaction", deadline_ms)
+        self.states.check("send_offsets_to_transaction")
+        if offsets:
+            await self._call("send_offsets_to_transaction", self._send_offsets(offsets, group), deadline_ms)
+
     async def abort(self) -> None:
         deadline_ms = self._deadline_ms()
         if (same := await self._turn("abort_transaction", deadline_ms)) is not None:
@@ -248,7 +267,7 @@ class TransactionRunner:
                     raise
             except KafkaError as error:
                 if left != name or name not in SHARED:
-                    logger.warning("%s() had been left behind and failed: %s", left, error)
+                    logger.info("%s(), which another call waited for, failed: %s", left, error)
             if left == name and name in SHARED:
                 return task
         return None
@@ -430,6 +449,79 @@ class TransactionRunner:
         if producer_id >= 0:
             self._sequences.set_producer_id(producer_id, epoch)
 
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    async def _send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """Before V2 the group is added to the transaction first, with V2 the commit of the offsets adds it."""
+        began_ms = self._now_ms()
+        partitions = self._partitions
+        try:
+            if partitions.version < 2:
+                await self._add_group(group.group_id)
+            partitions.sent()
+            await self._commit_offsets(offsets, group)
+        except KafkaError as error:
+            if error.maybe_written:
+                partitions.may_have_added()
+            if isinstance(error, ProducerFencedError) and partitions.version >= 2:
+                await self._ask_who_has_the_epoch(error)
+            elif self.states.error is None:
+                self._refused(error)
+            raise copy.copy(self.states.error or error) from error.__cause__
+        finally:
+            self._records.timed("send-offsets", self._now_ms() - began_ms)
+
+    async def _add_group(self, group_id: str) -> None:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.epoch,
+            group_id=group_id,
+        )
+        answer = await self._coordinators.ask(
+            TRANSACTION,
+            self.transactional_id,
+            request,
+            error_of=lambda response: response.error_code,
+            wanted=lambda: self.states.admits,
+        )
+        if answer.doubtful:
+            self._new_epoch_due = True
+
+    async def _commit_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group.group_id,
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.epoch,
+            generation_id=group.generation_id,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=_topics_of(offsets),
+        )
+        is_v2 = self._partitions.version >= 2
+        is_fenced = group != ConsumerGroupMetadata(group.group_id)
+        try:
+            await self._coordinators.ask(
+                GROUP,
+                group.group_id,
+                request,
+                error_of=_error_of_offsets,
+                max_version=None if is_v2 else LAST_OFFSETS_V1,
+                min_version=LAST_OFFSETS_V1 + 1 if is_v2 else MEMBERS_SINCE_VERSION if is_fenced else 0,
+                wanted=lambda: self.states.admits,
+            )
+        except UnsupportedVersionError as error:
+            told = UnsupportedVersionError(
+                f"offsets of group {group.group_id!r} with its generation and member need Kafka 2.5 or newer; "
+                f"ConsumerGroupMetadata(group_id) alone does without, and without fencing: {error}"
+            )
+            raise told.marked(abortable=True) from error
+
     # --- ids and partitions -------------------------------------------------------------------------------------------
 
     async def _initialize(self, producer_id: int, epoch: int) -> Answered[InitProducerIdResponse]:
@@ -600,6 +692,25 @@ async def describe_transaction(coordinators: Coordinators, transactional_id: str
         started_ms=told.transaction_start_time_ms,
         partitions=tuple(TopicPartition(each.topic, number) for each in told.topics for number in each.partitions),
     )
+
+
+def _topics_of(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[TxnOffsetCommitRequestTopic]:
+    topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+    for (topic, partition), position in offsets.items():
+        topics.setdefault(topic, []).append(
+            TxnOffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=position.offset,
+                committed_leader_epoch=-1 if position.leader_epoch is None else position.leader_epoch,
+                committed_metadata=position.metadata,
+            )
+        )
+    return [TxnOffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+
+
+def _error_of_offsets(response: TxnOffsetCommitResponse) -> int:
+    codes = [each.error_code for topic in response.topics for each in topic.partitions]
+    return worst(TxnOffsetCommitRequest.API_KEY, codes)
 
 
 def _error_of_added(response: AddPartitionsToTxnResponse) -> int:

@@ -28,6 +28,7 @@ from aioproducer.errors import (
     InvalidTxnStateError,
     KafkaError,
     NotStartedError,
+    ProducerFailedError,
     ProducerFencedError,
     TransactionAbortedError,
     TransactionalIdNotFoundError,
@@ -40,6 +41,7 @@ from aioproducer.errors import (
 )
 from aioproducer.metadata import Metadata
 from aioproducer.net.client import NetworkClient
+from aioproducer.net.sasl.authenticator import SaslAuthenticator
 from aioproducer.protocol.end_txn import EndTxnRequest
 from aioproducer.protocol.find_coordinator import TRANSACTION
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
@@ -99,7 +101,13 @@ class TransactionClient:
             raise AlreadyStartedError("the client was started already")
         loop = self._loop = asyncio.get_running_loop()
         rng = random.Random()
-        client = self._client = NetworkClient(self._config, loop=loop, rng=rng, on_internal_error=self._failed)
+        authenticate = None
+        if self._config.uses_sasl:
+            sasl = SaslAuthenticator(self._config, loop=loop, rng=rng, on_internal_error=self._failed)
+            authenticate = sasl.authenticate
+        client = self._client = NetworkClient(
+            self._config, loop=loop, rng=rng, on_internal_error=self._failed, authenticate=authenticate
+        )
         self._metadata = Metadata(self._config, client, loop=loop, rng=rng, on_fatal=self._failed)
         self._coordinators = Coordinators(
             self._config, loop=loop, client=client, rng=rng, request_metadata=self._metadata.request_update
@@ -318,6 +326,8 @@ class TransactionClient:
     def _network(self) -> NetworkClient:
         if self._client is None:
             raise NotStartedError("the client was not started, or was closed; use async with")
+        if self._failure is not None:
+            raise ProducerFailedError(f"the client has failed: {self._failure!r}", cause=self._failure)
         return self._client
 
     @asynccontextmanager

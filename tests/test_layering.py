@@ -36,7 +36,7 @@ LAYERS = (
     ),
     ("engine",),
     ("bulk",),
-    ("producer", "transactions"),
+    ("consumers", "producer", "transactions"),
     ("__init__",),
     ("cli", "spark", "testing"),
 )  # fmt: skip

@@ -1,0 +1,78 @@
+"""What ``send_offsets_to_transaction`` wants, taken from the consumers of confluent-kafka and aiokafka.
+
+For a program that consumes, transforms and produces: the positions of the consumer become part of the transaction, so
+that a record is consumed if and only if what was made of it is visible. The consumer must not commit by itself
+(``enable.auto.commit=false``), and should read what is committed (``isolation.level=read_committed``).
+
+    async with producer.transaction():
+        ...                                                              # send what was made of the records
+        await producer.send_offsets_to_transaction(confluent_positions(consumer), confluent_group(consumer))
+
+Neither package is imported. Tried with confluent-kafka 2.16 and aiokafka 0.14.
+
+Source: KIP-447; the consumers' own documentation of consumer_group_metadata() and position().
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+CONFLUENT_MAGIC = b"CGMDv2:"
+"""With this begins librdkafka's serialized group metadata: generation, group, member, flag, instance."""
+
+
+def confluent_group(consumer: Any) -> ConsumerGroupMetadata:
+    """The group membership of a ``confluent_kafka.Consumer``, which fences it off once it has left the group.
+
+    Raises:
+        ValueError: this version of confluent-kafka tells it in another form.
+    """
+    data = consumer.consumer_group_metadata()
+    if not isinstance(data, bytes) or not data.startswith(CONFLUENT_MAGIC):
+        raise ValueError("consumer_group_metadata() of this confluent-kafka has an unknown form")
+    at = len(CONFLUENT_MAGIC)
+    generation_id = int.from_bytes(data[at : at + 4], sys.byteorder, signed=True)
+    group_id, member_id, rest = data[at + 4 :].split(b"\0", 2)
+    instance_id = None if rest[:1] == b"\1" else rest[1:].rstrip(b"\0").decode()
+    return ConsumerGroupMetadata(group_id.decode(), generation_id, member_id.decode(), instance_id)
+
+
+def confluent_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Up to where a ``confluent_kafka.Consumer`` has given out records, for each assigned partition it has any of.
+
+    They count everything that ``poll`` and ``consume`` have returned.
+    """
+    positions = consumer.position(consumer.assignment())
+    return {
+        TopicPartition(each.topic, each.partition): OffsetAndMetadata(each.offset)
+        for each in positions
+        if each.offset >= 0
+    }
+
+
+def aiokafka_group(consumer: Any) -> ConsumerGroupMetadata:
+    """The group membership of an ``aiokafka.AIOKafkaConsumer``, which fences it off once it has left the group.
+
+    aiokafka has no public call for it, so this reads the attributes of its coordinator.
+
+    Raises:
+        ValueError: it has no group, or this version of aiokafka keeps it elsewhere.
+    """
+    coordinator = consumer._coordinator
+    try:
+        return ConsumerGroupMetadata(
+            coordinator.group_id, coordinator.generation, coordinator.member_id, coordinator._group_instance_id
+        )
+    except AttributeError as error:
+        raise ValueError("this aiokafka consumer has no group, or is of an unknown version") from error
+
+
+async def aiokafka_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Up to where an ``aiokafka.AIOKafkaConsumer`` has given out records, for each assigned partition."""
+    return {
+        TopicPartition(each.topic, each.partition): OffsetAndMetadata(await consumer.position(each))
+        for each in consumer.assignment()
+    }

@@ -1,0 +1,59 @@
+"""Records from one topic into another, each exactly once, however often this program is killed and started again.
+
+INSTANCE=1 BOOTSTRAP_SERVERS=host:port python examples/consume_transform_produce.py SOURCE TARGET [GROUP]
+
+Start several, each with an own INSTANCE. TARGET has as many partitions as SOURCE, each of which keeps its order.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+
+from confluent_kafka import Consumer
+
+from aioproducer import KafkaError, Producer
+from aioproducer.consumers import confluent_group, confluent_positions
+
+BOOTSTRAP_SERVERS = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
+INSTANCE = os.environ.get("INSTANCE", "1")
+QUICK = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}  # who was killed is missed after six seconds
+
+
+def consumer_of(group: str, topic: str) -> Consumer:
+    configs = {"bootstrap.servers": BOOTSTRAP_SERVERS, "group.id": group, "isolation.level": "read_committed"}
+    consumer = Consumer(configs | {"enable.auto.commit": False, "auto.offset.reset": "earliest"} | QUICK)
+    consumer.subscribe([topic], on_revoke=lambda *_: None)  # so partitions come and go inside of consume() alone
+    return consumer
+
+
+async def work(producer: Producer, consumer: Consumer, target: str, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        messages = [each for each in await asyncio.to_thread(consumer.consume, 500, 0.1) if each.error() is None]
+        positions, membership = confluent_positions(consumer), confluent_group(consumer)
+        if messages:
+            async with producer.transaction():
+                for each in messages:
+                    await producer.submit(target, each.value().upper(), key=each.key(), partition=each.partition())
+                await producer.send_offsets_to_transaction(positions, membership)
+
+
+async def main(source: str, target: str, group: str = "upper") -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Producer(bootstrap_servers=BOOTSTRAP_SERVERS, transactional_id=f"{group}-{INSTANCE}") as producer:
+        while not stop.is_set():
+            consumer = consumer_of(group, source)  # which begins where the last transaction was committed
+            try:
+                await work(producer, consumer, target, stop)
+            except KafkaError as error:
+                print(f"again from what is committed: {error}")
+                if error.fatal:  # another process has this INSTANCE, or nothing can be done
+                    raise
+            finally:
+                await asyncio.to_thread(consumer.close)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,59 @@
+"""Rows of an outbox table into Kafka, each exactly once, however often this program is killed and started again.
+
+BOOTSTRAP_SERVERS=host:port python examples/outbox_relay.py shop.db                 (or postgresql://me@host/shop)
+
+A service writes into the table in the SQL transaction of its own data: outbox(id ascending, topic, key, payload). The
+number of the next row is committed with the records, as the position of a consumer group in a topic without records.
+"""
+
+import asyncio
+import os
+import sqlite3
+import sys
+from typing import Any
+
+import confluent_kafka
+
+from aioproducer import ConsumerGroupMetadata, Producer, TopicPartition
+
+BOOTSTRAP_SERVERS = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
+GROUP = ConsumerGroupMetadata("outbox-relay")
+PROGRESS = TopicPartition("outbox-progress", 0)
+
+
+def rows_from(database: Any, first: int) -> list[tuple[int, str, str, str]]:
+    if not isinstance(database, sqlite3.Connection):
+        database.execute("LOCK TABLE outbox IN SHARE MODE")  # waits for writers: no lower id turns up later
+    query = f"SELECT id, topic, key, payload FROM outbox WHERE id >= {first:d} ORDER BY id LIMIT 500"
+    rows = list(database.execute(query))
+    database.commit()
+    return rows
+
+
+def next_row() -> int:
+    with confluent_kafka.Consumer({"bootstrap.servers": BOOTSTRAP_SERVERS, "group.id": GROUP.group_id}) as consumer:
+        (found,) = consumer.committed([confluent_kafka.TopicPartition(*PROGRESS)], timeout=60)
+    return max(found.offset, 0)
+
+
+async def main(database: Any) -> None:
+    async with Producer(bootstrap_servers=BOOTSTRAP_SERVERS, transactional_id=GROUP.group_id) as producer:
+        await producer.partitions_for(PROGRESS.topic)
+        first = await asyncio.to_thread(next_row)  # now that an earlier relay is fenced, and what it left has ended
+        while True:
+            rows = await asyncio.to_thread(rows_from, database, first)
+            first = rows[-1][0] + 1 if rows else first
+            async with producer.transaction():  # asks nobody if it stays empty
+                for _, topic, key, payload in rows:
+                    await producer.submit(topic, payload, key=key)
+                await producer.send_offsets_to_transaction({PROGRESS: first} if rows else {}, GROUP)
+            await asyncio.sleep(0 if rows else 0.1)
+
+
+if __name__ == "__main__":
+    if "://" in sys.argv[1]:
+        import psycopg
+
+        asyncio.run(main(psycopg.connect(sys.argv[1])))
+    else:
+        asyncio.run(main(sqlite3.connect(sys.argv[1], check_same_thread=False)))

@@ -1,0 +1,212 @@
+"""Offsets as part of a transaction: they count if it is committed, and a member that has left its group is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ConfluentPartition
+
+from aioproducer import (
+    ConsumerGroupMetadata,
+    KafkaError,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+    TransactionStateError,
+)
+from aioproducer.consumers import aiokafka_group, aiokafka_positions, confluent_group, confluent_positions
+from aioproducer.testing import KafkaCluster
+from tests.broker.fixtures import PATIENCE_S, new_name, new_topic, producer_of
+from tests.broker.readers import read_values
+
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
+
+
+async def committed(cluster: KafkaCluster, group: str, topic: str) -> list[int]:
+    """The offsets that a group would begin at; -1001 for none."""
+
+    def ask() -> list[int]:
+        # A read_committed consumer would be kept waiting while offsets of the group are in an open transaction.
+        configs = {"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": "read_uncommitted"}
+        consumer = Consumer({"group.id": group, **configs})
+        try:
+            asked = [ConfluentPartition(topic, partition) for partition in cluster.end_offsets(topic)]
+            return [each.offset for each in consumer.committed(asked, timeout=PATIENCE_S)]
+        finally:
+            consumer.close()
+
+    return await asyncio.to_thread(ask)
+
+
+async def committed_are(cluster: KafkaCluster, group: str, topic: str, expected: list[int]) -> None:
+    """Wait until a group would begin there; EndTxn is answered before the group's coordinator has heard of the end."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await committed(cluster, group, topic) != expected:
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def confluent_member(cluster: KafkaCluster, group: str, topic: str, **configs: object) -> AsyncIterator[Consumer]:
+    """A member of a group that has been given partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            **configs,
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        yield consumer
+    finally:
+        await asyncio.to_thread(consumer.close)
+
+
+async def consume(consumer: Consumer, count: int) -> list[bytes]:
+    values: list[bytes] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while len(values) < count:
+            messages = await asyncio.to_thread(consumer.consume, count - len(values), 0.1)
+            values += [message.value() for message in messages]
+    return values
+
+
+async def filled(cluster: KafkaCluster, count: int = 10) -> str:
+    topic = await new_topic(cluster, partitions=2)
+    async with producer_of(cluster) as producer:
+        for number in range(count):
+            await producer.send(topic, b"%d" % number, partition=number % 2)
+    return topic
+
+
+async def test_they_count_with_the_commit(any_kafka: KafkaCluster) -> None:
+    """Not before it, and not with an abort."""
+    source, target, group = await filled(any_kafka), await new_topic(any_kafka), new_name()
+    metadata = ConsumerGroupMetadata(group)
+    async with producer_of(any_kafka, transactional_id=new_name()) as producer:
+        await producer.begin_transaction()
+        await producer.send(target, b"x")
+        await producer.send_offsets_to_transaction(
+            {TopicPartition(source, 0): 3, TopicPartition(source, 1): OffsetAndMetadata(4, "note", 0)}, metadata
+        )
+        assert await committed(any_kafka, group, source) == [-1001, -1001]
+        await producer.commit_transaction()
+        await committed_are(any_kafka, group, source, [3, 4])
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({TopicPartition(source, 0): 5}, metadata)
+        await producer.abort_transaction()
+        await committed_are(any_kafka, group, source, [3, 4])
+        async with producer.transaction():  # offsets alone make a transaction too
+            await producer.send_offsets_to_transaction({TopicPartition(source, 0): 5}, metadata)
+        await committed_are(any_kafka, group, source, [5, 4])
+
+
+async def test_with_a_confluent_consumer(any_kafka: KafkaCluster) -> None:
+    """Positions and membership by the adapter; a static member too."""
+    source, target, group = await filled(any_kafka), await new_topic(any_kafka), new_name()
+    async with (
+        confluent_member(any_kafka, group, source, **{"group.instance.id": "static-1"}) as consumer,
+        producer_of(any_kafka, transactional_id=new_name()) as producer,
+    ):
+        values = await consume(consumer, 10)
+        metadata = confluent_group(consumer)
+        assert (metadata.group_id, metadata.group_instance_id) == (group, "static-1")
+        assert metadata.generation_id > 0
+        assert metadata.member_id
+        async with producer.transaction():
+            for value in values:
+                await producer.submit(target, value)
+            await producer.send_offsets_to_transaction(confluent_positions(consumer), metadata)
+    await committed_are(any_kafka, group, source, [5, 5])
+    assert sorted(await read_values(any_kafka, target)) == sorted(values)
+
+
+async def test_with_an_aiokafka_consumer(kafka_v2: KafkaCluster) -> None:
+    source, target, group = await filled(kafka_v2), await new_topic(kafka_v2), new_name()
+    consumer = AIOKafkaConsumer(
+        source,
+        bootstrap_servers=kafka_v2.bootstrap_servers,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        async with producer_of(kafka_v2, transactional_id=new_name()) as producer, producer.transaction():
+            for _ in range(10):
+                async with asyncio.timeout(PATIENCE_S):
+                    record = await consumer.getone()
+                await producer.submit(target, record.value)
+            metadata = aiokafka_group(consumer)
+            assert metadata.group_id == group
+            assert metadata.generation_id > 0
+            await producer.send_offsets_to_transaction(await aiokafka_positions(consumer), metadata)
+    finally:
+        await consumer.stop()
+    await committed_are(kafka_v2, group, source, [5, 5])
+
+
+async def test_a_member_that_has_left_is_refused(any_kafka: KafkaCluster) -> None:
+    """Its offsets spoil the transaction, its records stay invisible, and the producer goes on after an abort."""
+    source, target, group = await filled(any_kafka), await new_topic(any_kafka), new_name()
+    async with producer_of(any_kafka, transactional_id=new_name()) as producer:
+        async with confluent_member(any_kafka, group, source) as consumer:
+            await consume(consumer, 10)
+            positions, metadata = confluent_positions(consumer), confluent_group(consumer)
+        await producer.begin_transaction()
+        await producer.send(target, b"zombie")
+        with pytest.raises(KafkaError) as caught:
+            await producer.send_offsets_to_transaction(positions, metadata)
+        assert caught.value.abortable
+        assert not caught.value.fatal
+        with pytest.raises(type(caught.value)):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        assert await committed(any_kafka, group, source) == [-1001, -1001]
+        async with producer.transaction():
+            await producer.send(target, b"again")
+            await producer.send_offsets_to_transaction(positions, ConsumerGroupMetadata(group))
+    await committed_are(any_kafka, group, source, [5, 5])
+    assert await read_values(any_kafka, target) == [b"again"]
+
+
+async def test_wrong_arguments(kafka_v2: KafkaCluster) -> None:
+    """They raise at once and leave the transaction as it was; outside of one nothing is taken."""
+    group = ConsumerGroupMetadata(new_name())
+    where = TopicPartition("anything", 0)
+    async with producer_of(kafka_v2, transactional_id=new_name()) as producer:
+        with pytest.raises(TransactionStateError):
+            await producer.send_offsets_to_transaction({where: 1}, group)
+        async with producer.transaction():
+            with pytest.raises(ValueError, match="anything-0"):
+                await producer.send_offsets_to_transaction({where: -1}, group)
+            with pytest.raises(TypeError, match="str"):
+                await producer.send_offsets_to_transaction({where: "1"}, group)  # type: ignore[dict-item]
+            with pytest.raises(TypeError, match="ConsumerGroupMetadata"):
+                await producer.send_offsets_to_transaction({where: 1}, "group")  # type: ignore[arg-type]
+            await producer.send_offsets_to_transaction({}, group)
+
+
+async def test_a_cancelled_call_goes_on(kafka_v2: KafkaCluster) -> None:
+    """The commit after it waits for it."""
+    source, group = await filled(kafka_v2), new_name()
+    async with producer_of(kafka_v2, transactional_id=new_name()) as producer:
+        await producer.begin_transaction()
+        call = asyncio.create_task(send_three(producer, source, group))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await producer.commit_transaction()
+    await committed_are(kafka_v2, group, source, [3, -1001])
+
+
+async def send_three(producer: Producer, topic: str, group: str) -> None:
+    await producer.send_offsets_to_transaction({TopicPartition(topic, 0): 3}, ConsumerGroupMetadata(group))

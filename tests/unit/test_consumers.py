@@ -1,0 +1,85 @@
+"""Positions and membership of other clients' consumers, by what those give out."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aioproducer.consumers import aiokafka_group, aiokafka_positions, confluent_group, confluent_positions
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+
+class ConfluentConsumer:
+    """As much of confluent_kafka.Consumer as is used."""
+
+    def __init__(self, metadata: object = None, positions: tuple[tuple[str, int, int], ...] = ()) -> None:
+        self.metadata = metadata
+        self.positions = positions
+
+    def consumer_group_metadata(self) -> object:
+        return self.metadata
+
+    def assignment(self) -> str:
+        return "assigned"
+
+    def position(self, partitions: str) -> list[Any]:
+        assert partitions == "assigned"
+        return [SimpleNamespace(topic=a, partition=b, offset=c) for a, b, c in self.positions]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (
+            b"CGMDv2:" + struct.pack("=i", 7) + b"group\0member-1\0\x01",
+            ConsumerGroupMetadata("group", 7, "member-1"),
+        ),
+        (
+            b"CGMDv2:" + struct.pack("=i", -1) + b"my-group\0\0\0inst\0",
+            ConsumerGroupMetadata("my-group", -1, "", "inst"),
+        ),
+    ],
+)
+def test_confluent_group(data: bytes, expected: ConsumerGroupMetadata) -> None:
+    """From librdkafka's serialized form."""
+    assert confluent_group(ConfluentConsumer(data)) == expected
+
+
+@pytest.mark.parametrize("data", [b"CGMDv3:anything", b"", object()])
+def test_confluent_group_of_an_unknown_form(data: object) -> None:
+    with pytest.raises(ValueError, match="unknown form"):
+        confluent_group(ConfluentConsumer(data))
+
+
+def test_confluent_positions() -> None:
+    """Partitions of which nothing was given out yet have no position."""
+    consumer = ConfluentConsumer(positions=(("a", 0, 5), ("a", 1, -1001), ("b", 3, 0)))
+    assert confluent_positions(consumer) == {
+        TopicPartition("a", 0): OffsetAndMetadata(5),
+        TopicPartition("b", 3): OffsetAndMetadata(0),
+    }
+
+
+async def test_aiokafka() -> None:
+    """From its coordinator, and by asking for each partition."""
+    coordinator = SimpleNamespace(group_id="group", generation=3, member_id="m", _group_instance_id=None)
+
+    class Consumer:
+        _coordinator = coordinator
+
+        def assignment(self) -> set[TopicPartition]:
+            return {TopicPartition("a", 0), TopicPartition("a", 1)}
+
+        async def position(self, partition: TopicPartition) -> int:
+            return 10 + partition.partition
+
+    assert aiokafka_group(Consumer()) == ConsumerGroupMetadata("group", 3, "m")
+    assert await aiokafka_positions(Consumer()) == {
+        TopicPartition("a", 0): OffsetAndMetadata(10),
+        TopicPartition("a", 1): OffsetAndMetadata(11),
+    }
+    with pytest.raises(ValueError, match="no group"):
+        aiokafka_group(SimpleNamespace(_coordinator=SimpleNamespace()))
