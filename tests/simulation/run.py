@@ -18,10 +18,13 @@ from tests.simulation.network import SimulatedNetwork
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.program import Interceptor, Program, serializer
 from tests.simulation.records import Books
-from tests.simulation.scenario import Scenario, draw
+from tests.simulation.scenario import Scenario, crowd, draw
 from tests.simulation.story import Story
 
 MAX_COMPLAINTS = 20
+
+CROWDED = 5
+"""One seed in so many has all its records in few partitions."""
 
 
 @dataclass(slots=True)
@@ -81,7 +84,10 @@ class _Run:
         self._seed = seed
         rng = random.Random(seed)
         self._rng = rng
-        self._scenario = scenario = draw(rng)
+        scenario = draw(rng)
+        if seed % CROWDED == CROWDED - 1:
+            scenario = crowd(scenario, rng)
+        self._scenario = scenario
         self._loop = loop = SimulatedLoop(random.Random(rng.getrandbits(64)))
         self._story = Story(loop.time)
         self._complaints: list[str] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 CODECS = ("none", "none", "none", "lz4", "gzip", "zstd", "snappy")
@@ -91,6 +91,37 @@ def draw(rng: random.Random) -> Scenario:
         serializers=rng.random() < 0.15,
         keeps_views=rng.random() < 0.6,
         tasks=rng.choice((1, 2, 3, 4)),
+    )
+
+
+def crowd(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same with everything around few partitions: many small batches in flight, retried until they are through."""
+    configs = scenario.configs | {
+        "enable_idempotence": True,
+        "acks": "all",
+        "max_in_flight_requests_per_connection": rng.choice((2, 5, 5)),
+        "linger_ms": 0,
+        "batch_size": rng.choice((200, 500, 1500)),
+        "buffer_memory": 200_000,
+        "max_request_size": 1_048_576,
+        "retry_backoff_ms": 5,
+        "retry_backoff_max_ms": 20,
+        "reconnect_backoff_ms": 5,
+        "reconnect_backoff_max_ms": 20,
+        "request_timeout_ms": 300,
+        "delivery_timeout_ms": rng.choice((300, 600, 5000)),
+    }
+    configs.pop("retries", None)
+    return replace(
+        scenario,
+        configs=configs,
+        brokers=rng.choice((1, 2)),
+        topics={"t0": rng.choice((1, 1, 2))},
+        chaos_s=2.0,
+        faults=8,
+        relentless=True,
+        calm=False,
+        tasks=4,
     )
 
 
