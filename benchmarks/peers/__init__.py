@@ -160,6 +160,13 @@ PUBLISHERS = (
         200_000,
     ),
     Client(
+        "aiokafka batch",
+        "aiokafka",
+        "aiokafka:BatchPublisher",
+        "create_batch, append, send_batch to one partition after the other: no key is hashed; every future awaited",
+        500_000,
+    ),
+    Client(
         "kafka-python",
         "kafka-python",
         "kafka_python:FuturePublisher",

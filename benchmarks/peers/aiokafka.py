@@ -1,9 +1,9 @@
-"""aiokafka: a future a record, and send_and_wait."""
+"""aiokafka: a future a record, a future a batch, and send_and_wait."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import cycle, islice
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -54,6 +54,26 @@ class FuturePublisher(Publisher):
             await checks.add(chunk)
         await self.producer.flush()
         return await checks.ends()
+
+
+class BatchPublisher(FuturePublisher):
+    """``create_batch``, ``append``, ``send_batch`` to one partition after another: a future a batch, no key hashed."""
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        producer, topic = self.producer, self.settings.topic
+        partitions = cycle(sorted(await producer.partitions_for(topic)))
+        sent: list[tuple[Any, int]] = []
+        batch = producer.create_batch()
+        for key, value in records:
+            if batch.append(key=key, value=value, timestamp=None) is None:
+                sent.append((await producer.send_batch(batch, topic, partition=next(partitions)), batch.record_count()))
+                batch = producer.create_batch()
+                batch.append(key=key, value=value, timestamp=None)
+        if batch.record_count():
+            sent.append((await producer.send_batch(batch, topic, partition=next(partitions)), batch.record_count()))
+        await producer.flush()
+        failed = sum([count for future, count in sent if await failures([future])])
+        return Ends(sum(count for _, count in sent) - failed, failed)
 
 
 class AwaitingSender(Sender):

@@ -109,7 +109,6 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
 def tables(draw: st.DrawFn) -> tuple[pa.Table, list[dict[str, Any]]]:
     """A table in chunks and slices, and its rows as single sends take them."""
     count = draw(st.integers(0, 12))
-    texts = st.lists(st.none() | short, min_size=count, max_size=count)
     columns: dict[str, pa.Array] = {}
     rows: list[dict[str, Any]] = [{} for _ in range(count)]
 
@@ -118,13 +117,15 @@ def tables(draw: st.DrawFn) -> tuple[pa.Table, list[dict[str, Any]]]:
         for row, value in zip(rows, plain, strict=True):
             row[name] = value
 
+    contents = {
+        "value": st.none() | short,
+        "key": draw(st.sampled_from([st.none() | short, short])),
+        "topic": st.sampled_from([None, "orders", "audit"]),
+        "ignored": st.none() | short,
+    }
     for name in ["value", *draw(st.sets(st.sampled_from(["key", "topic"]))), "ignored"]:
         kind = draw(st.sampled_from(BYTES_TYPES))
-        found = (
-            draw(texts)
-            if name != "topic"
-            else draw(st.lists(st.sampled_from([None, "orders", "audit"]), min_size=count, max_size=count))
-        )
+        found = draw(st.lists(contents[name], min_size=count, max_size=count))
         add(name, kind, [in_type(kind, text) for text in found], found)
     if draw(st.booleans()):
         kind = draw(st.sampled_from(PARTITION_TYPES))
@@ -176,11 +177,15 @@ async def one_by_one(producer: Producer, rows: list[dict[str, Any]]) -> None:
 
 
 async def both_logs(data: Any, rows: list[dict[str, Any]], **configs: Any) -> list[Any]:
+    # Where every row says where it goes, by itself or by its key, it has to go there; the others go round.
+    said = all(row.get("key") is not None or row.get("partition") is not None for row in rows)
+    if not said:
+        configs["partitioner_class"] = "round_robin"
     found = []
     for send in (lambda producer: producer.send_arrow("orders", data), lambda producer: one_by_one(producer, rows)):
         async with (
             ProducingBroker({"orders": 3, "audit": 3}) as broker,
-            producer_of(broker, linger_ms=0, partitioner_class="round_robin", **configs) as producer,
+            producer_of(broker, linger_ms=0, **configs) as producer,
         ):
             await producer.partitions_for("orders")
             await producer.partitions_for("audit")
@@ -337,6 +342,13 @@ async def test_timestamps_are_floored(broker: ProducingBroker, configs: dict[str
             array = pa.array([moment], pa.timestamp("us")).cast(pa.timestamp(unit), safe=False)
             await producer.send_arrow("orders", pa.table({"value": ["v"], "timestamp": array}))
     assert [one.timestamp_ms for one in broker.log["orders", 0]] == [1_000_000_000_000] + [1_000_000_000_999] * 3
+
+
+async def test_without_acknowledgements(broker: ProducingBroker) -> None:
+    """With acks=0 rows count as acknowledged, and no offset is told."""
+    async with producer_of(broker, acks=0, enable_idempotence=False) as producer:
+        assert await producer.send_arrow("orders", pa.table({"value": ["v"] * 9})) == BatchResult(9, 0, {}, [])
+        assert await producer.send_many("orders", ["v"] * 9) == BatchResult(9, 0, {}, [])
 
 
 async def test_many_topics(broker: ProducingBroker) -> None:
