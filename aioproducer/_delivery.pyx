@@ -166,7 +166,7 @@ cdef class ProduceRequestResult:
         return 0
 
     cdef Share share_of(self, Tally tally):
-        cdef Share share = self.shares
+        cdef Share share = self.shares if tally.admitted else None     # its first record: there is none to be found
         while share is not None and share.tally is not tally:
             share = share.next
         if share is None:

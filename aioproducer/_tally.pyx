@@ -30,6 +30,7 @@ cdef extern from *:
 
 
 @cython.final
+@cython.trashcan(True)      # they hang on each other, as many as calls share a batch
 cdef class Share:
 
     def __dealloc__(self):

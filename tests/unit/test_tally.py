@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +56,22 @@ def test_records_of_others_in_between() -> None:
     assert one.result() == BatchResult(5, 0, {0: [(10, 11), (14, 16)]}, [])
     assert two.result() == BatchResult(2, 0, {0: [(12, 12), (17, 17)]}, [])
     assert delivery.result().offset == 13
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_batch_of_very_many_calls(ends: bool) -> None:
+    """Each is told its own record; and a batch that never ends can be dropped all the same."""
+    accumulator = make_accumulator(batch_size=16 << 20, buffer_memory=64 << 20, max_request_size=16 << 20)
+    tallies = [Tally("orders") for _ in range(100_000)]
+    for tally in tallies:
+        counted(tally, accumulator)
+    if ends:
+        end(accumulator, the_batch(accumulator), offset=7)
+        assert [tally.result().offsets for tally in tallies] == [{0: [(7 + at, 7 + at)]} for at in range(100_000)]
+    else:
+        del accumulator
+        gc.collect()
+        assert all(tally.pending == 1 for tally in tallies)
 
 
 def test_batches_that_follow_each_other_are_one_range() -> None:
