@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import time
 from collections.abc import Iterator
@@ -206,6 +207,38 @@ class TestSequences:
         assert broker.topic(topic).topic_id != old
         assert broker.produce(topic, batch(b"b", producer=(pid, 0, 5))).base_offset == 0
         assert values(cluster, topic) == [b"b"]
+
+
+def some_batches(cluster: AnyCluster, seed: int) -> list[tuple[str, int]]:
+    """What becomes of batches whose producers, epochs and sequences are often right and often a little wrong."""
+    chance = random.Random(seed)
+    topic = new_name()
+    cluster.create_topic(topic, 1)
+    found = []
+    with RawConnection(cluster.address_of(1)) as broker:
+        ids = [broker.producer_id() for _ in range(3)]
+        state = dict.fromkeys(range(3), (0, 0))
+        for _ in range(150):
+            who = chance.randrange(3)
+            epoch, sequence = state[who]
+            epoch = max(0, epoch + chance.choice([0] * 12 + [1, 1, -1, 2]))
+            if epoch != state[who][0] and chance.random() < 0.7:
+                sequence = 0
+            sequence = max(0, sequence + chance.choice([0] * 12 + [1, -1, -2, -3, -7]))
+            content = [b"%d" % number for number in range(chance.choice([1, 1, 2, 3]))]
+            end = broker.produce(topic, batch(*content, producer=(ids[who], epoch, sequence)))
+            found.append((name(end.error_code), end.base_offset))
+            if not end.error_code:
+                state[who] = epoch, sequence + len(content)
+    assert cluster.end_offsets(topic)[0] == len(values(cluster, topic))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_they_agree_on_batches_by_chance(fake: FakeCluster, kafka: KafkaCluster, seed: int) -> None:
+    ours, theirs = some_batches(fake, seed), some_batches(kafka, seed)
+    assert ours == theirs
+    assert {error for error, _ in ours} >= {"", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH"}
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ AnyCluster = FakeCluster | KafkaCluster
 PATIENCE_S = 30.0
 TIMEOUT_MS = 2_000
 """Long enough for what a test does meanwhile, also on a busy machine."""
+ISOLATION = ("read_committed", "read_uncommitted")
 AGAIN = {"CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 T = TypeVar("T")
 _numbers = itertools.count(1)
@@ -716,6 +718,94 @@ def test_only_the_coordinator_answers(three: AnyCluster) -> None:
         assert name(client.try_to_end(False).error_code) == "NOT_COORDINATOR"
         assert name(client.state().error_code) == "NOT_COORDINATOR"
         assert wrong.ask(ListTransactionsRequest(producer_id_filters=[client.producer_id])).transaction_states == []
+
+
+# --- by chance --------------------------------------------------------------------------------------------------------
+
+
+class Chance:
+    """A client that does right and wrong things in an order that a seed decides, and notes what it is told."""
+
+    def __init__(self, broker: RawConnection, topic: str, seed: int, v2: bool) -> None:
+        self.chance = random.Random(seed)
+        self.topic = topic
+        self.client = Client(broker, v2)
+        self.client.init()
+        self.ids = [self.client.producer_id]
+        self.notes: list[object] = []
+
+    def run(self, steps: int) -> list[object]:
+        for _ in range(steps):
+            self.chance.choices([self.init, self.produce, self.end, self.add], [1, 8, 4, 1 if self.client.v2 else 5])[
+                0
+            ]()
+            self.client.settle()
+            state = self.client.state()
+            partitions = sorted((one.topic == self.topic, sorted(one.partitions)) for one in state.topics)
+            self.notes.append((state.transaction_state, state.producer_epoch, partitions))
+        return self.notes
+
+    def init(self) -> None:
+        fields = self.chance.choice([{}, {"producer_id": self.client.producer_id, "producer_epoch": self.epoch()}])
+        answer = self.client.init(patient=False, **fields)
+        self.notes.append(("init", bool(fields), name(answer.error_code), answer.producer_epoch))
+        self.same_id(answer.producer_id)
+
+    def produce(self) -> None:
+        client, partition = self.client, self.chance.randrange(2)
+        right = client.sequences.get(partition, 0)
+        sequence = max(0, right + self.chance.choice([0] * 8 + [-1, 1]))
+        epoch, transactional = self.epoch(), self.chance.random() < 0.95
+        kept, client.epoch = client.epoch, epoch
+        records = client.batch(b"v", partition, sequence=sequence, transactional=transactional)
+        client.epoch = kept
+        version = self.chance.choice([13, 12] if client.v2 else [9, 11])
+        end = patiently(
+            lambda: client.broker.produce(
+                self.topic, records, partition=partition, version=version, transactional_id=client.transactional_id
+            ),
+            lambda one: one.error_code,
+        )
+        what = (version, partition, epoch, sequence, transactional)
+        self.notes.append(("produce", what, name(end.error_code), end.base_offset))
+        if not end.error_code:
+            client.sequences[partition] = sequence + 1
+
+    def end(self) -> None:
+        client, epoch, result = self.client, self.epoch(), self.chance.random() < 0.6
+        answer = patiently(lambda: client.try_to_end(result, epoch=epoch), lambda one: one.error_code)
+        self.notes.append(("end", result, epoch, name(answer.error_code), answer.producer_epoch))
+        if client.v2 and not answer.error_code:
+            self.same_id(answer.producer_id)
+            client.epoch, client.sequences = answer.producer_epoch, {}
+
+    def add(self) -> None:
+        partitions = self.chance.choice([[0], [1], [0, 1], [2]])
+        kept, self.client.epoch = self.client.epoch, self.epoch()
+        found = patiently(lambda: self.client.add_partitions({self.topic: partitions}), lambda one: max(one.values()))
+        self.client.epoch = kept
+        self.notes.append(("add", partitions, [name(code) for code in found.values()]))
+
+    def epoch(self) -> int:
+        return max(0, self.client.epoch + self.chance.choice([0] * 10 + [-1, 1]))
+
+    def same_id(self, producer_id: int) -> None:
+        if producer_id >= 0:
+            assert producer_id == self.ids[0]
+
+
+@pytest.mark.parametrize("v2", [True, False], ids=["v2", "v1"])
+@pytest.mark.parametrize("seed", range(3))
+def test_they_agree_on_steps_by_chance(fake: FakeCluster, kafka: KafkaCluster, seed: int, v2: bool) -> None:
+    notes = []
+    for cluster in (fake, kafka):
+        topic = new_name()
+        cluster.create_topic(topic, 2)
+        with RawConnection(cluster.address_of(1)) as broker:
+            notes.append(Chance(broker, topic, seed, v2).run(60))
+        visible = [[committed(cluster, topic, each, isolation=how) for each in (0, 1)] for how in ISOLATION]
+        notes[-1].append(([[len(one) for one in each] for each in visible], cluster.end_offsets(topic)))
+    assert notes[0] == notes[1]
 
 
 # --- an older Kafka ---------------------------------------------------------------------------------------------------

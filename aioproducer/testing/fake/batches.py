@@ -156,10 +156,10 @@ def is_transactional(data: bytes | None) -> bool:
     return data is not None and len(data) >= HEADER.size and bool(data[CRC_FROM + 1] & TRANSACTIONAL)
 
 
-def producer_of(batch: bytes) -> tuple[int, int, bool]:
-    """Producer id, epoch, and whether the batch belongs to a transaction."""
-    header = HEADER.unpack_from(batch)
-    return header[9], header[10], bool(header[5] & TRANSACTIONAL) and header[9] > NO_PRODUCER_ID
+def producer_of(batch: bytes) -> tuple[int, int, int, bool]:
+    """Producer id, epoch, base sequence, and whether the batch belongs to a transaction."""
+    attributes, _, _, _, producer_id, epoch, sequence, _ = HEADER.unpack_from(batch)[5:]
+    return producer_id, epoch, sequence, bool(attributes & TRANSACTIONAL) and producer_id > NO_PRODUCER_ID
 
 
 def read_batch(batch: bytes, limits: BatchLimits, now_ms: int) -> Batch:

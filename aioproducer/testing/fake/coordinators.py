@@ -66,18 +66,24 @@ class Coordinators:
         return self._cluster.new_producer_id(next(iter(self._cluster.brokers)))
 
     def _write_markers(self, transaction: Transaction, committed: bool) -> bool:
-        logs = []
-        for name, index in transaction.partitions:
-            topic = self._cluster.topics.get(name)
-            partition = topic.partition(index) if topic else None
-            if partition is not None:  # deleted topics need no marker
-                if partition.leader == NO_LEADER:
-                    return False
-                logs.append(partition.log)
-        for log in logs:
-            log.end_transaction(transaction.producer_id, transaction.epoch, committed=committed)
-        held = {index for name, index in transaction.partitions if name == OFFSETS_TOPIC}
-        for group_id, group in self.groups.items():
-            if offsets_partition(group_id) in held:
-                group.end_transaction(transaction.producer_id, committed=committed)
+        for name, index in list(transaction.partitions):
+            if self._write_marker(transaction, name, index, committed):
+                del transaction.partitions[name, index]
+        return not transaction.partitions
+
+    def _write_marker(self, transaction: Transaction, name: str, index: int, committed: bool) -> bool:
+        """Whether the partition is done with; else it is tried again."""
+        if name == OFFSETS_TOPIC:
+            for group_id, group in self.groups.items():
+                if offsets_partition(group_id) == index:
+                    group.end_transaction(transaction.producer_id, committed=committed)
+            return True
+        topic = self._cluster.topics.get(name)
+        partition = topic.partition(index) if topic else None
+        if partition is None:  # deleted, which needs no marker
+            return True
+        entry = partition.log.producers.entry(transaction.producer_id)
+        if partition.leader == NO_LEADER or (entry is not None and entry.epoch > transaction.epoch):
+            return False
+        partition.log.end_transaction(transaction.producer_id, transaction.epoch, committed=committed)
         return True

@@ -102,6 +102,7 @@ class PartitionLog:
             self.producers.update(batch, base)
         if batch.transactional:
             self._open_transactions.setdefault(batch.producer_id, base)
+            self.producers.verified(batch.producer_id)
         return base
 
     def end_transaction(self, producer_id: int, epoch: int, *, committed: bool) -> TransactionMarker:
@@ -111,6 +112,7 @@ class PartitionLog:
         self.markers.append(marker)
         self.end_offset += 1
         self.producers.at_epoch(producer_id, epoch)
+        self.producers.verified(producer_id, marker_epoch=epoch)
         return marker
 
     def read(self, *, read_committed: bool = False) -> list[LogRecord]:

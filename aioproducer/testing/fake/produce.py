@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aioproducer.errors import (
     BrokerError,
     CorruptMessageError,
+    InvalidProducerEpochError,
     InvalidTxnStateError,
     MessageTooLargeError,
     NotEnoughReplicasError,
@@ -141,18 +142,24 @@ class ProduceHandler:
 
     def _verify(self, topic: Topic, partition: Partition, records: bytes) -> None:
         """Ask the coordinator about a transactional batch that is the first of its transaction here."""
-        producer_id, epoch, transactional = producer_of(records)
+        producer_id, epoch, sequence, transactional = producer_of(records)
         if not transactional or self._request.transactional_id is None:
             return
         entry = partition.log.producers.entry(producer_id)
+        adds = self._version >= ADDS_PARTITIONS_SINCE
+        verifies = self._cluster.version.verifies_transactions
+        if verifies and entry is not None and epoch < entry.epoch:
+            raise InvalidProducerEpochError()
         if partition.log.open_transaction(producer_id) is not None and entry is not None and entry.epoch == epoch:
             return
+        if verifies:
+            partition.log.producers.verify(producer_id, epoch, sequence, adds=adds)
         verify(
             self._cluster,
             self._request.transactional_id,
             (producer_id, epoch),
             (topic.name, partition.index),
-            adds=self._version >= ADDS_PARTITIONS_SINCE,
+            adds=adds,
             abortable=self._version >= ABORTABLE_SINCE,
             now_ms=self._now_ms,
         )
@@ -173,8 +180,8 @@ class ProduceHandler:
         if batch.has_producer_id:
             duplicate = log.producers.duplicate_of(batch)
             if duplicate is None:
-                self._check_transaction(partition, batch)
                 log.producers.check(batch)
+                self._check_transaction(partition, batch)
             else:
                 offset = duplicate.base_offset
         if offset is None:

@@ -45,9 +45,6 @@ class ProducerEntry:
     producer_id: int
     epoch: int = NO_EPOCH
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
-    transaction_first_offset: int | None = None
-    """Where the open transaction of this producer begins in the partition."""
-    coordinator_epoch: int = -1
 
     @property
     def last_sequence(self) -> int:
@@ -61,6 +58,19 @@ class ProducerEntry:
             self.batches.clear()
 
 
+@dataclass(slots=True)
+class Verification:
+    """What a leader has asked the coordinator about: batches that may begin a transaction in this partition.
+
+    Attributes:
+        adds: whether the coordinator adds the partition (V2).
+    """
+
+    epoch: int
+    lowest_sequence: int
+    adds: bool
+
+
 class ProducerStates:
     """The producers of one partition.
 
@@ -71,6 +81,7 @@ class ProducerStates:
     def __init__(self, unknown: UnknownProducer = UnknownProducer.ACCEPT) -> None:
         self._unknown = unknown
         self._entries: dict[int, ProducerEntry] = {}
+        self._verifying: dict[int, Verification] = {}
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
         """What is known of a producer."""
@@ -85,19 +96,20 @@ class ProducerStates:
         return next((one for one in entry.batches if (one.base_sequence, one.last_sequence) == wanted), None)
 
     def check(self, batch: Batch) -> None:
-        """Whether the batch may be appended.
+        """Whether the batch may be appended; what a transaction allows is not looked at.
 
         Raises:
             InvalidProducerEpochError: the partition has seen a newer epoch.
             OutOfOrderSequenceNumberError, UnknownProducerIdError: it is not the next one of its producer.
         """
         entry = self._entries.get(batch.producer_id)
+        who = f"producer {batch.producer_id}"
+        if entry is not None and batch.producer_epoch < entry.epoch:
+            raise InvalidProducerEpochError(f"{who} has epoch {entry.epoch}, the batch {batch.producer_epoch}")
+        self._check_verified(batch)
         if entry is None or entry.epoch == NO_EPOCH:
             self._check_unknown(batch)
             return
-        who = f"producer {batch.producer_id}"
-        if batch.producer_epoch < entry.epoch:
-            raise InvalidProducerEpochError(f"{who} has epoch {entry.epoch}, the batch {batch.producer_epoch}")
         if batch.producer_epoch > entry.epoch:
             if batch.base_sequence != 0:
                 raise OutOfOrderSequenceNumberError(f"{who} begins epoch {batch.producer_epoch} at sequence "
@@ -105,6 +117,29 @@ class ProducerStates:
         elif batch.base_sequence != (entry.last_sequence + 1) % SEQUENCES:
             raise OutOfOrderSequenceNumberError(f"{who} is at sequence {entry.last_sequence}, the batch begins at "
                                                 f"{batch.base_sequence}")  # fmt: skip
+
+    def verify(self, producer_id: int, epoch: int, sequence: int, *, adds: bool) -> None:
+        """Take down that the coordinator is asked about a batch, before it answers."""
+        known = self._verifying.get(producer_id)
+        if known is None or epoch > known.epoch:
+            self._verifying[producer_id] = Verification(epoch, sequence, adds)
+        elif epoch == known.epoch:
+            known.lowest_sequence = min(known.lowest_sequence, sequence)
+
+    def verified(self, producer_id: int, *, marker_epoch: int | None = None) -> None:
+        """A transaction has begun here, or ended with a marker. One of V2 that has begun meanwhile is not over."""
+        known = self._verifying.get(producer_id)
+        if known is not None and not (known.adds and known.epoch == marker_epoch):
+            del self._verifying[producer_id]
+
+    def _check_verified(self, batch: Batch) -> None:
+        """No batch may overtake an earlier one that the coordinator was asked about."""
+        known = self._verifying.get(batch.producer_id)
+        if known is not None and batch.base_sequence > known.lowest_sequence:
+            raise OutOfOrderSequenceNumberError(
+                f"producer {batch.producer_id} has tried sequence {known.lowest_sequence} before, the batch begins at "
+                f"{batch.base_sequence}"
+            )
 
     def _check_unknown(self, batch: Batch) -> None:
         if batch.base_sequence == 0 or self._unknown is UnknownProducer.ACCEPT:
@@ -132,5 +167,7 @@ class ProducerStates:
         """Drop one producer, or all of them, as a broker does after producer.id.expiration.ms."""
         if producer_id is None:
             self._entries.clear()
+            self._verifying.clear()
         else:
             self._entries.pop(producer_id, None)
+            self._verifying.pop(producer_id, None)

@@ -79,7 +79,8 @@ class Transaction:
 
 
 Markers = Callable[[Transaction, bool], bool]
-"""Write the ends of a transaction (whether committed) to all its partitions; False if one has no leader now."""
+"""Write the ends of a transaction (whether committed) to its partitions, and take out those that have it; whether that
+are all. The others, which have no leader now or know a newer epoch, are tried again."""
 
 
 class Transactions:

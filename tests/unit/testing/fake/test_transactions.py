@@ -22,7 +22,7 @@ from aioproducer.protocol.txn_offset_commit import (
 from aioproducer.testing.fake import ClusterModel
 from aioproducer.testing.fake.groups import offsets_partition
 from aioproducer.testing.fake.transactions import LAST_EPOCH
-from tests.unit.testing.fake.talk import NOW_MS, ask, batch, leader_session, model, produce_request
+from tests.unit.testing.fake.talk import NOW_MS, ask, batch, leader_session, model, produce, produce_request
 
 
 def name(code: int) -> str:
@@ -129,6 +129,33 @@ def test_old_brokers_do_not_ask_whether_a_partition_was_added() -> None:
     assert one.produce(version=9) == ""
 
 
+class TestVerification:
+    """What a leader has asked the coordinator about holds back what comes later, even if the answer was no."""
+
+    def test_a_later_sequence_does_not_overtake(self) -> None:
+        one = client()
+        assert one.produce(sequence=0, version=11) == "TRANSACTION_ABORTABLE"
+        one.add(0)
+        assert one.produce(sequence=1, version=11) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+        assert [one.produce(sequence=each, version=11) for each in (0, 1)] == ["", ""]
+
+    def test_an_old_epoch_is_refused_before_anybody_is_asked(self) -> None:
+        one = client()
+        old = Client(one.cluster, "txn", one.producer_id, one.epoch)
+        one.init()
+        one.produce(sequence=0)
+        assert old.produce(sequence=0) == "INVALID_PRODUCER_EPOCH"
+        assert one.produce(sequence=1) == ""
+
+    def test_a_sequence_that_is_wrong_is_told_before_a_missing_transaction(self) -> None:
+        one = client()
+        one.produce(sequence=0)
+        plain = batch(b"v", producer=(one.producer_id, one.epoch, 5))
+        assert name(produce(one.cluster, plain).error_code) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+        plain = batch(b"v", producer=(one.producer_id, one.epoch, 1))
+        assert name(produce(one.cluster, plain).error_code) == "INVALID_TXN_STATE"
+
+
 class TestMarkers:
     def test_they_can_be_late(self) -> None:
         """Until they are written, the next transaction has to wait."""
@@ -160,6 +187,23 @@ class TestMarkers:
         one.cluster.elect_leaders()
         assert one.state() == "CompleteCommit"
         assert seen(one.cluster) == [b"a"]
+
+    def test_a_partition_without_a_leader_holds_no_other_up(self) -> None:
+        one = client()
+        one.produce(b"a")
+        one.produce(b"b", 1)
+        one.cluster.remove_leader("orders", 0)
+        one.end()
+        assert (seen(one.cluster, 0), seen(one.cluster, 1)) == ([], [b"b"])
+        assert one.state() == "PrepareCommit"
+
+    def test_a_partition_that_knows_a_newer_epoch_takes_none(self) -> None:
+        """Somebody made that epoch up; a real transaction hangs there as well."""
+        one = client()
+        one.add(0)
+        assert produce(one.cluster, batch(b"v", producer=(one.producer_id, one.epoch + 1, 0))).error_code == 0
+        assert one.end(version=4).error_code == 0
+        assert one.state() == "PrepareCommit"
 
     def test_deleted_topics_need_none(self) -> None:
         one = client()
