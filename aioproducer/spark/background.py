@@ -168,6 +168,24 @@ class ProducerCache:
             await asyncio.wait(self._closing)
 
 
+@asynccontextmanager
+async def in_transaction(configs: Mapping[str, str]) -> AsyncIterator[Producer]:
+    """A producer in an open transaction, for the ``async with`` block; one that was not prepared there is aborted.
+
+    It is not kept: its transaction is ended by another process, after which it would need a new epoch in any case.
+
+    Args:
+        configs: with ``transactional.id``.
+    """
+    producer = Producer.from_config(configs)
+    await producer.start()
+    try:
+        await producer.begin_transaction()
+        yield producer
+    finally:
+        await _close(producer, CLOSE_S)
+
+
 async def _close(producer: Producer, timeout: float | None) -> None:
     try:
         await producer.close(timeout)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from urllib.parse import quote, unquote
 
+from aioproducer.records import PreparedTransaction
 from aioproducer.spark.storage import Storage
 
 WINNERS = ".winners"
@@ -23,20 +24,6 @@ COMMITTED = ".committed"
 
 KEPT = 100
 """How many finished batches stay in the log; Spark replays the last one only."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Winner:
-    """A transaction that is to be committed: what another process needs to end it.
-
-    Args:
-        transaction_version: 2 with transactions V2 (KIP-890), else 1.
-    """
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    transaction_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +35,7 @@ class Winners:
     """
 
     batch: str
-    transactions: tuple[Winner, ...]
+    transactions: tuple[PreparedTransaction, ...]
 
 
 class CommitLog:
@@ -57,9 +44,13 @@ class CommitLog:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
+    def name_of_record(self, batch: str) -> str:
+        """Where the winners of a batch stand, for people."""
+        return self._storage.path(_name(batch, WINNERS))
+
     def record(self, winners: Winners) -> None:
         """Write the winners down; when this returns they survive a crash."""
-        text = json.dumps([asdict(one) for one in sorted(winners.transactions)], indent=1)
+        text = json.dumps([asdict(one) for one in winners.transactions], indent=1)
         self._storage.write(_name(winners.batch, WINNERS), text.encode())
 
     def finish(self, batch: str, keep: Iterable[str] = ()) -> None:
@@ -88,7 +79,7 @@ class CommitLog:
 
     def _read(self, batch: str) -> Winners:
         listed = json.loads(self._storage.read(_name(batch, WINNERS)))
-        return Winners(batch, tuple(Winner(**one) for one in listed))
+        return Winners(batch, tuple(PreparedTransaction(**one) for one in listed))
 
     def _forget_old(self, keep: set[str]) -> None:
         done = sorted(_batches(self._storage.names(), COMMITTED), key=_age)

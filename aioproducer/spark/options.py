@@ -17,10 +17,16 @@ OPTIONS = {
     "deadLetterTopic": "topic for rows that can't be written; without it such a row fails the write",
     "writer": "arrow (default), or rows: a Python object a row, as PySpark 4.0 has it for streams",
     "idleTimeoutMs": "how long a worker keeps a producer that nobody uses; default 600000",
+    "transactional.id.prefix": "exactly once, in transactions whose ids begin so; one prefix a query",
+    "transactionLog": "directory or URI for the record of what is to be committed; default in the checkpointLocation",
+    "jobId": "names a batch write: one that was committed under this name is not done again",
     "totals": "set by WriteTotals.options",
     "includeHeaders": "taken for the sake of Spark's own sink; a column named headers is written in any case",
 }
 """Options of the sink by name; Spark ignores their case."""
+
+LOG_DIRECTORY = "aioproducer"
+"""In a checkpoint, beside Spark's own directories."""
 
 SPARKS_OWN = ("checkpointLocation", "queryName")
 """Options that Spark's stream writer passes on to the sink."""
@@ -36,6 +42,24 @@ REFUSED = {
 
 MIN_IDLE_TIMEOUT_MS = 1
 
+TRANSACTION_TIMEOUT_MS = 900_000
+"""How long after its first row a task's transaction may stay open, unless configs say otherwise: a broker's most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transactional:
+    """What exactly-once takes.
+
+    Args:
+        prefix: of all transactional ids.
+        log: where the driver keeps its record; no other query uses it.
+        job: of a batch write; None lets each one have a name of its own.
+    """
+
+    prefix: str
+    log: str
+    job: str | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
@@ -47,6 +71,7 @@ class SinkOptions:
         dead_letter_topic: None: a row that can't be written fails the write.
         arrow: whether columns go to the producer as they are, not row by row.
         idle_timeout_ms: how long a worker keeps a producer that nobody uses.
+        transactional: None for at-least-once.
         totals: a reference to the driver's accumulator, None if nobody asked for it.
     """
 
@@ -55,6 +80,7 @@ class SinkOptions:
     dead_letter_topic: str | None = None
     arrow: bool = True
     idle_timeout_ms: int = 600_000
+    transactional: Transactional | None = None
     totals: str | None = field(default=None, repr=False)
 
     @classmethod
@@ -69,13 +95,17 @@ class SinkOptions:
         own = {name.lower(): value for name, value in options.items() if not name.lower().startswith(KAFKA)}
         producer = {name[len(KAFKA) :]: value for name, value in options.items() if name.lower().startswith(KAFKA)}
         _check_names(own)
-        _check_producer(producer)
+        transactional = _transactional(own)
+        if transactional is not None:
+            producer = {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), **producer}
+        _check_producer(producer, transactional)
         return cls(
             producer=producer,
             topic=own.get("topic"),
             dead_letter_topic=own.get("deadlettertopic"),
             arrow=_one_of("writer", own.get("writer", "arrow"), ("arrow", "rows")) == "arrow",
             idle_timeout_ms=_number("idleTimeoutMs", own.get("idletimeoutms", "600000"), MIN_IDLE_TIMEOUT_MS),
+            transactional=transactional,
             totals=own.get("totals"),
         )
 
@@ -91,14 +121,35 @@ def _check_names(own: Mapping[str, str]) -> None:
         raise ConfigError(f"unknown option {name!r}{hint} (options: {', '.join(OPTIONS)}, and {KAFKA}* configs)")
 
 
-def _check_producer(producer: Mapping[str, str]) -> None:
+def _transactional(own: Mapping[str, str]) -> Transactional | None:
+    prefix, log, job = own.get("transactional.id.prefix"), own.get("transactionlog"), own.get("jobid")
+    if prefix is None:
+        for name, value in (("transactionLog", log), ("jobId", job)):
+            if value is not None:
+                raise ConfigError(f"option {name} is for transactions: option transactional.id.prefix is missing")
+        return None
+    checkpoint = own.get("checkpointlocation")
+    if not prefix:
+        raise ConfigError("option transactional.id.prefix is empty")
+    if log is None and checkpoint is None:
+        raise ConfigError(
+            "option transactional.id.prefix needs option transactionLog: a directory, of this query alone, where the "
+            "driver notes what it is going to commit"
+        )
+    return Transactional(prefix, log if log is not None else f"{str(checkpoint).rstrip('/')}/{LOG_DIRECTORY}", job)
+
+
+def _check_producer(producer: Mapping[str, str], transactional: Transactional | None) -> None:
     if "bootstrap.servers" not in producer:
         raise ConfigError(f"option {KAFKA}bootstrap.servers is missing: the addresses of the brokers")
     for name, value in producer.items():
         dotted = name.replace("_", ".")
         if dotted in REFUSED and not (dotted == "acks" and value != "0"):
             raise ConfigError(f"option {KAFKA}{name}={value} is not supported: {REFUSED[dotted]}")
-    ProducerConfig.parse_dotted(producer)
+    if transactional is None:
+        ProducerConfig.parse_dotted(producer)
+    else:
+        ProducerConfig.parse_dotted({**producer, "transactional.id": transactional.prefix})
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from aioproducer.records import TopicPartition
+from aioproducer.records import PreparedTransaction, TopicPartition
 
 Ranges = list[tuple[int, int]]
 """Ascending ranges of (first, last) offset."""
@@ -80,6 +80,8 @@ class TaskMessage(WriterCommitMessage):
     outcome: Outcome
     partition: int
     """Of the DataFrame, not of a topic."""
+    prepared: PreparedTransaction | None = None
+    """What the driver needs to commit them; None without transactions, and of a task that had no rows."""
 
 
 def total(messages: Iterable[object]) -> Outcome:

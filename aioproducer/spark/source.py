@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark import driver
 from aioproducer.spark.columns import check_columns
 from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.writer import Sink, batch_writer, stream_writer
+from aioproducer.spark.task import Sink
+from aioproducer.spark.writer import batch_writer, stream_writer
 
 
 class KafkaDataSource(DataSource):
@@ -16,6 +20,14 @@ class KafkaDataSource(DataSource):
 
     Register it once a session: ``spark.dataSource.register(KafkaDataSource)``. Options are in docs/spark.md.
     """
+
+    _ends_a_batch = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Spark makes a data source of its own to plan each batch, and sends a copy of the first one along to end it.
+        # Then the transactions of the batch are open, and nothing may be settled.
+        self.__dict__.update(state)
+        self._ends_a_batch = True
 
     @classmethod
     def name(cls) -> str:
@@ -26,11 +38,12 @@ class KafkaDataSource(DataSource):
         """Called by Spark while it plans a batch write."""
         if overwrite:
             raise ConfigError("a topic can't be overwritten: mode('append') is needed")
-        return batch_writer(self._sink(schema))
+        return batch_writer(driver.prepare(self._sink(schema)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Called by Spark for each micro-batch, and again to commit it."""
-        return stream_writer(self._sink(schema))
+        """Called by Spark before the tasks of each micro-batch, and again to commit or abort it."""
+        sink = self._sink(schema)
+        return stream_writer(sink if self._ends_a_batch else driver.prepare(sink))
 
     def _sink(self, schema: StructType) -> Sink:
         options = SinkOptions.parse(self.options)

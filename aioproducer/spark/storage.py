@@ -37,35 +37,36 @@ class Storage:
         Raises:
             FileNotFoundError: it is not there.
         """
-        with self._fs.open_input_stream(self._path(name)) as stream:
+        with self._fs.open_input_stream(self.path(name)) as stream:
             return bytes(stream.readall())
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file; when this returns it outlives a crash of the machine, and nobody ever sees a part of it."""
         self._fs.create_dir(self._directory, recursive=True)
-        part = self._path(f"{name}.{uuid.uuid4().hex}.part")
+        part = self.path(f"{name}.{uuid.uuid4().hex}.part")
         if self._is_local:
             with open(part, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(part, self._path(name))
+            os.replace(part, self.path(name))
             self._sync_directory()
         else:
             with self._fs.open_output_stream(part) as stream:
                 stream.write(data)
-            self._fs.move(part, self._path(name))
+            self._fs.move(part, self.path(name))
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         try:
-            self._fs.delete_file(self._path(name))
+            self._fs.delete_file(self.path(name))
         except FileNotFoundError:
             return
         if self._is_local:
             self._sync_directory()
 
-    def _path(self, name: str) -> str:
+    def path(self, name: str) -> str:
+        """Where a file of this name is."""
         return f"{self._directory}/{name}"
 
     def _sync_directory(self) -> None:

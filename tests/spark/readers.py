@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
 from aioproducer.testing import TopicAdmin
 from tests.broker.readers import StoredRecord, read_topic
 
@@ -14,3 +18,33 @@ def read_all(cluster: TopicAdmin, topic: str) -> list[StoredRecord]:
 def values(cluster: TopicAdmin, topic: str) -> list[bytes | None]:
     """The values of every record."""
     return [record.value for record in read_all(cluster, topic)]
+
+
+def visible_values(cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0) -> list[bytes | None]:
+    """The values that a read_committed reader gets now, while transactions are open: up to the first of them."""
+    partitions = set(cluster.end_offsets(topic))
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "readers",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    found: list[bytes | None] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        deadline = time.monotonic() + timeout_s
+        while partitions:
+            assert time.monotonic() < deadline, f"the ends of {partitions} were not reached"
+            for message in consumer.consume(1_000, timeout=0.1):
+                error = message.error()
+                if error is None:
+                    found.append(message.value())
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    partitions.discard(message.partition())
+    finally:
+        consumer.close()
+    return found

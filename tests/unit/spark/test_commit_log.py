@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from aioproducer.errors import ConfigError
+from aioproducer.records import PreparedTransaction
 from aioproducer.spark import commit_log, storage
-from aioproducer.spark.commit_log import CommitLog, Winner, Winners
+from aioproducer.spark.commit_log import CommitLog, Winners
 from aioproducer.spark.storage import Storage
 
-FIRST = Winner("p-q-0-0", 1000, 3, 2)
-SECOND = Winner("p-q-1-0", 1001, 0, 2)
+FIRST = PreparedTransaction("p-q-0-0", 1000, 3, 2)
+SECOND = PreparedTransaction("p-q-1-0", 1001, 0, 2)
 BATCH = Winners("7", (FIRST, SECOND))
 
 

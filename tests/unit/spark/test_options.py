@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from aioproducer.errors import ConfigError
-from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.options import SinkOptions, Transactional
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -46,6 +46,14 @@ def test_what_spark_passes_on_is_taken(name: str) -> None:
         ({**SERVERS, "kafka.key.serializer": "x"}, "kafka.key.serializer=x is not supported"),
         ({**SERVERS, "kafka.transactional.id": "x"}, "each task needs an id of its own"),
         ({**SERVERS, "kafka.acks": "0"}, "kafka.acks=0 is not supported"),
+        ({**SERVERS, "transactional.id.prefix": "p"}, "needs option transactionLog"),
+        ({**SERVERS, "transactional.id.prefix": "", "transactionLog": "/x"}, "transactional.id.prefix is empty"),
+        ({**SERVERS, "transactionLog": "/x"}, "option transactionLog is for transactions"),
+        ({**SERVERS, "jobId": "x"}, "option jobId is for transactions"),
+        (
+            {**SERVERS, "transactional.id.prefix": "p", "transactionLog": "/x", "kafka.enable.idempotence": "false"},
+            "enable_idempotence",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -58,3 +66,18 @@ def test_it_pickles_and_its_repr_has_no_secrets() -> None:
     options = SinkOptions({"sasl.password": "hidden!"}, topic="t")
     assert pickle.loads(pickle.dumps(options)) == options
     assert "hidden!" not in repr(options)
+
+
+def test_transactions_have_their_log_in_the_checkpoint() -> None:
+    given = {**SERVERS, "transactional.id.prefix": "p", "checkpointLocation": "/checkpoints/q/"}
+    options = SinkOptions.parse(given)
+    assert options.transactional == Transactional("p", "/checkpoints/q/aioproducer")
+    assert options.producer["transaction.timeout.ms"] == "900000"
+    assert "transactional.id" not in options.producer
+    chosen = SinkOptions.parse({**given, "transactionLog": "s3://b/log", "kafka.transaction.timeout.ms": "60000"})
+    assert chosen.transactional == Transactional("p", "s3://b/log")
+    assert chosen.producer["transaction.timeout.ms"] == "60000"
+    job = SinkOptions.parse(
+        {**SERVERS, "transactional.id.prefix": "p", "transactionLog": "/log", "jobId": "2013-01-01"}
+    )
+    assert job.transactional == Transactional("p", "/log", "2013-01-01")

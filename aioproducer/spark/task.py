@@ -1,0 +1,108 @@
+"""What runs in a task: the way of its rows to Kafka. All it knows of the query is the Sink, which Spark pickles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+
+from aioproducer.spark.background import Background, background, in_transaction
+from aioproducer.spark.chunks import CHUNK_ROWS, Chunk, arrow_chunks, row_chunks
+from aioproducer.spark.columns import Columns
+from aioproducer.spark.exactly_once import query_prefix, transactional_id
+from aioproducer.spark.options import SinkOptions, Transactional
+from aioproducer.spark.outcome import Outcome, TaskMessage
+from aioproducer.spark.sending import TaskSend
+from aioproducer.spark.totals import count_in
+
+BATCH_ID = "streaming.sql.batchId"
+"""Local property of Spark's tasks: the number of the micro-batch. Source: StreamExecution, MicroBatchExecution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """One query's way to Kafka.
+
+    Args:
+        job: names a batch write among those of its log; a micro-batch has its number.
+        committed: batches that were committed already, and are not to be written again.
+    """
+
+    options: SinkOptions
+    columns: Columns
+    job: str = ""
+    committed: frozenset[str] = frozenset()
+
+    def write_batches(self, batches: Iterator[Any]) -> TaskMessage:
+        """Write Arrow batches in a task."""
+        # A dead letter has to be known by its row.
+        most = None if self.options.dead_letter_topic is None else CHUNK_ROWS
+        return self._write(batches, arrow_chunks(batches, self.columns, most))
+
+    def write_rows(self, rows: Iterator[Any]) -> TaskMessage:
+        """Write rows in a task."""
+        return self._write(rows, row_chunks(rows, self.columns))
+
+    def _write(self, source: Iterator[Any], chunks: Iterator[Chunk]) -> TaskMessage:
+        context = TaskContext.get()
+        assert context is not None
+        if self.options.transactional is None:
+            message = self._write_at_least_once(context, chunks)
+        elif self._batch(context) in self.committed:
+            # A driver died after it had committed this batch, and before Spark knew.
+            for _ in source:
+                pass
+            message = TaskMessage(Outcome(), context.partitionId())
+        else:
+            message = self._write_in_transaction(context, chunks, self.options.transactional)
+        count_in(self.options.totals, message.outcome)
+        return message
+
+    def _batch(self, context: TaskContext) -> str:
+        return context.getLocalProperty(BATCH_ID) or self.job
+
+    def _write_at_least_once(self, context: TaskContext, chunks: Iterator[Chunk]) -> TaskMessage:
+        partition = context.partitionId()
+        there = background()
+        idle_s = self.options.idle_timeout_ms / 1000
+        with there.inside(there.producers.borrow(self.options.producer, idle_s)) as producer:
+            return TaskMessage(_send_all(there, TaskSend(producer, self.options, partition), chunks), partition)
+
+    def _write_in_transaction(
+        self, context: TaskContext, chunks: Iterator[Chunk], transactional: Transactional
+    ) -> TaskMessage:
+        partition = context.partitionId()
+        first = next(chunks, None)
+        if first is None:
+            return TaskMessage(Outcome(), partition)
+        name = transactional_id(
+            query_prefix(transactional.prefix, transactional.log),
+            partition=partition,
+            attempt=context.attemptNumber(),
+            task_attempt_id=context.taskAttemptId(),
+        )
+        there = background()
+        with there.inside(in_transaction({**self.options.producer, "transactional.id": name})) as producer:
+            send = TaskSend(producer, self.options, partition)
+            outcome = _send_all(there, send, itertools.chain((first,), chunks))
+            return TaskMessage(outcome, partition, there.run(producer.prepare_transaction()))
+
+
+def _send_all(there: Background, send: TaskSend, chunks: Iterable[Chunk]) -> Outcome:
+    """Hand the chunks over while Spark makes the next ones."""
+    handed_over: Future[None] | None = None
+    try:
+        for chunk in chunks:
+            if handed_over is not None:
+                handed_over.result()
+            handed_over = there.start(send.put(chunk))
+        if handed_over is not None:
+            handed_over.result()
+        return there.run(send.finish())
+    except BaseException:
+        there.run(send.cancel())
+        raise
