@@ -20,13 +20,14 @@ from benchmarks.bench_latency import BENCH as LATENCY
 from benchmarks.bench_loop import BENCH as LOOP
 from benchmarks.bench_partitions import BENCH as PARTITIONS
 from benchmarks.bench_start import BENCH as START
+from benchmarks.bench_tls import BENCH as TLS
 from benchmarks.bench_web import BENCH as WEB
 from benchmarks.peers import PUBLISHERS, SENDERS, Client
 from benchmarks.plan import FULL, QUICK, WARM_UP, Bench, Effort
 from benchmarks.runner import Run, as_json, run_bench
 from benchmarks.servers import Server, SinkServer, broker
 
-BENCHES = (CLIENT_COST, BROKER_THROUGHPUT, WEB, LATENCY, LOOP, PARTITIONS, START)
+BENCHES = (CLIENT_COST, BROKER_THROUGHPUT, TLS, WEB, LATENCY, LOOP, PARTITIONS, START)
 FILE_WIDTH = 160
 """Characters of a line where there is no terminal to ask; the tables are about that wide."""
 REPOSITORY = Path(__file__).parent.parent

@@ -65,7 +65,7 @@ def run_once(run: Run, case: Case, client: Client, server: Server, effort: Effor
     outcome = None
     with server.visit(case.codec, case.partitions) as visit:
         job = job_for(case, client, visit, effort)
-        done = work(job)
+        done = work(job) if job.settings.bootstrap else "this server has no listener for TLS"
         if isinstance(done, Outcome):
             outcome = done
             visit.sent = outcome.sent
@@ -81,11 +81,12 @@ def run_once(run: Run, case: Case, client: Client, server: Server, effort: Effor
 def job_for(case: Case, client: Client, visit: Visit, effort: Effort) -> Job:
     """Return the worker's job."""
     settings = Settings(
-        bootstrap=visit.bootstrap,
+        bootstrap=visit.tls_bootstrap if case.tls else visit.bootstrap,
         topic=visit.topic,
         codec=case.codec,
         linger_ms=case.linger_ms,
         batch_size=case.batch_size,
+        ca_pem=visit.ca_pem if case.tls else "",
     )
     publishes = case.pattern == "publish"
     return Job(

@@ -30,6 +30,7 @@ class Visit:
 
     Attributes:
         codec: what the batches should be compressed with.
+        tls_bootstrap, ca_pem: the addresses for TLS, and who signed the certificates there; empty where there is none.
         sent: how many records the client says it sent; the runner sets it, None when the client came to no end.
         problems: what the server saw differently; set when the visit ends, as is the next one.
         server_cpu_seconds: the server's own in the whole run, warm-up included; None where it can't be measured.
@@ -38,6 +39,8 @@ class Visit:
     bootstrap: str
     topic: str
     codec: str
+    tls_bootstrap: str = ""
+    ca_pem: str = ""
     sent: int | None = None
     problems: list[str] = field(default_factory=list)
     server_cpu_seconds: float | None = None
@@ -87,12 +90,16 @@ class BrokerServer(Server):
 
     Args:
         processes: the brokers' process ids, if they run here, to measure their CPU time.
+        tls: addresses and authority of a listener for TLS.
     """
 
     reaped = False
     warms_up = True
 
-    def __init__(self, bootstrap: str, description: str, processes: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, bootstrap: str, description: str, processes: tuple[int, ...] = (), tls: tuple[str, str] = ("", "")
+    ) -> None:
+        self._tls = tls
         self._description = description
         self._processes = [psutil.Process(pid) for pid in processes]
         self._topics = ExistingCluster(bootstrap)
@@ -104,7 +111,7 @@ class BrokerServer(Server):
     @contextlib.contextmanager
     def visit(self, codec: str, partitions: int = PARTITIONS) -> Iterator[Visit]:
         bootstrap = self._topics.bootstrap_servers
-        visit = Visit(bootstrap, f"aioproducer-bench-{os.getpid()}-{next(self._numbers)}", codec)
+        visit = Visit(bootstrap, f"aioproducer-bench-{os.getpid()}-{next(self._numbers)}", codec, *self._tls)
         self._topics.create_topic(visit.topic, partitions, configs=TOPIC_CONFIG)
         try:
             cpu_before = self._cpu_seconds()
@@ -137,8 +144,9 @@ def broker(bootstrap: str | None) -> Iterator[BrokerServer]:
     if bootstrap is not None:
         yield BrokerServer(bootstrap, "a Kafka cluster that was there before")
         return
-    with KafkaCluster(heap_mb=HEAP_MB, jvm_options=FAST_JVM) as cluster:
+    with KafkaCluster(heap_mb=HEAP_MB, jvm_options=FAST_JVM, listeners=["SSL"]) as cluster:
         children = psutil.Process().children(recursive=True)
         processes = tuple(child.pid for child in children if child.name() == "java")
         description = f"Apache Kafka {cluster.version}, one broker on the same machine, heap {HEAP_MB} MiB"
-        yield BrokerServer(cluster.bootstrap_servers, description, processes)
+        tls = (cluster.bootstrap_of("SSL"), cluster.authority.pem)
+        yield BrokerServer(cluster.bootstrap_servers, description, processes, tls)

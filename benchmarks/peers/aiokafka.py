@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from itertools import cycle, islice
 from typing import Any
@@ -16,6 +17,8 @@ from benchmarks.peers.base import CHUNK_RECORDS, Checks, Ends, Publisher, Sender
 def producer_for(settings: Settings) -> AIOKafkaProducer:
     """Return the producer at its defaults but for acks, idempotence and what a bench varies."""
     options: dict[str, Any] = {} if settings.batch_size is None else {"max_batch_size": settings.batch_size}
+    if settings.ca_pem:
+        options |= {"security_protocol": "SSL", "ssl_context": ssl.create_default_context(cadata=settings.ca_pem)}
     return AIOKafkaProducer(
         bootstrap_servers=settings.bootstrap,
         acks="all",

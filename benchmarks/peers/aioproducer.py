@@ -15,6 +15,8 @@ def producer_for(settings: Settings) -> Producer:
     configs: dict[str, object] = {"linger_ms": settings.linger_ms, "compression_type": settings.codec}
     if settings.batch_size is not None:
         configs["batch_size"] = settings.batch_size
+    if settings.ca_pem:
+        configs |= {"security_protocol": "SSL", "ssl_truststore_certificates": settings.ca_pem}
     return Producer(bootstrap_servers=settings.bootstrap, **configs)
 
 

@@ -24,6 +24,7 @@ class Settings:
     Attributes:
         codec: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
         batch_size: bytes; None leaves the client's own default.
+        ca_pem: who signed the broker's certificate; empty for connections without TLS.
     """
 
     bootstrap: str
@@ -31,6 +32,7 @@ class Settings:
     codec: str
     linger_ms: int
     batch_size: int | None = None
+    ca_pem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

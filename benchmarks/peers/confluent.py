@@ -25,6 +25,8 @@ def config(settings: Settings) -> dict[str, str | int | bool]:
     }
     if settings.batch_size is not None:
         values["batch.size"] = settings.batch_size
+    if settings.ca_pem:
+        values |= {"security.protocol": "ssl", "ssl.ca.pem": settings.ca_pem}
     return values
 
 
