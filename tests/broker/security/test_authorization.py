@@ -12,6 +12,7 @@ from aioproducer.errors import (
     KafkaError,
     ProducerFailedError,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
 )
 from aioproducer.testing import KafkaCluster
 from tests.broker.fixtures import new_topic
@@ -73,3 +74,37 @@ async def test_a_cluster_that_gives_no_producer_id(secure_kafka: KafkaCluster) -
         assert isinstance(failure, (ProducerFailedError, TopicAuthorizationFailedError))
         if isinstance(failure, ProducerFailedError):
             assert isinstance(failure.__cause__, ClusterAuthorizationFailedError)
+
+
+async def test_a_transactional_id_that_may_not_be_used(secure_kafka: KafkaCluster) -> None:
+    """start() says which one; that nobody may use it concerns no other producer."""
+    topic = await new_topic(secure_kafka)
+    secure_kafka.allow("bob", "WRITE", "DESCRIBE", topic=topic)
+    producer = bob(secure_kafka, transactional_id="bobs-forbidden", max_block_ms=10_000)
+    with pytest.raises(KafkaError) as caught:
+        await producer.start()
+    await producer.close()
+    causes = [caught.value, caught.value.__cause__]
+    assert any(isinstance(each, TransactionalIdAuthorizationFailedError) for each in causes)
+    assert "bobs-forbidden" in str(caught.value)
+    secure_kafka.allow("bob", "WRITE", "DESCRIBE", transactional_id="bobs-own")
+    async with bob(secure_kafka, transactional_id="bobs-own") as allowed, allowed.transaction():
+        await allowed.submit(topic, b"1")
+    assert await read_values(secure_kafka, topic) == [b"1"]
+
+
+async def test_a_topic_in_a_transaction(secure_kafka: KafkaCluster) -> None:
+    """The transaction can only be aborted, the error names the topic, and the next transaction goes through."""
+    forbidden, allowed = await new_topic(secure_kafka), await new_topic(secure_kafka)
+    secure_kafka.allow("bob", "WRITE", "DESCRIBE", topic=allowed)
+    secure_kafka.allow("bob", "DESCRIBE", topic=forbidden)
+    secure_kafka.allow("bob", "WRITE", "DESCRIBE", transactional_id="bobs-second")
+    async with bob(secure_kafka, transactional_id="bobs-second") as producer:
+        await producer.begin_transaction()
+        await producer.submit(allowed, b"no")
+        with pytest.raises(TopicAuthorizationFailedError, match=forbidden):
+            await producer.send(forbidden, b"no")
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.submit(allowed, b"yes")
+    assert await read_values(secure_kafka, allowed) == [b"yes"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 
 from aioproducer import AuthenticationError, OAuthToken, Producer
 from aioproducer.testing import KafkaCluster, unsecured_token
@@ -38,6 +41,22 @@ async def test_tls(secure_kafka: KafkaCluster, listener: str) -> None:
 @pytest.mark.parametrize("mechanism", [*PASSWORDS, "OAUTHBEARER"])
 async def test_sasl(secure_kafka: KafkaCluster, listener: str, mechanism: str) -> None:
     await check(secure_kafka, **secure_kafka.client_configs(listener, user="alice", mechanism=mechanism))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_closing_without_acknowledgements_leaves_nothing_in_the_transports(
+    secure_kafka: KafkaCluster, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """Under TLS there are two of them, and both have to be empty before the connection may end."""
+
+    async def publish() -> None:
+        topic = await new_topic(secure_kafka)
+        async with Producer(**secure_kafka.client_configs("SSL"), acks=0, send_buffer_bytes=8_192) as producer:
+            for _ in range(200):
+                await producer.submit(topic, bytes(50_000))
+        assert len(await read_values(secure_kafka, topic)) == 200
+
+    run(publish())
 
 
 async def test_a_ready_context(secure_kafka: KafkaCluster) -> None:
