@@ -1,7 +1,6 @@
 """Rows of an outbox table into Kafka, each exactly once, however often this program is killed and started again.
 
-BOOTSTRAP_SERVERS=host:port python examples/outbox_relay.py shop.db                 (or postgresql://me@host/shop)
-
+python examples/outbox_relay.py shop.db        or postgresql://me@host/shop; brokers are in BOOTSTRAP_SERVERS
 A service writes into the table in the SQL transaction of its own data: outbox(id ascending, topic, key, payload). The
 number of the next row is committed with the records, as the position of a consumer group in a topic without records.
 """
@@ -10,6 +9,7 @@ import asyncio
 import os
 import sqlite3
 import sys
+from contextlib import suppress
 from typing import Any
 
 import confluent_kafka
@@ -17,23 +17,23 @@ import confluent_kafka
 from aioproducer import ConsumerGroupMetadata, Producer, TopicPartition
 
 BOOTSTRAP_SERVERS = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
-GROUP = ConsumerGroupMetadata("outbox-relay")
-PROGRESS = TopicPartition("outbox-progress", 0)
+GROUP, PROGRESS = ConsumerGroupMetadata("outbox-relay"), TopicPartition("outbox-progress", 0)
 
 
 def rows_from(database: Any, first: int) -> list[tuple[int, str, str, str]]:
-    if not isinstance(database, sqlite3.Connection):
-        database.execute("LOCK TABLE outbox IN SHARE MODE")  # waits for writers: no lower id turns up later
-    query = f"SELECT id, topic, key, payload FROM outbox WHERE id >= {first:d} ORDER BY id LIMIT 500"
-    rows = list(database.execute(query))
+    if not isinstance(database, sqlite3.Connection):  # wait for writers, so that no lower id turns up later
+        database.execute("LOCK TABLE outbox IN SHARE MODE")
+    found = database.execute(f"SELECT id, topic, key, payload FROM outbox WHERE id >= {first} ORDER BY id LIMIT 500")
+    rows = list(found)
     database.commit()
     return rows
 
 
 def next_row() -> int:
     with confluent_kafka.Consumer({"bootstrap.servers": BOOTSTRAP_SERVERS, "group.id": GROUP.group_id}) as consumer:
-        (found,) = consumer.committed([confluent_kafka.TopicPartition(*PROGRESS)], timeout=60)
-    return max(found.offset, 0)
+        while True:
+            with suppress(confluent_kafka.KafkaException):  # the coordinator may only be starting, or moving
+                return max(consumer.committed([confluent_kafka.TopicPartition(*PROGRESS)], timeout=60)[0].offset, 0)
 
 
 async def main(database: Any) -> None:
