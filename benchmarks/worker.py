@@ -88,21 +88,26 @@ class Ticker:
         self._late = array("d")
 
     async def __aenter__(self) -> Ticker:
+        self._due = time.perf_counter() + self.TICK_S
         self._task = asyncio.create_task(self._tick())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._note_lateness()  # of a tick that the end of the block has overtaken
         self._task.cancel()
         await asyncio.wait([self._task])
 
     async def _tick(self) -> None:
         while True:
-            due = time.perf_counter() + self.TICK_S
+            self._due = time.perf_counter() + self.TICK_S
             await asyncio.sleep(self.TICK_S)
-            self._late.append(time.perf_counter() - due)
+            self._note_lateness()
+
+    def _note_lateness(self) -> None:
+        self._late.append(max(0.0, time.perf_counter() - self._due))  # timers of whole milliseconds may be early
 
     def gaps_ms(self) -> dict[str, float]:
-        """Return the p99.9 and the longest; nothing for nothing."""
+        """Return the p99.9 and the longest; nothing if it never ran."""
         if not self._late:
             return {}
         return {"p99_9": percentiles_ms(self._late)["p99_9"], "max": max(self._late) * 1e3}
