@@ -27,6 +27,7 @@ from aioproducer.transaction_manager import TransactionManager
 logger = logging.getLogger("aioproducer.producer_id")
 
 NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
+REQUEST = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
 
 MAX_ASKED = 3
 """How many brokers are asked the same at a time while none of them answers."""
@@ -101,18 +102,23 @@ class ProducerIdRequest:
             self._now_ms() + self._request_timeout_ms
         )
         tried: list[Connection] = []
-        asked: dict[Connection, asyncio.Task[tuple[int, int]]] = {}
+        asked: dict[Connection, asyncio.Future[bytes]] = {}
         try:
             while True:
                 if connection is not None:
                     tried.append(connection)
-                    name = f"aioproducer producer id of {connection}"
-                    asked[connection] = self._loop.create_task(self._ask_at(connection), name=name)
+                    # At once: in another turn somebody else may have taken the place on the connection.
+                    asked[connection] = connection.exchange(
+                        REQUEST, connection.version(InitProducerIdRequest), timeout_ms=self._request_timeout_ms
+                    )
                 await asyncio.wait(asked.values(), timeout=SLOW_MS / 1000, return_when=asyncio.FIRST_COMPLETED)
                 for each, answer in list(asked.items()):
                     if answer.done():
-                        if len(asked) == 1 or answer.exception() is None:
-                            return answer.result()
+                        try:
+                            return _read(each, answer.result())
+                        except KafkaError:
+                            if len(asked) == 1:
+                                raise
                         del asked[each]
                 connection = None
                 if len(tried) < MAX_ASKED:
@@ -122,23 +128,22 @@ class ProducerIdRequest:
         finally:
             for answer in asked.values():
                 answer.cancel()
-            await asyncio.gather(*asked.values(), return_exceptions=True)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
-
-    async def _ask_at(self, connection: Connection) -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
-        response = await connection.request(request, timeout_ms=self._request_timeout_ms)
-        if response.error_code:
-            name = error_class(response.error_code).name
-            raise broker_error(response.error_code, f"{connection} refused a producer id with {name}")
-        return response.producer_id, response.producer_epoch
 
 
 def _may_pass(error: KafkaError) -> bool:
     """Bytes that make no sense cost the broker its connection, and the next one may do better."""
     return (error.retriable or isinstance(error, ProtocolError)) and not isinstance(error, AuthenticationError)
+
+
+def _read(connection: Connection, frame: bytes) -> tuple[int, int]:
+    response = connection.decoded(REQUEST, connection.version(InitProducerIdRequest), frame)
+    if response.error_code:
+        name = error_class(response.error_code).name
+        raise broker_error(response.error_code, f"{connection} refused a producer id with {name}")
+    return response.producer_id, response.producer_epoch
 
 
 def _with_remedy(error: KafkaError) -> KafkaError:

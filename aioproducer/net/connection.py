@@ -473,7 +473,14 @@ class Connection:
         """
         if version is None:
             version = self.version(type(message))
-        frame = await self.exchange(message, version, timeout_ms=timeout_ms)
+        return self.decoded(message, version, await self.exchange(message, version, timeout_ms=timeout_ms))
+
+    def decoded(self, message: Request[R], version: int, frame: bytes) -> R:
+        """Read the answer to a request that ``exchange`` has sent, and honour its throttle time.
+
+        Raises:
+            ProtocolError: it made no sense; the connection is given up.
+        """
         try:
             response = header.decode_response(type(message), version, frame)
         except ProtocolError as error:

@@ -221,7 +221,7 @@ class Invariants:
                 for entry in log:
                     if (number := _number(entry.value)) is not None:
                         places.setdefault(number, []).append((generation, partition.index, entry))
-        exact = self._scenario.idempotent and not self._scenario.forgets
+        exact = self._scenario.idempotent and not self._scenario.loses_state
         for record in self._books.records:
             self._one_record(record, places.get(record.number, []), exact)
 
@@ -257,7 +257,7 @@ class Invariants:
 
     def _is_ordered(self, topic: Topic) -> bool:
         if self._scenario.idempotent:
-            return not self._scenario.forgets
+            return not self._scenario.loses_state
         return self._scenario.configs["max_in_flight_requests_per_connection"] == 1 and self._scenario.acks != 0
 
     def _same(self, record: Sent, topic: Topic, index: int, entry: LogRecord) -> None:

@@ -54,6 +54,15 @@ class Scenario:
         return bool(self.configs["enable_idempotence"])
 
     @property
+    def loses_state(self) -> bool:
+        """Whether brokers forget a producer unnoticed, after which they take its batches twice or in any order.
+
+        A topic that is made again knows nobody; before Produce 13, which names topics by their ids, batches that are on
+        their way go to the new one unnoticed.
+        """
+        return self.forgets or (self.recreates and self.version != "4.3")
+
+    @property
     def acks(self) -> int | str:
         """As the producer is told."""
         acks: int | str = self.configs["acks"]

@@ -40,8 +40,21 @@ class FakeConnection:
     def __str__(self) -> str:
         return "node 1"
 
-    async def request(self, message: InitProducerIdRequest, *, timeout_ms: int) -> InitProducerIdResponse:
+    def version(self, message: type[InitProducerIdRequest]) -> int:
+        return message.MAX_VERSION
+
+    def exchange(
+        self, message: InitProducerIdRequest, version: int, *, timeout_ms: int
+    ) -> asyncio.Future[InitProducerIdResponse]:
         self.requests.append(message)
+        return asyncio.ensure_future(self._answer())
+
+    def decoded(
+        self, message: InitProducerIdRequest, version: int, answer: InitProducerIdResponse
+    ) -> InitProducerIdResponse:
+        return answer
+
+    async def _answer(self) -> InitProducerIdResponse:
         await asyncio.sleep(0)
         if not self.answers:
             await asyncio.get_running_loop().create_future()
