@@ -183,7 +183,12 @@ class BulkSend:
                 # Nothing done since the last turn: others have used it up, so the place in the queue stays.
                 ticket = await self._engine.turns.next(ticket if rows == self.tally.rows else None)
                 rows = self.tally.rows
-                self._check_again()
+                try:
+                    self._check_again()
+                except _Stopped as stop:
+                    if feed.holds_record:
+                        feed.refuse(stop.cause)  # it was taken, so the result has to tell of it
+                    raise
             elif state == FEED_BLOCKED:
                 await self._unblock(feed)
             elif state == FEED_CLOSED:
