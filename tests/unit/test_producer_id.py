@@ -89,12 +89,13 @@ class Bench:
     def __init__(self, *answers: Answer, failures: tuple[KafkaError, ...] = ()) -> None:
         self.transactions = TransactionManager(idempotent=True)
         self.connection = FakeConnection(list(answers))
+        self.client = FakeClient(self.connection, list(failures))
         self.done = asyncio.Event()
         self.fatal: list[KafkaError] = []
         self.request = ProducerIdRequest(
             ProducerConfig.parse({"bootstrap_servers": "unused:1", "retry_backoff_ms": 0, "retry_backoff_max_ms": 0}),
             loop=asyncio.get_running_loop(),
-            client=FakeClient(self.connection, list(failures)),  # type: ignore[arg-type]
+            client=self.client,  # type: ignore[arg-type]
             transactions=self.transactions,
             rng=random.Random(1),
             on_done=self.done.set,
@@ -120,6 +121,20 @@ async def test_id_is_taken() -> None:
     (request,) = bench.connection.requests
     assert request.transactional_id is None
     assert request.transaction_timeout_ms == NO_TRANSACTION_TIMEOUT_MS == 2**31 - 1
+
+
+async def test_the_place_on_a_connection_is_taken_in_the_turn_in_which_it_was_found() -> None:
+    """A turn later somebody else may have taken the last one that max_in_flight_requests_per_connection leaves."""
+    sent: list[int] = []
+
+    async def found(deadline_ms: int) -> FakeConnection:
+        asyncio.get_running_loop().call_soon(lambda: sent.append(len(bench.connection.requests)))
+        return bench.connection
+
+    bench = Bench(given())
+    bench.client.any_ready_connection = found  # type: ignore[method-assign]
+    await bench.run()
+    assert sent == [1]
 
 
 async def test_one_request_at_a_time() -> None:

@@ -548,6 +548,32 @@ async def test_closed_meanwhile(broker: ProducingBroker) -> None:
     assert (caught.value.result.acked, caught.value.result.failed) == (1, 1)
 
 
+async def test_closed_in_the_turn_before_a_record_is_admitted(broker: ProducingBroker) -> None:
+    """A record that was taken from the iterable is in the result, though the producer closed before it was admitted."""
+    producer = producer_of(broker)
+    await producer.start()
+    await producer.partitions_for("orders")
+    taken = 0
+    closing: list[asyncio.Task[None]] = []
+
+    def slow() -> Iterator[bytes]:
+        nonlocal taken
+        for number in range(10):
+            if number == 3:
+                closing.append(asyncio.create_task(producer.close()))
+            until = time.perf_counter() + 0.002
+            while time.perf_counter() < until:
+                pass
+            taken += 1
+            yield b"%d" % number
+
+    with pytest.raises(SendManyError, match="ProducerClosedError") as caught:
+        await producer.send_many("orders", slow())
+    await closing[0]
+    assert taken == 4
+    assert (caught.value.result.acked, caught.value.result.failed) == (3, 1)
+
+
 async def test_flush_covers_it(broker: ProducingBroker) -> None:
     """flush sends and awaits what the call has admitted."""
     async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
