@@ -53,7 +53,11 @@ def subclasses(base: type[Struct]) -> Iterator[type[Struct]]:
         yield from subclasses(cls)
 
 
-MESSAGES = sorted({cls for cls in subclasses(Message) if cls is not Request}, key=lambda cls: cls.__name__)
+MESSAGES = sorted(
+    # What writes itself in another version than it is asked to, as a broker may, is no schema of its own.
+    {cls for cls in subclasses(Message) if cls is not Request and "encode" not in vars(cls)},
+    key=lambda cls: cls.__name__,
+)
 STRUCTS = sorted({cls for cls in subclasses(Struct) if cls not in (Message, Request)}, key=lambda cls: cls.__name__)
 
 each_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
