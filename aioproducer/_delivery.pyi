@@ -149,6 +149,14 @@ class DeliveryLedger:
     def unobserved_count(self) -> int:
         """Records that failed unobserved, since the start."""
 
+    @property
+    def callbacks_waiting(self) -> int:
+        """Done callbacks of ended records that wait for their turn of the loop."""
+
+    @property
+    def callbacks_called(self) -> int:
+        """Done callbacks, since the start."""
+
     def book(self, serial: int, error: KafkaError, records: int) -> None:
         """Count records of the batch ``serial`` as failed and unobserved."""
 

@@ -69,6 +69,10 @@ cdef class DeliveryLedger:
         except RuntimeError:
             self.called.clear()     # the loop is closed: nobody is left to be told
 
+    @property
+    def callbacks_waiting(self):
+        return len(self.called)
+
     cdef void add(self, int64_t serial, object error, int64_t records):
         """Book `records` of a failed batch as unobserved."""
         cdef Failure last
@@ -324,6 +328,7 @@ def run_callbacks(DeliveryLedger ledger not None):
     while called and left > 0:
         left -= 1
         _, fn, delivery = called.popleft()
+        ledger.callbacks_called += 1
         try:
             fn(delivery)
         except (SystemExit, KeyboardInterrupt):

@@ -398,6 +398,7 @@ class Engine:
         finished = False
         try:
             await asyncio.wait_for(waiter, timeout)
+            await self.called_back()
             finished = True
         except TimeoutError:
             pending = self.accumulator.live_record_count(last_serial)
@@ -410,6 +411,16 @@ class Engine:
             failures = self._ledger.end_flush(token, last_serial, finished)
         if failures:
             raise DeliveryErrors.of(failures, total_records=sum(records for _, records in failures))
+
+    async def called_back(self) -> None:
+        """Wait until the done callbacks of all that has ended were called; the loop calls some hundred a turn.
+
+        A program that ends its loop after ``close()`` or ``flush()`` would never see the others called.
+        """
+        ledger = self._ledger
+        last = ledger.callbacks_called + ledger.callbacks_waiting
+        while ledger.callbacks_called < last:  # noqa: ASYNC110 - each turn calls some
+            await asyncio.sleep(0)
 
     def _when_ended(self, last_serial: int) -> asyncio.Future[None]:
         """Send what is there without lingering; a future, in ``_flushes`` until it is taken out, of its end."""

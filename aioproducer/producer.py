@@ -144,8 +144,8 @@ class Producer(Admission):
         """Stop admission, send what was admitted, and end everything.
 
         Waits until every admitted record is acknowledged or failed; with ``timeout`` (seconds) for at most so long,
-        then fails the rest. A transaction that is open and not prepared is aborted. Idempotent. Cancelled, it ends as
-        ``close(0)`` would.
+        then fails the rest. When it returns, all done callbacks were called. A transaction that is open and not
+        prepared is aborted. Idempotent. Cancelled, it ends as ``close(0)`` would.
 
         Raises:
             DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
@@ -183,6 +183,7 @@ class Producer(Admission):
             _started.discard(self)
             await engine.stop()
             engine.report_failures()
+            await engine.called_back()
             self._preparation.close()
 
     async def _finish(self, engine: Engine, timeout: float | None) -> None:
@@ -564,7 +565,7 @@ class Producer(Admission):
     async def flush(self, timeout: float | None = None) -> None:
         """Send every record admitted before the call without waiting for linger, and wait for their ends.
 
-        Later records can't hold it up. When it returns, the done callbacks of all it covered are scheduled.
+        Later records can't hold it up. When it returns, the done callbacks of all it covered were called.
 
         Args:
             timeout: seconds; None waits as long as it takes, which ``delivery_timeout_ms`` bounds.

@@ -59,9 +59,9 @@ async def test_every_delivery_ends_in_time_and_the_producer_goes_on(fragile_kafk
         await asyncio.wait_for(flushing, 5)
         assert used_bytes(producer) == 0
         await until(lambda: len(ended) == 100, "all callbacks were called")
-        took = [end - begin for begin, end in zip(began, ended, strict=True)]
-        assert min(took) >= DELIVERY_TIMEOUT_S - 0.01
-        assert max(took) < 5 * DELIVERY_TIMEOUT_S
+        # A batch ends as a whole, counted from its first record, and holds less than ten of these.
+        assert all(ended[i + 10] - began[i] >= DELIVERY_TIMEOUT_S - 0.01 for i in range(90))
+        assert all(ended[i] - began[i] < 5 * DELIVERY_TIMEOUT_S for i in range(100))
         for error in errors:
             assert type(error) is DeliveryTimeoutError
             assert isinstance(error, TimeoutError)

@@ -126,7 +126,7 @@ ROWS: dict[str, Row] = {
         DeliveryTimeoutError,
         True,
         True,
-        lambda cluster: cluster.faults.delay("Produce", 5_000),
+        lambda cluster: cluster.faults.delay("Produce", 5_000, times=None),
         {"request_timeout_ms": 340},
     ),
     "nonsense": Row(ConnectionLostError, True, True, lambda cluster: cluster.faults.garble("Produce"), ONCE),

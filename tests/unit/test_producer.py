@@ -474,10 +474,26 @@ async def test_flush(broker: ProducingBroker) -> None:
         later = await producer.submit("orders", b"2")
         broker.release()
         await flushing
-        await turns(1)
         assert called == [delivery]
         assert not later.done()
     assert later.done()
+
+
+@pytest.mark.parametrize("end", ["flush", "close", "close in no time"])
+async def test_all_callbacks_were_called(broker: ProducingBroker, end: str) -> None:
+    """A program may end its loop after flush and close: no callback of any record may wait for a turn by then."""
+    broker.holding = end == "close in no time"
+    async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        await producer.partitions_for("orders")
+        called: list[Delivery] = []
+        deliveries = [producer.submit_nowait("orders", b"v") for _ in range(5_000)]
+        for delivery in deliveries:
+            delivery.add_done_callback(called.append)
+        if end == "flush":
+            await producer.flush()
+        else:
+            await producer.close(timeout=0 if broker.holding else None)
+        assert called == deliveries
 
 
 async def test_flush_timeout(broker: ProducingBroker) -> None:

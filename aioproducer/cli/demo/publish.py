@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import time
 from array import array
@@ -64,8 +63,6 @@ class Publisher:
         self._flights = flights
         self._on_progress = on_progress
         self._acked = 0
-        self._ends = 0
-        self._all_ended = asyncio.Event()
         self._zero_s = 0.0
         count = len(flights)
         self._published = Published(
@@ -95,8 +92,6 @@ class Publisher:
             self._on_progress(self._acked)
             await self._producer.ready()
         await self._producer.flush()
-        # The callbacks of all deliveries are scheduled by now, and the loop calls some hundred of them a turn.
-        await self._all_ended.wait()
 
     def _submit_from(self, index: int) -> int:
         """Submit until the buffer is full or it is time for a turn; returns the index of the first that is left."""
@@ -115,9 +110,6 @@ class Publisher:
         published = self._published
         published.acked_s[index] = time.perf_counter() - self._zero_s
         error = delivery.exception()
-        self._ends += 1
-        if self._ends == len(self._flights):
-            self._all_ended.set()
         if error is None:
             metadata = delivery.result()
             published.partitions[index] = metadata.partition

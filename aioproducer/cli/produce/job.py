@@ -54,8 +54,6 @@ class Job:
             await self._producer.close()
         finally:
             await self._producer.close(timeout=0)
-            # The callbacks of all deliveries are scheduled by now; this lets them run.
-            await asyncio.sleep(0)
 
     async def _send_all(self) -> None:
         try:

@@ -74,6 +74,7 @@ class FakeProducer:
         for delivery in self._held:
             if delivery._error is None and self._hold is not None:
                 delivery.end(ProducerClosedError("closed too early", maybe_written=True))
+        await asyncio.sleep(0)  # as that of a real one, it returns when the callbacks were called
 
 
 async def run(
