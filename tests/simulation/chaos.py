@@ -46,6 +46,9 @@ VITAL = ("aioproducer sender", "aioproducer metadata")
 class Chaos:
     """See the module."""
 
+    apis: tuple[str | None, ...] = APIS
+    """Whose requests are spoilt; None for any."""
+
     def __init__(
         self,
         scenario: Scenario,
@@ -72,7 +75,8 @@ class Chaos:
         """Set the faults going; the tasks end with them."""
         return [self._loop.create_task(self._some_time()) for _ in range(self._scenario.faults)]
 
-    async def _some_time(self) -> None:
+    def kinds(self) -> list[tuple[Callable[[], Awaitable[None] | None], int]]:
+        """What can go wrong in this run, and how often one beside the other."""
         faults: list[tuple[Callable[[], Awaitable[None] | None], int]] = [
             (self.answer_with_errors, 8),
             (self.spoil_requests, 8),
@@ -107,6 +111,10 @@ class Chaos:
             faults.append((self.fatal, 8))
         if self._scenario.relentless:
             faults += [(self.answer_with_errors, 20), (self.spoil_requests, 20), (self.reset_connections, 10)]
+        return faults
+
+    async def _some_time(self) -> None:
+        faults = self.kinds()
         await asyncio.sleep(self._rng.uniform(0, self._scenario.chaos_s * 0.8))
         while True:
             chosen = self._rng.choices([fault for fault, _ in faults], [weight for _, weight in faults])[0]
@@ -183,7 +191,7 @@ class Chaos:
 
     def spoil_requests(self) -> None:
         rng = self._rng
-        api, times, skip = rng.choice(APIS), rng.choice((1, 1, 1, 2, 4)), rng.choice((0, 0, 1, 3))
+        api, times, skip = rng.choice(self.apis), rng.choice((1, 1, 1, 2, 4)), rng.choice((0, 0, 1, 3))
         when = rng.choice(("before", "after"))
         kind = rng.choice(("drop", "drop", "swallow", "delay", "garble"))
         faults = self._model.faults

@@ -46,6 +46,8 @@ class Link:
         self.node_id = node_id
         self.session = session
         self.transport: MemoryTransport | None = None
+        self.client_id: str | None = None
+        """As its latest request says."""
         self.client_gone = False
         self.swallows_up = False
         self.swallows_down = False
@@ -121,6 +123,9 @@ class Link:
             piece = self._inbox.popleft()
             self._on_the_way -= len(piece)
             for request in self.session.feed(piece):
+                if self._network.is_ghost(self, request.client_id):
+                    self.reset()
+                    return
                 self._requests.append(request)
                 self._unanswered += 1
                 self._network.request_arrived(self, request, self._unanswered)

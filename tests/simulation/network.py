@@ -61,6 +61,7 @@ class SimulatedNetwork:
         self.on_request: Callable[[Link, RequestFrame], None] = lambda link, request: None
         self.on_answer: Callable[[Link, RequestFrame], None] = lambda link, request: None
         self._frozen: dict[int, None] = {}
+        self._dead: dict[str, int] = {}
         self._keeps_views = keeps_views
         self._max_in_flight = max_in_flight
         self._acknowledged = acknowledged
@@ -131,6 +132,7 @@ class SimulatedNetwork:
     def request_arrived(self, link: Link, request: RequestFrame, waiting: int) -> None:
         """A broker has read a request."""
         self.requests += 1
+        link.client_id = request.client_id
         self.story.tell("  -> #%d %s v%d c%d", link.number, request.api_name, request.version, request.correlation_id)
         if self._acknowledged and waiting > self._max_in_flight:
             self.broken("%s: %d requests in flight, max_in_flight=%d", link, waiting, self._max_in_flight)
@@ -167,6 +169,17 @@ class SimulatedNetwork:
     def links_of(self, node_id: int) -> list[Link]:
         """The connections of a broker, oldest first."""
         return [link for link in self.links if link.node_id == node_id]
+
+    def kill(self, client_id: str) -> None:
+        """Let a client be gone as by kill -9: it sends and hears nothing more; what is under way may still arrive."""
+        self._dead[client_id] = self.connects
+        for link in list(self.links):
+            if link.client_id == client_id:
+                link.swallows_up = link.swallows_down = True
+
+    def is_ghost(self, link: Link, client_id: str | None) -> bool:
+        """Whether a connection was made for a client that was gone by then."""
+        return client_id is not None and link.number > self._dead.get(client_id, link.number)
 
     def reset(self, node_id: int) -> None:
         """Break all connections to a broker."""

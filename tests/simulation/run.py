@@ -32,11 +32,13 @@ class Outcome:
     """What a run came to.
 
     Attributes:
+        name: the seed as ``make simulate`` takes it.
         complaints: what should have held and did not; empty for a good run.
         virtual_s: how much time passed in it.
     """
 
     seed: int
+    name: str
     scenario: Scenario
     complaints: list[str]
     story: Story
@@ -55,23 +57,28 @@ class Outcome:
         """All that there is to say, for somebody who has to find out why."""
         return "\n".join(
             (
-                f"seed {self.seed}: {self.scenario}",
+                f"seed {self.name}: {self.scenario}",
                 *self.story.lines(),
-                f"seed {self.seed} failed:" if self.failed else f"seed {self.seed}: all is well",
+                f"seed {self.name} failed:" if self.failed else f"seed {self.name}: all is well",
                 *(f"  - {complaint}" for complaint in self.complaints),
-                f"to see it again: make simulate SEED={self.seed}",
+                f"to see it again: make simulate SEED={self.name}",
             )
         )
 
 
 def simulate(seed: int) -> Outcome:
     """Run one seed from begin to end."""
+    return run(Run, seed)
+
+
+def run(kind: type[Run], seed: int) -> Outcome:
+    """Run one seed of some kind of simulation."""
     was_enabled = gc.isenabled()
     gc.disable()  # cycles are collected where the seed says so, not when the process has made many objects
     try:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            outcome = _Run(seed).outcome()
+            outcome = kind(seed).outcome()
     finally:
         if was_enabled:
             gc.enable()
@@ -79,25 +86,21 @@ def simulate(seed: int) -> Outcome:
     return outcome
 
 
-class _Run:
+class Run:
+    """The simulation of one program with one producer."""
+
+    prefix = ""
+    """Of the seeds' names."""
+
     def __init__(self, seed: int) -> None:
         self._seed = seed
         rng = random.Random(seed)
         self._rng = rng
-        scenario = draw(rng)
-        if seed % CROWDED == CROWDED - 1:
-            scenario = crowd(scenario, rng)
-        self._scenario = scenario
+        self._scenario = scenario = self._draw(rng)
         self._loop = loop = SimulatedLoop(random.Random(rng.getrandbits(64)))
         self._story = Story(loop.time)
         self._complaints: list[str] = []
-        self._model = ClusterModel(
-            brokers=scenario.brokers,
-            rng=random.Random(rng.getrandbits(64)),
-            version=scenario.version,
-            auto_create_topics=scenario.auto_create,
-            message_max_bytes=scenario.message_max_bytes,
-        )
+        self._model = self._make_model(random.Random(rng.getrandbits(64)))
         for topic, partitions in scenario.topics.items():
             self._model.create_topic(topic, partitions)
         self._network = SimulatedNetwork(
@@ -113,11 +116,35 @@ class _Run:
         loop.network = self._network
         for node_id in self._model.brokers:
             self._network.point(f"bootstrap-{'ab'[node_id % 2]}.invalid", node_id)
-        self._chaos = Chaos(scenario, loop, self._network, self._model, random.Random(rng.getrandbits(64)), self._story)
         self._books = Books()
-        self._invariants = Invariants(
-            scenario, self._books, self._model, self._chaos, self._network, loop, self._broken
+        self._chaos = self._make_chaos(random.Random(rng.getrandbits(64)))
+        self._invariants = self._make_invariants()
+
+    # --- what this kind of simulation is made of ----------------------------------------------------------------------
+
+    def _draw(self, rng: random.Random) -> Scenario:
+        scenario = draw(rng)
+        return crowd(scenario, rng) if self._seed % CROWDED == CROWDED - 1 else scenario
+
+    def _make_model(self, rng: random.Random) -> ClusterModel:
+        scenario = self._scenario
+        return ClusterModel(
+            brokers=scenario.brokers,
+            rng=rng,
+            version=scenario.version,
+            auto_create_topics=scenario.auto_create,
+            message_max_bytes=scenario.message_max_bytes,
         )
+
+    def _make_chaos(self, rng: random.Random) -> Chaos:
+        return Chaos(self._scenario, self._loop, self._network, self._model, rng, self._story)
+
+    def _make_invariants(self) -> Invariants:
+        return Invariants(
+            self._scenario, self._books, self._model, self._chaos, self._network, self._loop, self._broken
+        )
+
+    # ---
 
     def _broken(self, template: str, *facts: object) -> None:
         """Something does not hold that always should."""
@@ -145,6 +172,7 @@ class _Run:
         self._books.forget_tracebacks()
         return Outcome(
             self._seed,
+            f"{self.prefix}{self._seed}",
             self._scenario,
             self._complaints,
             self._story,
