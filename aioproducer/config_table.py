@@ -386,7 +386,8 @@ _RECORDS = (
         type=INTERCEPTORS,
         default=(),
         importance="low",
-        doc="Objects that see, and may change, each record before it is serialized, and that see its end.",
+        doc="Objects that see, and may change, each record before it is serialized, and that see its end; "
+        "on_transaction_begin() and on_transaction_end(committed) are called if they have them.",
     ),
 )
 

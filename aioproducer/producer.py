@@ -134,6 +134,9 @@ class Producer(Admission):
             clocks=engine.clocks,
         )
         self._admit_records(engine.transaction is None)
+        if engine.transaction is not None and self._preparation.intercepts:
+            engine.transaction.on_begin = self._preparation.transaction_began
+            engine.transaction.on_end = self._preparation.transaction_ended
         engine.attach(self)
 
     def _make_engine(self, loop: asyncio.AbstractEventLoop) -> Engine:

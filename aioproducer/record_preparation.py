@@ -77,6 +77,22 @@ class RecordPreparation:
             except Exception:
                 logger.warning("interceptor %s.on_acknowledgement raised", type(interceptor).__name__, exc_info=True)
 
+    def transaction_began(self) -> None:
+        """Tell ``on_transaction_begin`` of each interceptor."""
+        for interceptor in self._with("on_transaction_begin"):
+            try:
+                interceptor.on_transaction_begin()
+            except Exception:
+                logger.warning("interceptor %s.on_transaction_begin raised", type(interceptor).__name__, exc_info=True)
+
+    def transaction_ended(self, committed: bool) -> None:
+        """Tell ``on_transaction_end`` of each interceptor whether it was committed."""
+        for interceptor in self._with("on_transaction_end"):
+            try:
+                interceptor.on_transaction_end(committed)
+            except Exception:
+                logger.warning("interceptor %s.on_transaction_end raised", type(interceptor).__name__, exc_info=True)
+
     def close(self) -> None:
         """Close each interceptor."""
         for interceptor in self._with("close"):

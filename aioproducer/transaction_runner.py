@@ -123,6 +123,9 @@ class TransactionRunner:
         self.states = TransactionStates()
         self.number = 0
         """Of the transaction that is or was open last."""
+        self.on_begin: Callable[[], None] | None = None
+        self.on_end: Callable[[bool], None] | None = None
+        """Called with whether it was committed; not for one that is prepared and ended by somebody else."""
         self.transactional_id = config.transactional_id
         self._transaction_timeout_ms = config.transaction_timeout_ms
         self._max_block_ms = config.max_block_ms
@@ -202,6 +205,8 @@ class TransactionRunner:
         self.number += 1
         self._partitions.begin(version)
         self._ended_by_broker = False
+        if self.on_begin is not None:
+            self.on_begin()
         self._records.admit(True)
         self._records.timed("begin", self._now_ms() - began_ms)
 
@@ -413,6 +418,8 @@ class TransactionRunner:
                 self._new_epoch_due = True
         partitions.end()
         self.states.move(TransactionState.READY)
+        if self.on_end is not None:
+            self.on_end(committed)
 
     async def _end_at_coordinator(self, committed: bool) -> None:
         request = EndTxnRequest(

@@ -251,6 +251,12 @@ class Noting:
     def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
         self.ends.append((metadata, error, headers))
 
+    def on_transaction_begin(self) -> None:
+        self.ends.append("begin")  # type: ignore[arg-type]
+
+    def on_transaction_end(self, committed: bool) -> None:
+        self.ends.append(committed)  # type: ignore[arg-type]
+
     def close(self) -> None:
         self.closed += 1
 
@@ -262,6 +268,12 @@ class Broken(Noting):
         raise ZeroDivisionError
 
     def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+        raise ZeroDivisionError
+
+    def on_transaction_begin(self) -> None:
+        raise ZeroDivisionError
+
+    def on_transaction_end(self, committed: bool) -> None:
         raise ZeroDivisionError
 
     def close(self) -> None:
@@ -291,13 +303,14 @@ def test_interceptor_that_raises(caplog: pytest.LogCaptureFixture) -> None:
     prepared = preparation(interceptors=[Broken(), last])
     assert prepared.intercept(record(b"v")).value == b"v last"
     prepared.ended(METADATA, None, None)
+    prepared.transaction_began()
+    prepared.transaction_ended(True)
     prepared.close()
-    assert last.ends == [(METADATA, None, None)]
+    assert last.ends == [(METADATA, None, None), "begin", True]
     assert last.closed == 1
-    assert [entry.levelno for entry in caplog.records] == [logging.WARNING] * 3
-    assert [
-        call in entry.getMessage() for call, entry in zip(("on_send", "on_ack", "close"), caplog.records, strict=True)
-    ]
+    calls = ("on_send", "on_ack", "on_transaction_begin", "on_transaction_end", "close")
+    assert [entry.levelno for entry in caplog.records] == [logging.WARNING] * 5
+    assert [call in entry.getMessage() for call, entry in zip(calls, caplog.records, strict=True)]
     assert all(entry.exc_info for entry in caplog.records)
 
 

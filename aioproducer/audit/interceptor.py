@@ -1,0 +1,232 @@
+"""Audit: the interceptor that marks the records of a producer, and states what became of them.
+
+Theory of operation. A record gets its sequence number in ``on_send``. Its number is given back if it fails before
+another record got one, and surely is not in the log: a program that fills the buffer until it is full leaves no gaps.
+The numbers of an aborted transaction are given out again, under the next attempt, so a read_committed reader finds no
+gap either. What is left are numbers whose record failed while later ones did not; the statement names them.
+
+Records end in any order. A statement covers numbers up to the first that has not ended, or whose transaction has not.
+
+    on_send -> open -> on_acknowledgement -> ended -> all before it ended, transaction committed -> stated
+                |                                                  |
+                `--- number given back                             `--- abort: forgotten, numbers given out again
+
+Files are written by a worker thread, for a disk may be slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aioproducer.audit.mark import HEADER, PRODUCER_NAME
+from aioproducer.audit.statement import FAILED, TopicStatement, as_text, closing
+from aioproducer.errors import ConfigError, KafkaError
+from aioproducer.records import Record, RecordMetadata
+
+RUNS_A_LINE = 1_000
+"""A line is written when it is so long, whatever the time: making a long one would hold the event loop up."""
+
+logger = logging.getLogger("aioproducer.audit")
+
+
+class _Topic:
+    """The numbers of one topic."""
+
+    __slots__ = ("begin", "ended", "next", "statement")
+
+    def __init__(self, statement: TopicStatement) -> None:
+        self.next = 0
+        self.begin = 0
+        """The first number of the open transaction."""
+        self.ended: dict[int, tuple[int, int, int]] = {}
+        """Time in ms, partition or FAILED, and latency in ms of records that are not stated yet, by number."""
+        self.statement = statement
+
+
+class Audit:
+    """Marks each record with producer instance, sequence number and time; for one producer.
+
+        Producer(..., interceptors=[Audit("orders-service", statements="/var/lib/audit")])
+
+    It costs what interceptors cost, and 60 bytes a record before compression. ``aioproducer audit`` compares what is in
+    the topics with the marks and the statements. It stands last where there are other interceptors, which then see
+    records without a mark.
+
+    Args:
+        name: what the producer is called in reports; a random part is added, so instances have names of their own.
+        statements: a directory for the file in which this producer states what became of its records; None for none.
+            Without it nobody can know of records that were lost behind the last one that was found.
+        interval_s: how often it is written, at most; the rest follows when the producer is closed.
+        clock: seconds since the epoch.
+    Raises:
+        ConfigError: the name has characters that a file name should not have.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        statements: str | os.PathLike[str] | None = None,
+        interval_s: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.producer = f"{name}-{secrets.token_hex(6)}" if name else secrets.token_hex(6)
+        if not PRODUCER_NAME.fullmatch(self.producer):
+            raise ConfigError(f"name={name!r} of an Audit: up to 80 letters, digits and ._- are needed")
+        self._path = None if statements is None else Path(statements) / f"{self.producer}.jsonl"
+        self._interval_s = interval_s
+        self._clock = clock
+        self._prefix = self.producer.encode() + b";0;"
+        self._attempts = 0
+        self._in_transaction = False
+        self._topics: dict[str, _Topic] = {}
+        self._open: dict[bytes, tuple[_Topic, int, int]] = {}
+        """Topic, number and time in ms of records that have not ended, by the header's value."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._lines: deque[dict[str, Any]] = deque()
+        self._writing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Audit({self.producer!r})"
+
+    # --- what the producer calls --------------------------------------------------------------------------------------
+
+    def on_send(self, record: Record) -> Record:
+        """The record with its mark."""
+        assert record.topic is not None
+        topic = self._topics.get(record.topic)
+        if topic is None:
+            topic = self._topics[record.topic] = _Topic(TopicStatement(self.producer, record.topic))
+        time_ms = int(self._clock() * 1000)
+        value = b"%b%d;%d" % (self._prefix, topic.next, time_ms)
+        while value in self._open:  # the same number of another topic, in the same millisecond
+            time_ms += 1
+            value = b"%b%d;%d" % (self._prefix, topic.next, time_ms)
+        self._open[value] = topic, topic.next, time_ms
+        topic.next += 1
+        headers = record.headers
+        pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+        return Record(
+            record.value,
+            record.key,
+            topic=record.topic,
+            partition=record.partition,
+            headers=[*pairs, (HEADER, value)],
+            timestamp_ms=record.timestamp_ms,
+        )
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
+        """A record has ended."""
+        found = next((pair[1] for pair in reversed(headers or ()) if pair[0] == HEADER), None)
+        entry = self._open.pop(found, None) if found is not None else None
+        if entry is None:
+            return  # of a transaction that was aborted
+        topic, number, time_ms = entry
+        if error is not None and not error.maybe_written and number == topic.next - 1:
+            topic.next = number
+            return
+        if self._path is None:
+            return
+        latency_ms = int(self._clock() * 1000) - time_ms
+        topic.ended[number] = time_ms, FAILED if metadata is None else metadata.partition, latency_ms
+        if number == topic.statement.next:
+            self._settle(topic)
+
+    def on_transaction_begin(self) -> None:
+        """What is sent from now on counts when the transaction is committed."""
+        self._in_transaction = True
+        for topic in self._topics.values():
+            topic.begin = topic.next
+
+    def on_transaction_end(self, committed: bool) -> None:
+        """The transaction is committed, or nobody will see its records."""
+        self._in_transaction = False
+        if not committed:
+            for topic in self._topics.values():
+                for number in range(topic.begin, topic.next):
+                    topic.ended.pop(number, None)
+                topic.next = topic.begin
+            self._open = {value: entry for value, entry in self._open.items() if entry[1] < entry[0].begin}
+            self._attempts += 1
+            self._prefix = f"{self.producer};{self._attempts};".encode()
+        for topic in self._topics.values():
+            self._settle(topic)
+
+    def close(self) -> None:
+        """The producer is closed: the last of the statement goes to its file."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._path is not None:
+            self._take()
+            self._lines.append(closing(self.producer))
+            self._write_soon()
+
+    # --- the statement ------------------------------------------------------------------------------------------------
+
+    async def written(self) -> None:
+        """Wait until everything that was to be stated until now is in the file.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        if self._path is not None:
+            self._take()
+            await asyncio.get_running_loop().run_in_executor(None, self._write)
+
+    def _settle(self, topic: _Topic) -> None:
+        """Take what is certain into the statement."""
+        statement, ended = topic.statement, topic.ended
+        while statement.next in ended and not (self._in_transaction and statement.next >= topic.begin):
+            time_ms, partition, latency_ms = ended.pop(statement.next)
+            second = time_ms // 1000
+            statement.ended(second, partition)
+            if partition != FAILED:
+                statement.latency(partition, second, latency_ms)
+        if statement.runs >= RUNS_A_LINE:
+            self._take()
+            self._write_soon()
+        elif statement.runs and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._take()
+        self._write_soon()
+
+    def _take(self) -> None:
+        for topic in self._topics.values():
+            line = topic.statement.take()
+            if line is not None:
+                self._lines.append(line)
+
+    def _write_soon(self) -> None:
+        job = asyncio.get_running_loop().run_in_executor(None, self._write)
+        job.add_done_callback(self._written)
+
+    def _written(self, job: asyncio.Future[None]) -> None:
+        if not job.cancelled() and (error := job.exception()) is not None:
+            # Kept, and tried again with what comes next.
+            logger.warning("the statement of %s can't be written to %s: %s", self.producer, self._path, error)
+
+    def _write(self) -> None:
+        """Append the lines to the file; in a worker thread, one at a time."""
+        assert self._path is not None
+        with self._writing:
+            lines = list(self._lines)
+            if not lines:
+                return
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(as_text(lines))
+            for _ in lines:
+                self._lines.popleft()

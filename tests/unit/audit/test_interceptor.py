@@ -1,0 +1,255 @@
+"""The interceptor: numbers without gaps, and a statement that claims no more than is certain."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer import (
+    BufferExhaustedError,
+    ConfigError,
+    DeliveryTimeoutError,
+    KafkaError,
+    Producer,
+    Record,
+    RecordMetadata,
+    RecordTooLargeError,
+)
+from aioproducer.audit import HEADER, Audit, Mark
+from aioproducer.audit.mark import read_mark
+from aioproducer.testing import FakeCluster
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+
+class Clock:
+    """Seconds as the test says."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def __call__(self) -> float:
+        return self.now_ms / 1000
+
+
+def mark_of(record: Any) -> Mark:
+    mark = read_mark(record.headers[-1][1])
+    assert mark is not None
+    return mark
+
+
+def sent(audit: Audit, topic: str = "orders", **fields: Any) -> Record:
+    return audit.on_send(Record(b"value", topic=topic, **fields))
+
+
+def acked(audit: Audit, record: Record, partition: int = 0) -> None:
+    assert record.topic is not None
+    audit.on_acknowledgement(RecordMetadata(record.topic, partition, 5, 0, 0, 5), None, record.headers)
+
+
+def failed(audit: Audit, record: Record, error: KafkaError) -> None:
+    audit.on_acknowledgement(None, error, record.headers)
+
+
+def in_doubt() -> KafkaError:
+    return DeliveryTimeoutError("it took too long", maybe_written=True)
+
+
+async def stated(audit: Audit, directory: Path) -> list[dict[str, Any]]:
+    """The lines that are in the file."""
+    await audit.written()
+    path = directory / f"{audit.producer}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def runs(lines: list[dict[str, Any]]) -> list[list[Any]]:
+    return [run for line in lines if line.get("topic") for run in line["runs"]]
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_count_by_topic() -> None:
+    audit = Audit("shop", clock=Clock())
+    marks = [mark_of(sent(audit, topic)) for topic in ("a", "a", "b", "a")]
+    assert [mark.sequence for mark in marks] == [0, 1, 0, 2]
+    assert {mark.producer for mark in marks} == {audit.producer}
+    assert audit.producer.startswith("shop-")
+    assert audit.producer != Audit("shop").producer
+    assert marks[0].time_ms == 1_000_000
+
+
+@pytest.mark.parametrize("headers", [None, [("a", b"1"), ("a", None)], iter([("a", b"1"), ("a", None)]), {"a": b"1"}])
+def test_the_rest_of_the_record_is_as_it_was(headers: Any) -> None:
+    record = Record(b"value", b"key", topic="orders", partition=3, headers=headers, timestamp_ms=7)
+    marked = Audit().on_send(record)
+    assert (marked.value, marked.key, marked.partition, marked.timestamp_ms) == (b"value", b"key", 3, 7)
+    names = [pair[0] for pair in marked.headers or ()]
+    assert names == [*{None: [], dict: ["a"]}.get(headers and type(headers), ["a", "a"]), HEADER]
+
+
+@pytest.mark.parametrize("name", ["a b", "a;b", "../x", "x" * 100])
+def test_names_that_files_should_not_have(name: str) -> None:
+    with pytest.raises(ConfigError, match="name="):
+        Audit(name)
+
+
+def test_a_number_comes_back_if_nothing_was_sent() -> None:
+    """A program that fills the buffer until it is full leaves no gaps."""
+    audit = Audit()
+    sent(audit)
+    for _ in range(3):
+        refused = sent(audit)
+        assert mark_of(refused).sequence == 1
+        failed(audit, refused, BufferExhaustedError("full"))
+    assert mark_of(sent(audit)).sequence == 1
+    doubtful = sent(audit)
+    failed(audit, doubtful, in_doubt())
+    assert mark_of(sent(audit)).sequence == mark_of(doubtful).sequence + 1
+
+
+# --- statements -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_statement_covers_what_has_ended(tmp_path: Path) -> None:
+    clock = Clock()
+    audit = Audit(statements=tmp_path, clock=clock)
+    records = [sent(audit) for _ in range(5)]
+    clock.now_ms += 123
+    acked(audit, records[1], 2)
+    acked(audit, records[2], 2)
+    assert await stated(audit, tmp_path) == []  # the first one has not ended
+    acked(audit, records[0], 1)
+    failed(audit, records[3], RecordTooLargeError("too large"))
+    lines = await stated(audit, tmp_path)
+    assert runs(lines) == [[0, 0, 1_000, 1], [1, 2, 1_000, 2], [3, 3, 1_000, -1]]
+    assert lines[0]["latency_ms"] == [[1, 1_000, 120, 1], [2, 1_000, 120, 2]]
+    assert (lines[0]["next"], lines[0]["failed"]) == (4, [[3, 3, 1_000]])
+    acked(audit, records[4])
+    audit.close()
+    lines = await stated(audit, tmp_path)
+    assert (lines[1]["first"], lines[1]["next"]) == (4, 5)
+    assert lines[2] == {"producer": audit.producer, "closed": True}
+
+
+async def test_the_same_number_of_two_topics_in_one_millisecond(tmp_path: Path) -> None:
+    """Nobody but the mark tells which record has failed."""
+    audit = Audit(statements=tmp_path, clock=Clock())
+    first, second = sent(audit, "a"), sent(audit, "b")
+    failed(audit, second, in_doubt())
+    acked(audit, first)
+    lines = await stated(audit, tmp_path)
+    assert {line["topic"]: line["runs"][0][3] for line in lines} == {"a": 0, "b": -1}
+
+
+async def test_the_file_grows_while_the_producer_runs(tmp_path: Path) -> None:
+    audit = Audit(statements=tmp_path, interval_s=0.001)
+    path = tmp_path / f"{audit.producer}.jsonl"
+    acked(audit, sent(audit))
+    async with asyncio.timeout(30):
+        while not path.exists():
+            await asyncio.sleep(0.001)
+    assert runs(await stated(audit, tmp_path))[0][:2] == [0, 0]
+
+
+async def test_long_lines_do_not_wait(tmp_path: Path) -> None:
+    """What a busy producer has to say is written in pieces."""
+    audit = Audit(statements=tmp_path, interval_s=3_600)
+    for number in range(2_500):
+        acked(audit, sent(audit), number % 2)
+    audit.close()
+    lines = await stated(audit, tmp_path)
+    assert [len(line["runs"]) for line in lines[:-1]] == [1_000, 1_000, 500]
+
+
+async def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, tried again, and raised to whoever asks."""
+    place = tmp_path / "place"
+    place.touch()
+    audit = Audit(statements=place)
+    acked(audit, sent(audit))
+    with pytest.raises(OSError, match="place"):
+        await audit.written()
+    audit.close()
+    async with asyncio.timeout(30):
+        while not caplog.records:
+            await asyncio.sleep(0.001)
+    assert caplog.records[0].levelno == logging.WARNING
+    place.unlink()
+    assert len(await stated(audit, place)) == 2
+
+
+# --- transactions -----------------------------------------------------------------------------------------------------
+
+
+async def test_numbers_of_an_aborted_transaction_are_used_again(tmp_path: Path) -> None:
+    audit = Audit(statements=tmp_path, clock=Clock())
+    audit.on_transaction_begin()
+    acked(audit, sent(audit))
+    assert await stated(audit, tmp_path) == []
+    audit.on_transaction_end(True)
+    assert runs(await stated(audit, tmp_path)) == [[0, 0, 1_000, 0]]
+
+    audit.on_transaction_begin()
+    aborted, late = sent(audit), sent(audit)
+    acked(audit, aborted)
+    audit.on_transaction_end(False)
+    failed(audit, late, in_doubt())
+    assert runs(await stated(audit, tmp_path)) == [[0, 0, 1_000, 0]]
+
+    audit.on_transaction_begin()
+    again = sent(audit)
+    assert (mark_of(aborted).sequence, mark_of(aborted).attempt) == (1, "0")
+    assert (mark_of(again).sequence, mark_of(again).attempt) == (1, "1")
+    audit.on_transaction_end(True)
+    acked(audit, again, 4)  # the callbacks of a record may come last
+    assert runs(await stated(audit, tmp_path)) == [[0, 0, 1_000, 0], [1, 1, 1_000, 4]]
+
+
+# --- with a producer --------------------------------------------------------------------------------------------------
+
+
+async def test_a_producer_with_it(tmp_path: Path) -> None:
+    """Marks are dense in the log, whatever way records take, and the last line says that this was all."""
+    async with FakeCluster() as cluster:
+        cluster.create_topic("orders", 2)
+        audit = Audit(statements=tmp_path)
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers, interceptors=[audit]) as producer:
+            await asyncio.gather(*(producer.send("orders", b"%d" % number) for number in range(50)))
+            await producer.send_many("orders", [b"x"] * 50)
+            with pytest.raises(RecordTooLargeError):
+                await producer.send("orders", bytes(2_000_000))
+            producer.submit_nowait("orders", b"last", partition=1)
+        marks = [mark_of(record) for partition in (0, 1) for record in cluster.records("orders", partition)]
+        counts = {partition: len(cluster.records("orders", partition)) for partition in (0, 1)}
+    assert sorted(mark.sequence for mark in marks) == list(range(101))
+    lines = await stated(audit, tmp_path)
+    cells = [cell for line in lines[:-1] for cell in line["acked"]]
+    assert {p: sum(c for partition, _, c in cells if partition == p) for p in (0, 1)} == counts
+    assert lines[-1]["closed"]
+    assert lines[-2]["next"] == 101
+
+
+async def test_a_producer_with_transactions(tmp_path: Path) -> None:
+    """A read_committed reader finds no gap where a transaction was aborted."""
+    async with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        audit = Audit(statements=tmp_path)
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers, interceptors=[audit], transactional_id="shop")
+        async with producer:
+            for commits in (True, False, True):
+                await producer.begin_transaction()
+                await producer.send_many("orders", [b"x"] * 10)
+                await (producer.commit_transaction() if commits else producer.abort_transaction())
+            await producer.begin_transaction()
+            await producer.send("orders", b"left open")
+        seen = [mark_of(record).sequence for record in cluster.records("orders", read_committed=True)]
+        assert len(cluster.records("orders")) > len(seen)
+    assert seen == list(range(20))
+    lines = await stated(audit, tmp_path)
+    assert (lines[-2]["next"], lines[-1].get("closed")) == (20, True)

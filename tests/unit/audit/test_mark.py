@@ -1,0 +1,24 @@
+"""What stands in the header of an audited record."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.audit import HEADER, Mark
+from aioproducer.audit.mark import read_mark, without_mark
+
+
+def test_a_mark_is_read_as_it_was_written() -> None:
+    mark = Mark("orders-5f0c27a1", "3", 1_207, 1_767_225_600_123)
+    assert mark.encode() == b"orders-5f0c27a1;3;1207;1767225600123"
+    assert read_mark(mark.encode()) == mark
+
+
+@pytest.mark.parametrize("value", [None, b"", b"a;b;c;d", b"a;0;1", b"a;0;1;2;3", b"a;0;-1;2", b"a;0;;2"])
+def test_what_is_none(value: bytes | None) -> None:
+    """Headers of this name that somebody else wrote."""
+    assert read_mark(value) is None
+
+
+def test_other_headers_stay() -> None:
+    assert without_mark([("a", b"1"), (HEADER, b"x"), ("a", None)]) == [("a", b"1"), ("a", None)]
