@@ -77,6 +77,8 @@ class Chaos:
 
     def kinds(self) -> list[tuple[Callable[[], Awaitable[None] | None], int]]:
         """What can go wrong in this run, and how often one beside the other."""
+        if self._scenario.overtakes:
+            return [(self.leave_behind, 4), (self.swap_answers, 3), (self.reset_connections, 1)]
         faults: list[tuple[Callable[[], Awaitable[None] | None], int]] = [
             (self.answer_with_errors, 8),
             (self.spoil_requests, 8),
@@ -221,6 +223,30 @@ class Chaos:
         for _ in range(self._rng.choice((1, 1, 3))):
             if (place := self._partition()) is not None and self._model.leader_of(*place) is not None:
                 self._story.tell("chaos: the leader of %s-%d moves to %d", *place, self._model.move_leader(*place))
+
+    async def leave_behind(self) -> None:
+        """A leader moves away while its broker holds requests or owes answers, for less or more than a client waits."""
+        place = self._partition()
+        if place is None or (node_id := self._model.leader_of(*place)) is None:
+            return
+        how = self._rng.choice(("requests are lost", "answers are lost", "answers are lost", "all stands still"))
+        self._story.tell("chaos: broker %d: %s", node_id, how)
+        links = self._network.links_of(node_id)
+        if how == "all stands still":
+            self._network.freeze(node_id)
+        for link in links:
+            link.swallows_up = how == "requests are lost"
+            link.swallows_down = how == "answers are lost"
+        await asyncio.sleep(self._rng.choice((0.005, 0.02, 0.1)) * self._rng.uniform(0.5, 1))
+        if self._model.leader_of(*place) == node_id:
+            self._story.tell("chaos: the leader of %s-%d moves to %d", *place, self._model.move_leader(*place))
+        await asyncio.sleep(self._scenario.ms("request_timeout_ms") / 1000 * self._rng.uniform(0.3, 1.3))
+        if how == "all stands still":
+            self._network.thaw(node_id)
+        for link in links:
+            if link.swallows_up or link.swallows_down:
+                link.reset()
+        self._story.tell("chaos: broker %d goes on", node_id)
 
     async def no_leader(self) -> None:
         place = self._partition()
@@ -369,6 +395,13 @@ class Chaos:
         for link in self._network.links_of(node_id):
             link.swallows_up = link.swallows_up or up
             link.swallows_down = link.swallows_down or not up
+
+    def swap_answers(self) -> None:
+        """What no broker does: two answers of a connection change their places."""
+        node_id = self._node()
+        self._story.tell("chaos: broker %d sends two answers in the wrong order", node_id)
+        for link in self._network.links_of(node_id):
+            link.swaps = True
 
     async def refuse_connections(self) -> None:
         node_id = self._node()

@@ -39,7 +39,13 @@ class Conditions:
 
 
 class Link:
-    """See the module. Answers come in the order of the requests, one at a time, as a broker's do."""
+    """See the module. Answers come in the order of the requests, one at a time, as a broker's do.
+
+    Attributes:
+        swallows_up, swallows_down: what goes to the broker, or comes from it, is lost.
+        stalled: the broker does not read.
+        swaps: the next answer waits until the one after it has been sent.
+    """
 
     def __init__(self, network: SimulatedNetwork, number: int, node_id: int, session: Session) -> None:
         self.number = number
@@ -52,6 +58,7 @@ class Link:
         self.swallows_up = False
         self.swallows_down = False
         self.stalled = False
+        self.swaps = False
         self.quiet_from_s = 0.0
         self.quiet_until_ms = 0
         self._network = network
@@ -66,6 +73,7 @@ class Link:
         self._busy = False
         self._dead = False
         self._loses_rest = False
+        self._kept: tuple[RequestFrame, bytes, int] | None = None
 
     def __str__(self) -> str:
         return f"#{self.number} to {self.node_id}"
@@ -169,12 +177,13 @@ class Link:
         if self._dead:
             return
         if answer.frame is not None and not self.swallows_down:
-            pieces = self._cut(answer.frame)
-            for piece in pieces:
-                self._down_s = max(self._down_s + TICK_S, self._loop.time() + self._latency())
-                self._loop.call_at(self._down_s, self._reached_client, piece)
-            self._down_s += TICK_S
-            self._loop.call_at(self._down_s, self._answer_complete, request, throttle_ms)
+            if self.swaps and self._kept is None:
+                self._kept = request, answer.frame, throttle_ms
+            else:
+                self._send(request, answer.frame, throttle_ms)
+                if self._kept is not None:
+                    kept, self._kept, self.swaps = self._kept, None, False
+                    self._send(*kept)
         if answer.close:
             self._loop.call_at(max(self._down_s + TICK_S, self._loop.time()), self._fin)
             self._dead = True
@@ -183,6 +192,13 @@ class Link:
             self.end()
             return
         self.work()
+
+    def _send(self, request: RequestFrame, frame: bytes, throttle_ms: int) -> None:
+        for piece in self._cut(frame):
+            self._down_s = max(self._down_s + TICK_S, self._loop.time() + self._latency())
+            self._loop.call_at(self._down_s, self._reached_client, piece)
+        self._down_s += TICK_S
+        self._loop.call_at(self._down_s, self._answer_complete, request, throttle_ms)
 
     def _reached_client(self, piece: bytes) -> None:
         if self.transport is not None:

@@ -147,6 +147,8 @@ class SimulatedNetwork:
             "nothing" if answer.frame is None else f"{len(answer.frame)} bytes in {answer.delay_ms} ms",
             " and the end" if answer.close else "",
         )
+        if request.message is None:
+            return 0  # the answer to an unknown version of ApiVersions is one of version 0, which tells of no throttle
         muted_until_ms: int = link.session._muted_until_ms
         return max(muted_until_ms - self.model_now_ms() - answer.delay_ms, 0)
 
@@ -195,7 +197,7 @@ class SimulatedNetwork:
         for node_id in list(self._frozen):
             self.thaw(node_id)
         for link in list(self.links):
-            if link.swallows_up or link.swallows_down:
+            if link.swallows_up or link.swallows_down or link.swaps:
                 link.reset()
             elif link.stalled:
                 link.stalled = False

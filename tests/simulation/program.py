@@ -75,7 +75,7 @@ class Program:
             (self.collect_garbage, 1),
         )
         work, weights = [chore for chore, _ in chores], [weight for _, weight in chores]
-        for _ in range(self._rng.choice((3, 8, 8, 20))):
+        for _ in range(self._rng.choice(self._scenario.chores)):
             if self.closing:
                 break
             await self._rng.choices(work, weights)[0](number)

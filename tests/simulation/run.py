@@ -18,13 +18,16 @@ from tests.simulation.network import SimulatedNetwork
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.program import Interceptor, Program, serializer
 from tests.simulation.records import Books
-from tests.simulation.scenario import Scenario, crowd, draw
+from tests.simulation.scenario import Scenario, crowd, draw, overtake
 from tests.simulation.story import Story
 
 MAX_COMPLAINTS = 20
 
 CROWDED = 5
 """One seed in so many has all its records in few partitions."""
+
+OVERTAKING, OVERTAKING_REST = 20, 3
+"""One seed in so many, those with this rest, has a leader move away from what is in flight."""
 
 
 @dataclass(slots=True)
@@ -124,7 +127,9 @@ class Run:
 
     def _draw(self, rng: random.Random) -> Scenario:
         scenario = draw(rng)
-        return crowd(scenario, rng) if self._seed % CROWDED == CROWDED - 1 else scenario
+        if self._seed % CROWDED == CROWDED - 1:
+            return crowd(scenario, rng)
+        return overtake(scenario, rng) if self._seed % OVERTAKING == OVERTAKING_REST else scenario
 
     def _make_model(self, rng: random.Random) -> ClusterModel:
         scenario = self._scenario
@@ -224,7 +229,8 @@ class Run:
         else:
             await self._healed(chaos)
             program.closing = True
-        await asyncio.wait(tasks, timeout=self._invariants.patience_s() + scenario.ms("max_block_ms") / 1000)
+        late_s = scenario.chaos_s if scenario.calm else 0.0  # then nobody has waited for the tasks to begin
+        await asyncio.wait(tasks, timeout=self._invariants.patience_s() + scenario.ms("max_block_ms") / 1000 + late_s)
         for task in tasks:
             if task.done():
                 task.result()

@@ -26,6 +26,8 @@ class Scenario:
         sabotage: whether somebody cancels tasks of the producer.
         closes_early: whether the program closes the producer in the middle of it.
         interceptors, serializers: whether the program has such.
+        chores: how many things a task does, one of these.
+        overtakes: whether the faults are those in which an order of requests or answers can be lost, and no others.
     """
 
     configs: dict[str, Any]
@@ -47,6 +49,8 @@ class Scenario:
     serializers: bool
     keeps_views: bool
     tasks: int
+    chores: tuple[int, ...] = (3, 8, 8, 20)
+    overtakes: bool = False
 
     @property
     def idempotent(self) -> bool:
@@ -131,6 +135,46 @@ def crowd(scenario: Scenario, rng: random.Random) -> Scenario:
         relentless=True,
         calm=False,
         tasks=4,
+    )
+
+
+def overtake(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same with one kind of trouble: what is on its way at one broker while more goes to another one."""
+    idempotent = rng.random() < 0.6
+    configs = scenario.configs | {
+        "enable_idempotence": idempotent,
+        "acks": "all" if idempotent else rng.choice(("all", 1)),
+        "max_in_flight_requests_per_connection": rng.choice((3, 5, 5)) if idempotent else rng.choice((1, 1, 1, 5)),
+        "linger_ms": 0,
+        "batch_size": 200,
+        "buffer_memory": 200_000,
+        "max_request_size": 1_048_576,
+        "retry_backoff_ms": 5,
+        "retry_backoff_max_ms": 20,
+        "reconnect_backoff_ms": 5,
+        "reconnect_backoff_max_ms": 20,
+        "request_timeout_ms": rng.choice((300, 1000)),
+        "delivery_timeout_ms": rng.choice((2000, 20_000)),
+        "metadata_max_age_ms": rng.choice((50, 100)),
+    }
+    configs.pop("retries", None)
+    return replace(
+        scenario,
+        configs=configs,
+        brokers=rng.choice((2, 2, 3)),
+        topics={"t0": rng.choice((1, 1, 2))},
+        message_max_bytes=1_048_588,
+        chaos_s=4.0,
+        faults=2,
+        relentless=True,
+        calm=False,
+        fatal=False,
+        forgets=False,
+        recreates=False,
+        sabotage=False,
+        tasks=4,
+        chores=(40,),
+        overtakes=True,
     )
 
 
