@@ -13,6 +13,7 @@ from pyspark.sql import Row
 from aioproducer.producer import Producer
 from aioproducer.records import BatchResult, Record
 from aioproducer.spark.columns import Columns
+from aioproducer.spark.marking import TaskAudit
 from aioproducer.spark.rows import encoded, payload_bytes, records_of
 
 CHUNK_ROWS = 1_000
@@ -30,6 +31,9 @@ ARROW_COLUMNS = {
 
 class Chunk(Protocol):
     """Some rows that are sent with one call."""
+
+    second: int
+    """What the marks of an audit name; 0 without marks."""
 
     @property
     def rows(self) -> int: ...
@@ -50,8 +54,9 @@ class Chunk(Protocol):
 class RowChunk:
     """Records that were made from rows."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[Record], second: int = 0) -> None:
         self._records = records
+        self.second = second
 
     @property
     def rows(self) -> int:
@@ -80,8 +85,9 @@ class ArrowChunk:
         batch: has the columns that count, no others.
     """
 
-    def __init__(self, batch: pyarrow.RecordBatch) -> None:
+    def __init__(self, batch: pyarrow.RecordBatch, second: int = 0) -> None:
         self._batch = batch
+        self.second = second
 
     @property
     def rows(self) -> int:
@@ -118,20 +124,33 @@ class ArrowChunk:
         )
 
 
-def arrow_chunks(batches: Iterable[pyarrow.RecordBatch], columns: Columns, most: int | None) -> Iterator[ArrowChunk]:
+def arrow_chunks(
+    batches: Iterable[pyarrow.RecordBatch], columns: Columns, most: int | None, audit: TaskAudit | None = None
+) -> Iterator[ArrowChunk]:
     """The batches of a task in chunks.
 
     Args:
         most: rows of a chunk; None for as many as a batch has.
+        audit: marks the rows; None for no marks.
     """
+    second = 0
     for batch in batches:
         counting = batch.select([name for name in batch.schema.names if columns.has(name)])
+        if audit is not None:
+            counting, second = audit.mark_batch(counting)
         for first in range(0, batch.num_rows, most or batch.num_rows or 1):
-            yield ArrowChunk(counting.slice(first, most) if most else counting)
+            yield ArrowChunk(counting.slice(first, most) if most else counting, second)
 
 
-def row_chunks(rows: Iterable[Row], columns: Columns) -> Iterator[RowChunk]:
-    """The rows of a task in chunks."""
+def row_chunks(rows: Iterable[Row], columns: Columns, audit: TaskAudit | None = None) -> Iterator[RowChunk]:
+    """The rows of a task in chunks.
+
+    Args:
+        audit: marks the rows; None for no marks.
+    """
     records = records_of(rows, columns)
+    second = 0
     while chunk := list(itertools.islice(records, CHUNK_ROWS)):
-        yield RowChunk(chunk)
+        if audit is not None:
+            chunk, second = audit.mark_records(chunk)
+        yield RowChunk(chunk, second)

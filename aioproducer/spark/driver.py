@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from aioproducer.audit.statement import as_text
 from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.exactly_once import QueryTransactions, query_prefix
 from aioproducer.spark.options import SinkOptions
@@ -45,6 +46,7 @@ def commit(sink: Sink, messages: Sequence[object], batch: str) -> None:
         batch: the number of a micro-batch, or the name of a batch write.
     """
     _show_log()
+    _state(sink.options, messages)
     if sink.options.transactional is not None:
         prepared = [one.prepared for one in messages if isinstance(one, TaskMessage) and one.prepared is not None]
 
@@ -71,6 +73,14 @@ def abort(sink: Sink, messages: Sequence[object], batch: str) -> None:
     done = total(messages)
     if done.records or done.dead_letters:
         logger.warning("%s failed; its tasks that ended well have written %s", _what(batch), done)
+
+
+def _state(options: SinkOptions, messages: Sequence[object]) -> None:
+    """Write down what an audit is to find; before it is committed, for a driver that dies then has promised it."""
+    said = [one.statement for one in messages if isinstance(one, TaskMessage) and one.statement is not None]
+    if options.audit_statements is not None and said:
+        text = as_text([line for one in said for line in one.lines])
+        Storage(options.audit_statements, "auditStatements").write(f"{said[0].write}.jsonl", text.encode())
 
 
 def _what(batch: str) -> str:

@@ -20,6 +20,8 @@ OPTIONS = {
     "transactional.id.prefix": "exactly once, in transactions whose ids begin so; one prefix a query",
     "transactionLog": "directory or URI for the record of what is to be committed; default in the checkpointLocation",
     "jobId": "names a batch write: one that was committed under this name is not done again",
+    "audit": "true marks each record for the delivery audit; default false",
+    "auditStatements": "directory or URI for what an audit is told of each write: what a reader is to find",
     "totals": "set by WriteTotals.options",
     "includeHeaders": "taken for the sake of Spark's own sink; a column named headers is written in any case",
 }
@@ -72,6 +74,8 @@ class SinkOptions:
         arrow: whether columns go to the producer as they are, not row by row.
         idle_timeout_ms: how long a worker keeps a producer that nobody uses.
         transactional: None for at-least-once.
+        audit: whether records are marked.
+        audit_statements: where statements go; None for none.
         totals: a reference to the driver's accumulator, None if nobody asked for it.
     """
 
@@ -81,6 +85,8 @@ class SinkOptions:
     arrow: bool = True
     idle_timeout_ms: int = 600_000
     transactional: Transactional | None = None
+    audit: bool = False
+    audit_statements: str | None = None
     totals: str | None = field(default=None, repr=False)
 
     @classmethod
@@ -99,6 +105,9 @@ class SinkOptions:
         if transactional is not None:
             producer = {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), **producer}
         _check_producer(producer, transactional)
+        audit = _one_of("audit", own.get("audit", "false"), ("true", "false")) == "true"
+        if "auditstatements" in own and not audit:
+            raise ConfigError("option auditStatements is for the delivery audit: option audit=true is missing")
         return cls(
             producer=producer,
             topic=own.get("topic"),
@@ -106,6 +115,8 @@ class SinkOptions:
             arrow=_one_of("writer", own.get("writer", "arrow"), ("arrow", "rows")) == "arrow",
             idle_timeout_ms=_number("idleTimeoutMs", own.get("idletimeoutms", "600000"), MIN_IDLE_TIMEOUT_MS),
             transactional=transactional,
+            audit=audit,
+            audit_statements=own.get("auditstatements"),
             totals=own.get("totals"),
         )
 

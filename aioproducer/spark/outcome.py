@@ -73,6 +73,19 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class TaskStatement:
+    """What an audit is told of a task.
+
+    Args:
+        write: names the batch write or micro-batch.
+        lines: of the statement.
+    """
+
+    write: str
+    lines: list[dict[str, Any]]
+
+
 @dataclass(slots=True)
 class TaskMessage(WriterCommitMessage):
     """What a task tells the driver when all its rows are in Kafka."""
@@ -82,6 +95,8 @@ class TaskMessage(WriterCommitMessage):
     """Of the DataFrame, not of a topic."""
     prepared: PreparedTransaction | None = None
     """What the driver needs to commit them; None without transactions, and of a task that had no rows."""
+    statement: TaskStatement | None = None
+    """With an audit, of a task that had rows."""
 
 
 def total(messages: Iterable[object]) -> Outcome:

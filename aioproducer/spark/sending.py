@@ -16,6 +16,7 @@ from aioproducer.records import BatchResult, Record, RecordMetadata, TopicPartit
 from aioproducer.spark.bad_rows import BadRow, RowPlace, dead_letter, is_bad_row, shortened, was_refused_by_broker
 from aioproducer.spark.chunks import Chunk, RowChunk
 from aioproducer.spark.errors import SparkWriteError
+from aioproducer.spark.marking import TaskAudit
 from aioproducer.spark.options import SinkOptions
 from aioproducer.spark.outcome import Outcome
 from aioproducer.spark.rows import payload_bytes
@@ -26,9 +27,13 @@ class TaskSend:
 
     Args:
         partition: of the DataFrame.
+        audit: hears what became of the rows that it has marked.
     """
 
-    def __init__(self, producer: Producer, options: SinkOptions, partition: int) -> None:
+    def __init__(
+        self, producer: Producer, options: SinkOptions, partition: int, audit: TaskAudit | None = None
+    ) -> None:
+        self._audit = audit
         self._producer = producer
         self._options = options
         self._partition = partition
@@ -87,8 +92,7 @@ class TaskSend:
             result = await chunk.send(self._producer, self._options.topic, admitted)
         except SendManyError as error:
             raise SparkWriteError(f"partition {self._partition}, from row {first_row} on: {error}") from error
-        self._outcome.records += result.acked
-        self._outcome.add_offsets(self._options.topic or "", result.offsets)
+        self._count_in(result, chunk.second)
         lost = await self._take_care(chunk, first_row, result) if result.failed else 0
         self._outcome.bytes += chunk.bytes - lost
 
@@ -106,12 +110,18 @@ class TaskSend:
         async with self._admission:
             await self._producer.flush()
             dead = [row for row in failed if not was_refused_by_broker(row.error)]
-            dead += await self._sift([row for row in failed if was_refused_by_broker(row.error)])
+            dead += await self._sift([row for row in failed if was_refused_by_broker(row.error)], chunk.second)
             for row in dead:
                 await self._bury(row)
         return payload_bytes(row.record for row in dead)
 
-    async def _sift(self, refused: list[BadRow]) -> list[BadRow]:
+    def _count_in(self, result: BatchResult, second: int) -> None:
+        self._outcome.records += result.acked
+        self._outcome.add_offsets(self._options.topic or "", result.offsets)
+        if self._audit is not None:
+            self._audit.acked(second, result.offsets)
+
+    async def _sift(self, refused: list[BadRow], second: int) -> list[BadRow]:
         """Write what was refused for the sake of others only; what is refused alone too."""
         bad: list[BadRow] = []
         groups = [refused] if refused else []
@@ -119,8 +129,7 @@ class TaskSend:
             group = groups.pop()
             chunk = RowChunk([row.record for row in group])
             result = await chunk.send(self._producer, self._options.topic, lambda: None)
-            self._outcome.records += result.acked
-            self._outcome.add_offsets(self._options.topic or "", result.offsets)
+            self._count_in(result, second)
             again = [BadRow(group[index].place, group[index].record, error) for index, error in result.errors]
             if len(group) == 1:
                 bad += again
@@ -133,7 +142,9 @@ class TaskSend:
     async def _bury(self, row: BadRow) -> None:
         if not is_bad_row(row.error):
             raise self._failed(row.place, row.error) from row.error
-        letter = dead_letter(row.record, row.error, row.place)
+        # A dead letter is no record of the topic any more, whose numbers its mark counts.
+        record = row.record if self._audit is None else self._audit.failed(row.record)
+        letter = dead_letter(record, row.error, row.place)
         try:
             metadata = await self._send_letter(letter)
         except KafkaError as failure:

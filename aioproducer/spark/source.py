@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
@@ -38,7 +40,7 @@ class KafkaDataSource(DataSource):
         """Called by Spark while it plans a batch write."""
         if overwrite:
             raise ConfigError("a topic can't be overwritten: mode('append') is needed")
-        return batch_writer(driver.prepare(self._sink(schema)))
+        return batch_writer(driver.prepare(replace(self._sink(schema), write=uuid.uuid4().hex)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Called by Spark before the tasks of each micro-batch, and again to commit or abort it."""

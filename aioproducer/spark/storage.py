@@ -17,12 +17,13 @@ class Storage:
 
     Args:
         location: a path, or a URI such as ``file:/...``, ``hdfs://...``, ``s3://...``; the directory need not exist.
+        option: that names it, for errors.
     Raises:
         ConfigError: there is no such file system.
     """
 
-    def __init__(self, location: str) -> None:
-        self._fs, self._directory = _file_system(location)
+    def __init__(self, location: str, option: str = "transactionLog") -> None:
+        self._fs, self._directory = _file_system(location, option)
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
 
     def names(self) -> list[str]:
@@ -78,7 +79,7 @@ class Storage:
             os.close(descriptor)
 
 
-def _file_system(location: str) -> tuple[fs.FileSystem, str]:
+def _file_system(location: str, option: str) -> tuple[fs.FileSystem, str]:
     uri = urlparse(location)
     if uri.scheme in ("", "file"):
         # Hadoop writes file:/path, with one slash, which pyarrow does not take.
@@ -86,5 +87,5 @@ def _file_system(location: str) -> tuple[fs.FileSystem, str]:
     try:
         found, path = fs.FileSystem.from_uri(location)
     except (ValueError, OSError) as error:
-        raise ConfigError(f"the transaction log can't be kept in {location}: {error}; option transactionLog") from error
+        raise ConfigError(f"{location} can't be used: {error}; option {option}") from error
     return found, path.rstrip("/")

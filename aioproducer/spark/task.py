@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,10 +15,14 @@ from aioproducer.spark.background import Background, background, in_transaction
 from aioproducer.spark.chunks import CHUNK_ROWS, Chunk, arrow_chunks, row_chunks
 from aioproducer.spark.columns import Columns
 from aioproducer.spark.exactly_once import query_prefix, transactional_id
+from aioproducer.spark.marking import TaskAudit, write_name
 from aioproducer.spark.options import SinkOptions, Transactional
-from aioproducer.spark.outcome import Outcome, TaskMessage
+from aioproducer.spark.outcome import Outcome, TaskMessage, TaskStatement
 from aioproducer.spark.sending import TaskSend
 from aioproducer.spark.totals import count_in
+
+QUERY_ID = "sql.streaming.queryId"
+"""Another one: names the query, also after a restart from its checkpoint."""
 
 BATCH_ID = "streaming.sql.batchId"
 """Local property of Spark's tasks: the number of the micro-batch. Source: StreamExecution, MicroBatchExecution."""
@@ -30,50 +35,74 @@ class Sink:
     Args:
         job: names a batch write among those of its log; a micro-batch has its number.
         committed: batches that were committed already, and are not to be written again.
+        write: names a batch write where that has no job.
     """
 
     options: SinkOptions
     columns: Columns
     job: str = ""
     committed: frozenset[str] = frozenset()
+    write: str = ""
 
     def write_batches(self, batches: Iterator[Any]) -> TaskMessage:
         """Write Arrow batches in a task."""
         # A dead letter has to be known by its row.
         most = None if self.options.dead_letter_topic is None else CHUNK_ROWS
-        return self._write(batches, arrow_chunks(batches, self.columns, most))
+        audit = self._audit()
+        return self._write(batches, arrow_chunks(batches, self.columns, most, audit), audit)
 
     def write_rows(self, rows: Iterator[Any]) -> TaskMessage:
         """Write rows in a task."""
-        return self._write(rows, row_chunks(rows, self.columns))
+        audit = self._audit()
+        return self._write(rows, row_chunks(rows, self.columns, audit), audit)
 
-    def _write(self, source: Iterator[Any], chunks: Iterator[Chunk]) -> TaskMessage:
+    def _write(self, source: Iterator[Any], chunks: Iterator[Chunk], audit: TaskAudit | None) -> TaskMessage:
         context = TaskContext.get()
         assert context is not None
         if self.options.transactional is None:
-            message = self._write_at_least_once(context, chunks)
+            message = self._write_at_least_once(context, chunks, audit)
         elif self._batch(context) in self.committed:
             # A driver died after it had committed this batch, and before Spark knew.
             for _ in source:
                 pass
             message = TaskMessage(Outcome(), context.partitionId())
         else:
-            message = self._write_in_transaction(context, chunks, self.options.transactional)
+            message = self._write_in_transaction(context, chunks, self.options.transactional, audit)
+        if audit is not None and (lines := audit.statement()):
+            message.statement = TaskStatement(self._write_name(context), lines)
         count_in(self.options.totals, message.outcome)
         return message
 
     def _batch(self, context: TaskContext) -> str:
         return context.getLocalProperty(BATCH_ID) or self.job
 
-    def _write_at_least_once(self, context: TaskContext, chunks: Iterator[Chunk]) -> TaskMessage:
+    def _write_name(self, context: TaskContext) -> str:
+        """The same for all attempts, also those of a restarted query."""
+        query = context.getLocalProperty(QUERY_ID)
+        if query is not None and (batch := context.getLocalProperty(BATCH_ID)) is not None:
+            return f"{write_name(query)}-{batch}"
+        transactional = self.options.transactional
+        return write_name(self.write) if transactional is None else write_name(transactional.log, self.job)
+
+    def _audit(self) -> TaskAudit | None:
+        context = TaskContext.get()
+        if not self.options.audit or context is None:
+            return None
+        producer = f"{self._write_name(context)}-{context.partitionId()}"
+        return TaskAudit(producer, uuid.uuid4().hex[:8], self.options.topic)
+
+    def _write_at_least_once(
+        self, context: TaskContext, chunks: Iterator[Chunk], audit: TaskAudit | None
+    ) -> TaskMessage:
         partition = context.partitionId()
         there = background()
         idle_s = self.options.idle_timeout_ms / 1000
         with there.inside(there.producers.borrow(self.options.producer, idle_s)) as producer:
-            return TaskMessage(_send_all(there, TaskSend(producer, self.options, partition), chunks), partition)
+            send = TaskSend(producer, self.options, partition, audit)
+            return TaskMessage(_send_all(there, send, chunks), partition)
 
     def _write_in_transaction(
-        self, context: TaskContext, chunks: Iterator[Chunk], transactional: Transactional
+        self, context: TaskContext, chunks: Iterator[Chunk], transactional: Transactional, audit: TaskAudit | None
     ) -> TaskMessage:
         partition = context.partitionId()
         first = next(chunks, None)
@@ -87,7 +116,7 @@ class Sink:
         )
         there = background()
         with there.inside(in_transaction({**self.options.producer, "transactional.id": name})) as producer:
-            send = TaskSend(producer, self.options, partition)
+            send = TaskSend(producer, self.options, partition, audit)
             outcome = _send_all(there, send, itertools.chain((first,), chunks))
             return TaskMessage(outcome, partition, there.run(producer.prepare_transaction()))
 

@@ -137,5 +137,5 @@ def test_uris_of_local_files(tmp_path: Path) -> None:
 
 
 def test_a_file_system_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match=r"can't be kept in nothing://x: .*option transactionLog"):
+    with pytest.raises(ConfigError, match=r"nothing://x can't be used: .*option transactionLog"):
         Storage("nothing://x")

@@ -81,3 +81,12 @@ def test_transactions_have_their_log_in_the_checkpoint() -> None:
         {**SERVERS, "transactional.id.prefix": "p", "transactionLog": "/log", "jobId": "2013-01-01"}
     )
     assert job.transactional == Transactional("p", "/log", "2013-01-01")
+
+
+def test_audit() -> None:
+    options = SinkOptions.parse({"kafka.bootstrap.servers": "x:1", "Audit": "TRUE", "auditStatements": "/s"})
+    assert (options.audit, options.audit_statements) == (True, "/s")
+    assert not SinkOptions.parse({"kafka.bootstrap.servers": "x:1"}).audit
+    for wrong, match in (({"audit": "yes"}, "audit='yes'"), ({"auditStatements": "/s"}, "audit=true is missing")):
+        with pytest.raises(ConfigError, match=match):
+            SinkOptions.parse({"kafka.bootstrap.servers": "x:1", **wrong})

@@ -11,6 +11,7 @@ from aioproducer import Producer, Record
 from aioproducer.records import TopicPartition
 from aioproducer.spark.chunks import RowChunk
 from aioproducer.spark.errors import SparkWriteError
+from aioproducer.spark.marking import TaskAudit
 from aioproducer.spark.options import SinkOptions
 from aioproducer.spark.sending import TaskSend
 from aioproducer.testing.fake import FakeCluster
@@ -129,3 +130,35 @@ async def test_rows_that_share_a_batch_with_a_bad_one_are_written(cluster: FakeC
     rows = {dict(record.headers)["aioproducer.row"] for record in cluster.records("dead", 0)}
     assert rows == {f"0:{number}".encode() for number in bad}
     assert (outcome.records, outcome.dead_letters) == (296, 4)
+
+
+async def test_an_audit_hears_what_became_of_the_rows(cluster: FakeCluster, producer: Producer) -> None:
+    """Dead letters are stated as failed, and carry no mark: it counts records of another topic."""
+    audit = TaskAudit("p", "a", "t", clock=lambda: 7.5)
+    send = TaskSend(producer, options(deadLetterTopic="dead"), 0, audit)
+    for rows in ([b"a", b"b" * 2_000_000, b"c"], [b"d"]):
+        await send.put(RowChunk(*audit.mark_records([Record(value, headers=[("h", b"1")]) for value in rows])))
+    await send.finish()
+    marks = [dict(record.headers)["aioproducer.audit"] for record in cluster.records("t")]
+    assert marks == [b"p;a;0;7500", b"p;a;2;7500", b"p;a;3;7500"]
+    (letter,) = cluster.records("dead")
+    assert "aioproducer.error" in dict(letter.headers)
+    assert "aioproducer.audit" not in dict(letter.headers)
+    (line, _) = audit.statement()
+    assert line["runs"] == [[0, 0, 7, None], [1, 1, 7, -1], [2, 3, 7, None]]
+    assert (line["next"], line["acked"], line["failed"]) == (4, [[0, 7, 3]], [[1, 1, 7]])
+
+
+async def test_marks_stay_with_rows_that_are_sent_again(cluster: FakeCluster, producer: Producer) -> None:
+    """Those whose batch the broker refused for another row's sake."""
+    cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
+    audit = TaskAudit("p", "a", "compacted", clock=lambda: 7.5)
+    records, second = audit.mark_records([Record(b"v", None if number == 5 else b"k") for number in range(10)])
+    send = TaskSend(producer, options(topic="compacted", deadLetterTopic="dead"), 0, audit)
+    await put_and_finish(send, RowChunk(records, second))
+    found = sorted(
+        int(dict(record.headers)["aioproducer.audit"].split(b";")[2]) for record in cluster.records("compacted")
+    )
+    assert found == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    (line, _) = audit.statement()
+    assert (line["acked"], line["failed"]) == ([[0, 7, 9]], [[5, 5, 7]])
