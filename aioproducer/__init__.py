@@ -34,6 +34,7 @@ from aioproducer.errors import (
     TransactionTimeoutError,
     WrongLoopError,
 )
+from aioproducer.health import ProducerHealth, ProducerState
 from aioproducer.oauth_token import OAuthToken
 from aioproducer.producer import Producer
 from aioproducer.records import (
@@ -74,6 +75,8 @@ __all__ = [
     "ProducerClosedError",
     "ProducerFailedError",
     "ProducerFencedError",
+    "ProducerHealth",
+    "ProducerState",
     "ProtocolError",
     "Record",
     "RecordMetadata",

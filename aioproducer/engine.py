@@ -197,6 +197,11 @@ class Engine:
         }.items():
             self._metrics.register_gauge(name, read)
 
+    @property
+    def unreachable(self) -> KafkaError | None:
+        """Why no broker can be reached at the moment."""
+        return self._client.unreachable
+
     def attach(self, admission: Admission) -> None:
         """Tell the compiled path when somebody queues for memory."""
         self._admission = weakref.ref(admission)

@@ -31,6 +31,7 @@ from aioproducer.errors import (
     TransactionStateError,
     WrongLoopError,
 )
+from aioproducer.health import ProducerHealth, ProducerState
 from aioproducer.record_preparation import RecordPreparation
 from aioproducer.records import (
     ArrowData,
@@ -594,6 +595,22 @@ class Producer(Admission):
     def metrics(self) -> dict[str, dict[str, Any]]:
         """A snapshot of all metrics under Kafka's names: ``{group: {name: value}}``, topic and node groups nested."""
         return {} if self._engine is None else self._engine.metrics_snapshot()
+
+    def health(self) -> ProducerHealth:
+        """What the producer is doing, and what keeps it from sending; a plain look that waits for nothing.
+
+        ``ready`` says whether a record would go on its way at once, ``live`` whether this producer can still recover.
+        """
+        engine = self._engine
+        if self._closing is not None:
+            return ProducerHealth(ProducerState.CLOSED if self._closing.done() else ProducerState.CLOSING)
+        if self._refusal is not _not_started:
+            return ProducerHealth(ProducerState.FAILED, self._refusal())
+        if engine is None:
+            return ProducerHealth(ProducerState.NEW)
+        if not self._is_open:
+            return ProducerHealth(ProducerState.STARTING)
+        return ProducerHealth(ProducerState.RUNNING, engine.unreachable, len(engine.memory_queue))
 
     # --- refusing -----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "aioproducer"
 
 # From the bottom up; a module may import from its own layer and those below.
 LAYERS = (
-    ("version", "errors", "records"),
+    ("version", "errors", "health", "records"),
     (
         "_accumulator", "_admission", "_am_send", "_arrow", "_buffer_pool", "_clock", "_delivery", "_feed", "_hashing",
         "_produce", "_producer_batch", "_record_batch", "_tally", "_varint",
@@ -38,7 +38,7 @@ LAYERS = (
     ("bulk",),
     ("consumers", "producer", "transactions"),
     ("__init__",),
-    ("audit", "cli", "spark", "testing"),
+    ("audit", "cli", "integrations", "spark", "testing"),
 )  # fmt: skip
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 

@@ -97,6 +97,13 @@ class NetworkClient:
         return len(self._open)
 
     @property
+    def unreachable(self) -> KafkaError | None:
+        """Why no broker can be reached, None while one is connected or nothing bad is known of any."""
+        if self._open or not any(node.error is not None for node in self._nodes.values()):
+            return None
+        return self._newest_failure()
+
+    @property
     def in_flight_count(self) -> int:
         """Requests in flight on all connections."""
         return sum(connection.in_flight_count for connection in self._open)

@@ -84,9 +84,11 @@ async def test_fastapi_handler_answers_503_when_nothing_can_be_sent(
     monkeypatch.setenv("BOOTSTRAP_SERVERS", kafka.bootstrap_servers)
     example = load("fastapi_handler")
     transport = httpx.ASGITransport(app=example.app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-        async with example.app.router.lifespan_context(example.app):
-            pass
+    async with (
+        example.app.router.lifespan_context(example.app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
+        await example.app.state.aioproducer["default"].close()
         click = await client.post("/clicks/page")
         order = await client.post("/orders/someone", params={"item": "tea"})
     assert click.status_code == order.status_code == 503

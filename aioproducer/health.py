@@ -1,0 +1,53 @@
+"""Health: what a producer says of itself to whoever runs it, such as the probes of an orchestrator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aioproducer.errors import KafkaError
+
+
+class ProducerState(StrEnum):
+    """Where a producer is in its life."""
+
+    NEW = "new"
+    """Not started, or the last start has failed."""
+    STARTING = "starting"
+    RUNNING = "running"
+    FAILED = "failed"
+    """It can do nothing any more; a new producer is needed."""
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerHealth:
+    """The state of a producer, and what keeps it from sending."""
+
+    state: ProducerState
+    error: KafkaError | None = None
+    """Why it has failed; while it runs, why no broker can be reached."""
+    waiting: int = 0
+    """Calls that wait for room in the buffer."""
+
+    @property
+    def live(self) -> bool:
+        """False once only a new producer, or a new process, can help."""
+        return self.state is not ProducerState.FAILED
+
+    @property
+    def ready(self) -> bool:
+        """Whether a record given to it now would go on its way at once."""
+        return self.state is ProducerState.RUNNING and self.error is None and not self.waiting
+
+    @property
+    def reason(self) -> str:
+        """Why it is not ready, in a line; empty if it is."""
+        if self.error is not None:
+            return f"the producer is {self.state}: {self.error}"
+        if self.state is not ProducerState.RUNNING:
+            return f"the producer is {self.state}"
+        if self.waiting:
+            return f"the buffer is full, {self.waiting:,} calls wait for room (buffer_memory)"
+        return ""

@@ -1,0 +1,76 @@
+"""FastAPI: a producer for the life of the application, and a dependency that gives it to handlers.
+
+app = FastAPI(lifespan=producer_lifespan(Producer(bootstrap_servers="localhost:9092"), topics=["clicks"]))
+app.include_router(health_router())
+add_error_handlers(app)
+
+@app.post("/orders")
+async def order(item: Item, producer: ProducerDep) -> Answer:
+    metadata = await producer.send("orders", item.model_dump_json())  # answers when the brokers have it
+    ...
+
+@app.post("/clicks", status_code=202)
+async def click(page: str, producer: ProducerDep) -> None:
+    producer.submit_nowait("clicks", page)  # in the background: the record belongs to the producer, not to the request
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeAlias
+
+from fastapi import APIRouter, Depends
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+
+from aioproducer import Producer
+from aioproducer.integrations.starlette import (
+    DEFAULT_NAME,
+    Lifespan,
+    add_error_handlers,
+    health_response,
+    producer_lifespan,
+    producer_of,
+)
+
+__all__ = [
+    "Lifespan",
+    "ProducerDep",
+    "add_error_handlers",
+    "health_router",
+    "producer_dependency",
+    "producer_lifespan",
+]
+
+
+def producer_dependency(name: str = DEFAULT_NAME) -> Callable[[HTTPConnection], Awaitable[Producer]]:
+    """A dependency for one of several producers: ``Annotated[Producer, Depends(producer_dependency("audit"))]``."""
+
+    async def dependency(connection: HTTPConnection) -> Producer:
+        return producer_of(connection, name)
+
+    return dependency
+
+
+async def _default_producer(connection: HTTPConnection) -> Producer:
+    # A coroutine: FastAPI would hand a plain function to a thread for each request.
+    return producer_of(connection)
+
+
+ProducerDep: TypeAlias = Annotated[Producer, Depends(_default_producer)]
+"""The application's producer as a parameter of a handler."""
+
+
+def health_router(*, live: str = "/livez", ready: str = "/readyz") -> APIRouter:
+    """Probes as ``aioproducer.integrations.starlette.health_routes`` has them, shown in the application's schema."""
+    router = APIRouter(tags=["health"])
+
+    @router.get(live, summary="Whether the producers can still recover", responses={503: {}})
+    async def liveness(connection: HTTPConnection) -> JSONResponse:
+        return health_response(connection, lambda health: health.live)
+
+    @router.get(ready, summary="Whether records would go on their way at once", responses={503: {}})
+    async def readiness(connection: HTTPConnection) -> JSONResponse:
+        return health_response(connection, lambda health: health.ready)
+
+    return router

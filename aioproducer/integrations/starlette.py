@@ -1,0 +1,214 @@
+"""Starlette: a producer for the life of the application, its health for probes, and answers for its errors.
+
+app = Starlette(routes=[..., *health_routes()], lifespan=producer_lifespan(Producer(bootstrap_servers="...")))
+
+async def click(request: Request) -> Response:
+    producer_of(request).submit_nowait("clicks", await request.body())
+    return Response(status_code=202)
+
+Works for FastAPI as well, see ``aioproducer.integrations.fastapi``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, TypeAlias
+
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError
+
+logger = logging.getLogger("aioproducer.integrations")
+
+Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
+"""What applications take as ``lifespan``: called with the application, it may give state for the requests."""
+
+STATE = "aioproducer"
+DEFAULT_NAME = "default"
+FIRST_RETRY_S = 1.0
+MAX_RETRY_S = 30.0
+
+
+def producer_lifespan(
+    producer: Producer | Callable[[], Producer],
+    *,
+    lifespan: Lifespan | None = None,
+    topics: Iterable[str] = (),
+    wait_for_kafka: bool = True,
+    close_timeout: float | None = None,
+    name: str = DEFAULT_NAME,
+) -> Lifespan:
+    """Make a lifespan that starts a producer with the application and closes it as the last thing.
+
+    Closing sends everything that requests and background tasks have given to the producer, and waits for the brokers.
+
+    Args:
+        producer: one that is not started, or a function that makes it, for applications that are started more than
+            once, as in tests.
+        lifespan: the application's own, which runs while the producer does; what it yields reaches the requests.
+        topics: have their metadata fetched at the start, so that ``submit_nowait`` never finds them unknown.
+        wait_for_kafka: False lets the application start while no broker can be reached. The producer goes on trying,
+            with a line in the log for each failure; until it has started it is not ready, and sending raises
+            ``NotStartedError``.
+        close_timeout: seconds that closing may take; what is not acknowledged by then fails. None waits as long as
+            ``delivery_timeout_ms`` lets records live; let the orchestrator's grace period be longer than that.
+        name: tells several producers of an application apart: put one lifespan in the other.
+    Raises:
+        BootstrapError, AuthenticationError, MetadataTimeoutError: when the application starts, if it is to wait.
+        DeliveryErrors: when it ends, if records failed that nobody has looked at.
+    """
+    wanted = tuple(topics)
+
+    @asynccontextmanager
+    async def running(app: Any) -> AsyncIterator[dict[str, Any]]:
+        own = producer if isinstance(producer, Producer) else producer()
+        async with _started(own, wanted, wait_for_kafka, close_timeout):
+            with _known(app, name, own):
+                if lifespan is None:
+                    yield {STATE: {name: own}}
+                else:
+                    async with lifespan(app) as state:
+                        state = state or {}
+                        yield {**state, STATE: {**state.get(STATE, {}), name: own}}
+
+    return running
+
+
+def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer:
+    """The producer that runs with the application of a request or web socket, mounted applications included.
+
+    Raises:
+        RuntimeError: there is none of that name.
+    """
+    producers = producers_of(connection)
+    if name not in producers:
+        raise RuntimeError(
+            f"no producer {name!r} runs with this application: give it lifespan=producer_lifespan(...), and see that "
+            "the server, or the test client, runs the lifespan"
+        )
+    return producers[name]
+
+
+def producers_of(connection: HTTPConnection) -> Mapping[str, Producer]:
+    """All producers that run with the application, by name."""
+    found: Mapping[str, Producer] | None = connection.scope.get("state", {}).get(STATE)
+    if found is None:
+        found = getattr(connection.app.state, STATE, {})
+    return found
+
+
+# --- probes -----------------------------------------------------------------------------------------------------------
+
+
+def health_routes(*, live: str = "/livez", ready: str = "/readyz") -> list[Route]:
+    """Routes that answer 200 or 503 with the state of each producer as JSON.
+
+    Args:
+        live: 503 once a producer has failed for good, which a new process cures.
+        ready: 503 too while it starts or closes, no broker can be reached, or calls wait for room in the buffer.
+    """
+
+    async def liveness(request: Request) -> Response:
+        return health_response(request, lambda health: health.live)
+
+    async def readiness(request: Request) -> Response:
+        return health_response(request, lambda health: health.ready)
+
+    return [Route(live, liveness), Route(ready, readiness)]
+
+
+def health_response(connection: HTTPConnection, is_well: Callable[[ProducerHealth], bool]) -> JSONResponse:
+    """200 if all producers are well, 503 if one is not or none runs."""
+    healths = {name: producer.health() for name, producer in producers_of(connection).items()}
+    well = bool(healths) and all(is_well(health) for health in healths.values())
+    producers = {name: {"state": health.state, "reason": health.reason} for name, health in healths.items()}
+    return JSONResponse({"ok": well, "producers": producers}, 200 if well else 503)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def add_error_handlers(app: Starlette) -> None:
+    """Answer requests whose handler raised a KafkaError: 413 if the record was too large, else 503.
+
+    The answer names the error's class and says by ``maybe_written`` whether the record can be in Kafka all the same, so
+    that trying again could double it. Its text, which names brokers and topics, goes to the log alone.
+    """
+    app.add_exception_handler(KafkaError, _answer)
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    logger.warning("%s %s: %s", request.method, request.url.path, error)
+    maybe_written = getattr(error, "maybe_written", False)
+    status = 413 if isinstance(error, RecordTooLargeError) else 503
+    detail = {"error": type(error).__name__, "maybe_written": maybe_written}
+    headers = {"Retry-After": "1"} if status == 503 and not maybe_written else None
+    return JSONResponse({"detail": detail}, status, headers)
+
+
+# --- the life of a producer -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _known(app: Any, name: str, producer: Producer) -> Iterator[None]:
+    """Let the application's own code find the producer, also where a server gives requests no state of the lifespan."""
+    before = getattr(app.state, STATE, {})
+    setattr(app.state, STATE, {**before, name: producer})
+    try:
+        yield
+    finally:
+        setattr(app.state, STATE, before)
+
+
+@asynccontextmanager
+async def _started(
+    producer: Producer, topics: tuple[str, ...], wait_for_kafka: bool, close_timeout: float | None
+) -> AsyncIterator[None]:
+    starting: asyncio.Task[None] | None = None
+    try:
+        if wait_for_kafka:
+            await _start(producer, topics)
+        else:
+            starting = asyncio.create_task(_keep_starting(producer, topics), name="aioproducer start")
+        yield
+    except BaseException as error:
+        try:
+            await _close(producer, starting, close_timeout)
+        except KafkaError as failure:
+            error.add_note(f"closing the producer failed too: {failure}")
+        raise
+    await _close(producer, starting, close_timeout)
+
+
+async def _start(producer: Producer, topics: tuple[str, ...]) -> None:
+    await producer.start()
+    for topic in topics:
+        await producer.partitions_for(topic)
+
+
+async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
+    delay_s = FIRST_RETRY_S
+    while True:
+        try:
+            if producer.health().state is ProducerState.NEW:
+                await producer.start()
+            for topic in topics:
+                await producer.partitions_for(topic)
+            return
+        except KafkaError as error:
+            logger.warning("%r can't start, next attempt in %g s: %s", producer, delay_s, error)
+        await asyncio.sleep(delay_s)
+        delay_s = min(2 * delay_s, MAX_RETRY_S)
+
+
+async def _close(producer: Producer, starting: asyncio.Task[None] | None, timeout: float | None) -> None:
+    if starting is not None:
+        starting.cancel()
+        await asyncio.wait([starting])
+    await producer.close(timeout)

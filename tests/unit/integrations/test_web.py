@@ -1,0 +1,341 @@
+"""The producer in FastAPI and Starlette applications, over a cluster in the test's process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import httpx
+import pytest
+from fastapi import BackgroundTasks, Depends, FastAPI, WebSocket
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from aioproducer import DeliveryErrors, KafkaError, Producer
+from aioproducer.errors import BootstrapError
+from aioproducer.integrations.fastapi import ProducerDep, health_router, producer_dependency
+from aioproducer.integrations.starlette import add_error_handlers, health_routes, producer_lifespan, producer_of
+from aioproducer.testing import FakeCluster
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+PATIENCE_S = 30
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(1) as cluster:
+        for topic in ("clicks", "orders", "audit"):
+            cluster.create_topic(topic)
+        yield cluster
+
+
+def make(cluster: FakeCluster, **configs: Any) -> Producer:
+    return Producer(bootstrap_servers=cluster.bootstrap_servers, **configs)
+
+
+def values(cluster: FakeCluster, topic: str) -> list[bytes | None]:
+    return [record.value for record in cluster.records(topic)]
+
+
+@asynccontextmanager
+async def serving(app: Any, *, with_state: bool = True) -> AsyncIterator[httpx.AsyncClient]:
+    """Run an application as a server does, with the state that its lifespan gives, or without it."""
+    async with app.router.lifespan_context(app) as state:
+
+        async def served(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, "state": dict(state)} if with_state else scope, receive, send)
+
+        transport = httpx.ASGITransport(app=served)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            yield client
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def clicks(**lifespan: Any) -> FastAPI:
+    app = FastAPI(lifespan=producer_lifespan(topics=["clicks"], **lifespan))
+    app.include_router(health_router())
+    add_error_handlers(app)
+
+    @app.post("/clicks", status_code=202)
+    async def click(page: str, producer: ProducerDep) -> None:
+        producer.submit_nowait("clicks", page)
+
+    @app.post("/orders", status_code=201)
+    async def order(item: str, producer: ProducerDep) -> dict[str, int]:
+        return {"offset": (await producer.send("orders", item)).offset}
+
+    return app
+
+
+# --- its life ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_state", [True, False])
+async def test_it_starts_and_ends_with_the_application(cluster: FakeCluster, with_state: bool) -> None:
+    """What handlers have given to it in the background is sent before the application ends."""
+    producer = make(cluster, linger_ms=60_000, delivery_timeout_ms=120_000)
+    async with serving(clicks(producer=producer), with_state=with_state) as client:
+        assert (await client.post("/orders", params={"item": "tea"})).json() == {"offset": 0}
+        answers = [await client.post("/clicks", params={"page": str(number)}) for number in range(20)]
+        assert {answer.status_code for answer in answers} == {202}
+        assert values(cluster, "clicks") == []
+    assert values(cluster, "clicks") == [str(number).encode() for number in range(20)]
+    assert producer.health().state == "closed"
+
+
+async def test_an_application_may_run_again(cluster: FakeCluster) -> None:
+    app = clicks(producer=lambda: make(cluster))
+    for _ in range(2):
+        async with serving(app) as client:
+            await client.post("/orders", params={"item": "tea"})
+    assert values(cluster, "orders") == [b"tea"] * 2
+
+
+async def test_it_runs_around_the_lifespan_of_the_application(cluster: FakeCluster) -> None:
+    """The application's own start and end may publish, and its state reaches the requests."""
+
+    @asynccontextmanager
+    async def own(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        producer = app.state.aioproducer["default"]
+        await producer.send("audit", b"up")
+        yield {"greeting": "hello"}
+        producer.submit_nowait("audit", b"down")
+
+    app = FastAPI(lifespan=producer_lifespan(make(cluster), lifespan=own))
+
+    @app.get("/")
+    async def greet(request: Request, producer: ProducerDep) -> str:
+        await producer.send("clicks", b"x")
+        return str(request.state.greeting)
+
+    async with serving(app) as client:
+        assert (await client.get("/")).json() == "hello"
+    assert values(cluster, "audit") == [b"up", b"down"]
+
+
+async def test_two_producers(cluster: FakeCluster) -> None:
+    audit = producer_lifespan(make(cluster, client_id="audit"), name="audit")
+    app = FastAPI(lifespan=producer_lifespan(make(cluster), lifespan=audit))
+    app.include_router(health_router())
+
+    @app.post("/")
+    async def both(
+        producer: ProducerDep, auditor: Annotated[Producer, Depends(producer_dependency("audit"))]
+    ) -> list[str]:
+        return [repr(producer), repr(auditor)]
+
+    async with serving(app) as client:
+        first, second = (await client.post("/")).json()
+        assert "audit" not in first
+        assert "audit" in second
+        assert set((await client.get("/readyz")).json()["producers"]) == {"default", "audit"}
+
+
+async def test_without_its_lifespan() -> None:
+    """The error says what is missing."""
+    app = FastAPI()
+
+    @app.get("/")
+    async def handler(producer: ProducerDep) -> None:
+        raise AssertionError(producer)
+
+    async with serving(app, with_state=False) as client:
+        with pytest.raises(RuntimeError, match="lifespan=producer_lifespan"):
+            await client.get("/")
+
+
+async def test_a_mounted_application(cluster: FakeCluster) -> None:
+    async def handler(request: Request) -> Response:
+        metadata = await producer_of(request).send("clicks", await request.body())
+        return PlainTextResponse(str(metadata.offset))
+
+    inner = Starlette(routes=[Route("/", handler, methods=["POST"])])
+    app = Starlette(routes=[Mount("/inner", inner)], lifespan=producer_lifespan(make(cluster)))
+    async with serving(app) as client:
+        assert (await client.post("/inner/", content=b"one")).text == "0"
+    assert values(cluster, "clicks") == [b"one"]
+
+
+async def test_a_web_socket(cluster: FakeCluster) -> None:
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+
+    @app.websocket("/")
+    async def talk(socket: WebSocket, producer: ProducerDep) -> None:
+        await socket.accept()
+        await producer.send("clicks", await socket.receive_text())
+        await socket.close()
+
+    incoming = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": "said"}]
+    async with app.router.lifespan_context(app) as state:
+        scope = {
+            "type": "websocket",
+            "path": "/",
+            "headers": [],
+            "query_string": b"",
+            "state": state,
+            "subprotocols": [],
+        }
+
+        async def receive() -> dict[str, Any]:
+            return incoming.pop(0)
+
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message["type"])
+
+        await app(scope, receive, send)
+    assert sent == ["websocket.accept", "websocket.close"]
+    assert values(cluster, "clicks") == [b"said"]
+
+
+# --- in the background ------------------------------------------------------------------------------------------------
+
+
+async def test_a_record_outlives_a_request_that_is_cancelled(cluster: FakeCluster) -> None:
+    """Middleware and clients that go away cancel handlers and background tasks, never a record that was submitted."""
+    reached = asyncio.Event()
+
+    class Hurry:
+        def __init__(self, app: ASGIApp) -> None:
+            self._app = app
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                async with asyncio.timeout(0.05):
+                    await self._app(scope, receive, send)
+            except TimeoutError:
+                await JSONResponse("too late", 504)(scope, receive, send)
+
+    app = FastAPI(lifespan=producer_lifespan(make(cluster), topics=["clicks"]), middleware=[Middleware(Hurry)])
+
+    @app.post("/")
+    async def handler(producer: ProducerDep, tasks: BackgroundTasks) -> None:
+        producer.submit_nowait("clicks", b"by the handler")
+        reached.set()
+        await asyncio.Event().wait()
+
+    async with serving(app) as client:
+        assert (await client.post("/")).status_code == 504
+        assert reached.is_set()
+        request = asyncio.create_task(client.post("/"))
+        reached.clear()
+        await reached.wait()
+        request.cancel()
+        await asyncio.wait([request])
+    assert values(cluster, "clicks") == [b"by the handler"] * 2
+
+
+async def test_what_failed_in_the_background_is_told_at_the_end(cluster: FakeCluster) -> None:
+    told: list[tuple[KafkaError, int]] = []
+    producer = make(cluster, on_error=lambda error, records: told.append((error, records)))
+    cluster.faults.fail("Produce", 29)
+    with pytest.raises(DeliveryErrors):
+        async with serving(clicks(producer=producer)) as client:
+            assert (await client.post("/clicks", params={"page": "lost"})).status_code == 202
+    assert [(error.name, records) for error, records in told] == [("TOPIC_AUTHORIZATION_FAILED", 1)]  # type: ignore[attr-defined]
+
+
+async def test_the_end_takes_as_long_as_it_may(cluster: FakeCluster) -> None:
+    """With close_timeout an application ends although no broker answers; what is lost is counted as failed."""
+    cluster.faults.swallow("Produce", times=None)
+    producer = make(cluster)
+    async with serving(clicks(producer=producer, close_timeout=0.05)) as client:
+        await client.post("/clicks", params={"page": "lost"})
+    assert producer.metrics()["producer-metrics"]["record-error-total"] == 1
+
+
+# --- without Kafka ----------------------------------------------------------------------------------------------------
+
+
+async def test_it_does_not_start_without_kafka(cluster: FakeCluster) -> None:
+    cluster.stop_broker(1)
+    with pytest.raises(BootstrapError):
+        async with serving(clicks(producer=make(cluster, max_block_ms=100))):
+            pass
+
+
+async def test_it_starts_later(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With wait_for_kafka=False the application runs, says that it is not ready, and becomes so by itself."""
+    monkeypatch.setattr("aioproducer.integrations.starlette.FIRST_RETRY_S", 0.01)
+    cluster.stop_broker(1)
+    app = clicks(producer=make(cluster, max_block_ms=100), wait_for_kafka=False)
+    async with serving(app) as client:
+        assert (await client.get("/livez")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503
+        answer = await client.post("/clicks", params={"page": "early"})
+        assert (answer.status_code, answer.json()) == (
+            503,
+            {"detail": {"error": "NotStartedError", "maybe_written": False}},
+        )
+        cluster.start_broker(1)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await client.get("/readyz")).status_code != 200:
+                await asyncio.sleep(0.01)
+            while (await client.post("/clicks", params={"page": "late"})).status_code != 202:
+                await asyncio.sleep(0.01)
+    assert values(cluster, "clicks") == [b"late"]
+
+
+async def test_it_ends_before_it_has_started(cluster: FakeCluster) -> None:
+    cluster.stop_broker(1)
+    producer = make(cluster)
+    async with serving(clicks(producer=producer, wait_for_kafka=False)):
+        pass
+    assert producer.health().state == "closed"
+
+
+# --- probes and errors ------------------------------------------------------------------------------------------------
+
+
+async def test_probes(cluster: FakeCluster) -> None:
+    app = Starlette(routes=health_routes(live="/live", ready="/ready"), lifespan=producer_lifespan(make(cluster)))
+    async with serving(app) as client:
+        answers = [await client.get("/live"), await client.get("/ready")]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert answers[1].json() == {"ok": True, "producers": {"default": {"state": "running", "reason": ""}}}
+        cluster.stop_broker(1)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await client.get("/ready")).status_code == 200:
+                await asyncio.sleep(0.001)
+        assert "no broker can be reached" in (await client.get("/ready")).json()["producers"]["default"]["reason"]
+        assert (await client.get("/live")).status_code == 200
+
+
+async def test_a_failed_producer_is_not_live(cluster: FakeCluster) -> None:
+    cluster.faults.fail("Produce", 31)
+    app = clicks(producer=make(cluster))
+    async with serving(app) as client:
+        order = await client.post("/orders", params={"item": "tea"})
+        assert (order.status_code, order.json()["detail"]["maybe_written"]) == (503, False)
+        assert order.headers["Retry-After"] == "1"
+        assert (await client.get("/livez")).status_code == 503
+        assert (await client.get("/livez")).json()["producers"]["default"]["state"] == "failed"
+
+
+async def test_a_record_that_is_too_large(cluster: FakeCluster) -> None:
+    app = clicks(producer=make(cluster, max_request_size=1_000))
+    async with serving(app) as client:
+        answer = await client.post("/orders", params={"item": "x" * 2_000})
+    assert (answer.status_code, answer.json()["detail"]["error"]) == (413, "RecordTooLargeError")
+
+
+async def test_an_answer_shows_no_address(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """Clients learn the kind of the error; brokers and topics stand in the log."""
+    cluster.faults.fail("Produce", 29)
+    async with serving(clicks(producer=make(cluster))) as client:
+        answer = await client.post("/orders", params={"item": "tea"})
+    assert answer.json() == {"detail": {"error": "TopicAuthorizationFailedError", "maybe_written": False}}
+    assert "orders-0" in caplog.text

@@ -1,0 +1,107 @@
+"""What a producer says of itself in each state of its life."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aioproducer import Producer, ProducerHealth, ProducerState
+from aioproducer.errors import ConnectionLostError
+from aioproducer.testing import FakeCluster
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+PATIENCE_S = 30
+
+
+def producer_of(cluster: FakeCluster, **configs: Any) -> Producer:
+    return Producer(bootstrap_servers=cluster.bootstrap_servers, reconnect_backoff_ms=10, **configs)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_from_new_to_closed() -> None:
+    async with FakeCluster(1) as cluster:
+        producer = producer_of(cluster)
+        assert producer.health() == ProducerHealth(ProducerState.NEW)
+        starting = asyncio.create_task(producer.start())
+        await asyncio.sleep(0)
+        assert producer.health() == ProducerHealth(ProducerState.STARTING)
+        await starting
+        health = producer.health()
+        assert health == ProducerHealth(ProducerState.RUNNING)
+        assert (health.live, health.ready, health.reason) == (True, True, "")
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        health = producer.health()
+        assert (health.state, health.ready, health.reason) == ("closing", False, "the producer is closing")
+        await closing
+        health = producer.health()
+        assert (health.state, health.live, health.ready) == ("closed", True, False)
+
+
+async def test_a_start_that_failed_may_be_repeated() -> None:
+    async with FakeCluster(1) as cluster:
+        cluster.stop_broker(1)
+        producer = producer_of(cluster, max_block_ms=100)
+        with pytest.raises(TimeoutError):
+            await producer.start()
+        assert producer.health() == ProducerHealth(ProducerState.NEW)
+        await producer.close()
+
+
+async def test_no_broker_can_be_reached() -> None:
+    """Not ready while that lasts, with the reason; ready again by itself, without a record that has to fail first."""
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        async with producer_of(cluster, reconnect_backoff_max_ms=20, retry_backoff_max_ms=20) as producer:
+            await producer.send("orders", b"value")
+            cluster.stop_broker(1)
+            await until(lambda: not producer.health().ready)
+            health = producer.health()
+            assert (health.state, health.live) == (ProducerState.RUNNING, True)
+            assert isinstance(health.error, ConnectionLostError)
+            assert "no broker can be reached" in health.reason
+            cluster.start_broker(1)
+            await until(lambda: producer.health().ready)
+            await producer.send("orders", b"value")
+
+
+async def test_the_buffer_is_full() -> None:
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        async with producer_of(cluster, buffer_memory=40_000, batch_size=1_000) as producer:
+            await producer.partitions_for("orders")
+            delaying = cluster.faults.delay("Produce", 60_000, times=None)
+            waiting = asyncio.create_task(producer.send_many("orders", [b"x" * 900] * 100, raise_on_error=False))
+            await until(lambda: producer.health().waiting > 0)
+            health = producer.health()
+            assert (health.live, health.ready) == (True, False)
+            assert "buffer_memory" in health.reason
+            delaying.cancel()
+            cluster.drop_connections(1)
+            await waiting
+            assert producer.health().ready
+
+
+async def test_a_producer_that_has_failed() -> None:
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        cluster.faults.fail("Produce", 31)
+        producer = producer_of(cluster)
+        await producer.start()
+        delivery = await producer.submit("orders", b"value")
+        await until(delivery.done)
+        assert delivery.exception() is not None
+        health = producer.health()
+        assert (health.state, health.live, health.ready) == (ProducerState.FAILED, False, False)
+        assert "CLUSTER_AUTHORIZATION_FAILED" in health.reason or "not authorized" in health.reason.lower()
+        await producer.close()
+        assert producer.health().state is ProducerState.CLOSED
