@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aioproducer.backoff import ExponentialBackoff
-from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class
+from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class, excerpt
 from aioproducer.transaction_state import aborted
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class BatchOutcomes:
 
 def _error_of(batch: ProducerBatch, answer: PartitionProduceResponse, broker: object) -> BrokerError:
     kind = error_class(answer.error_code)
-    told = f" ({answer.error_message})" if answer.error_message else ""
+    told = f" ({excerpt(answer.error_message)})" if answer.error_message else ""
     return broker_error(
         answer.error_code,
         f"{batch.topic}-{batch.partition}: {broker} answered {kind.name} to a batch of {batch.record_count:,} records "
@@ -281,7 +281,9 @@ def _by_record(batch: ProducerBatch, error: KafkaError, named: dict[int, str | N
         f"{where}: part of a batch with invalid records; this one was not among them", maybe_written=in_log
     )
     return {
-        index: kind(f"{where}: the broker refused the record: {named[index] or kind.name}", maybe_written=in_log)
+        index: kind(
+            f"{where}: the broker refused the record: {excerpt(named[index] or kind.name)}", maybe_written=in_log
+        )
         if index in named
         else shared
         for index in range(batch.record_count)

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
-from aioproducer.errors import ProtocolError, error_class
+from aioproducer.errors import ProtocolError, error_class, excerpt
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from aioproducer.protocol.schema import ZERO_UUID
 from aioproducer.records import PartitionInfo
@@ -16,6 +16,8 @@ from aioproducer.records import PartitionInfo
 NO_LEADER = -1
 NO_EPOCH = -1
 
+LONGEST_HOST = 255
+"""Characters; of DNS names, and more than any address has."""
 MERGE_STEP = 256
 """Partitions that are merged between two pauses."""
 
@@ -30,6 +32,11 @@ class Broker(NamedTuple):
     host: str
     port: int
     rack: str | None = None
+
+    @classmethod
+    def told(cls, node_id: int, host: str, port: int, rack: str | None) -> Broker:
+        """A broker as another one tells of it; its name goes into messages, so it is cut to what a name may be."""
+        return cls(node_id, excerpt(host, LONGEST_HOST), port, rack)
 
 
 class PartitionState(NamedTuple):
@@ -134,7 +141,9 @@ class Cluster:
                 if done >= MERGE_STEP:
                     done = 0
                     yield
-        brokers = {each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in response.brokers}
+        brokers = {
+            each.node_id: Broker.told(each.node_id, each.host, each.port, each.rack) for each in response.brokers
+        }
         return Cluster(
             cluster_id=response.cluster_id or self.cluster_id,
             controller_id=response.controller_id,

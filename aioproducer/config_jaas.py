@@ -10,6 +10,7 @@ from aioproducer.errors import ConfigError
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<sign>[=;])|(?P<word>[^\s=;"']+))""", re.DOTALL
 )
+_CLASS = re.compile(r"[\w.$]{1,200}", re.ASCII)
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 
@@ -28,7 +29,8 @@ def parse_jaas(text: str) -> Jaas:
         ConfigError: it is something else. No part of the text is shown, as it holds a password.
     """
     tokens = _tokens(text)
-    if len(tokens) < 3 or tokens[1].lower() not in _FLAGS or tokens[-1] != ";":
+    named = len(tokens) >= 3 and _CLASS.fullmatch(tokens[0]) and tokens[1].lower() in _FLAGS
+    if not named or tokens[-1] != ";":
         raise ConfigError('sasl_jaas_config is not of the form: <class> required <name>="<value>" ... ;')
     options: dict[str, str] = {}
     rest = tokens[2:-1]

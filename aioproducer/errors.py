@@ -581,6 +581,13 @@ for _code, _name, _, _ in _CODES:
         globals()[_class_name(_name)] = type(_class_name(_name), (BrokerError,), {"__module__": __name__}, code=_code)
 
 
+def excerpt(text: str, length: int = 300) -> str:
+    """What somebody else said, as a message may show it: one line without control characters, and not too long."""
+    line = " ".join(text[: 4 * length].split())
+    shown = line if line.isprintable() else "".join(each if each.isprintable() else "?" for each in line)
+    return shown if len(shown) <= length else f"{shown[:length]}..."
+
+
 def error_class(code: int) -> type[BrokerError]:
     """The class of an error code; UnknownServerError for numbers the table does not know."""
     return _CLASSES.get(code, UnknownServerError)

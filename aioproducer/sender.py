@@ -321,7 +321,7 @@ class Sender:
     ) -> None:
         """Ask for metadata, and take over what the answer says of the leader (None: it is of another topic)."""
         if hints and answer.error_code in HINTED and answer.leader_id >= 0 and answer.leader_epoch >= 0:
-            brokers = [Broker(*endpoint) for endpoint in hints.node_endpoints]
+            brokers = [Broker.told(*endpoint) for endpoint in hints.node_endpoints]
             self._metadata.apply_leader_hint(
                 batch.topic, batch.partition, answer.leader_id, answer.leader_epoch, brokers
             )

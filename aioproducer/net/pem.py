@@ -29,6 +29,19 @@ def _lines(kind: str, body: str) -> str:
     return f"-----BEGIN {kind}-----{body}-----END {kind}-----\n"
 
 
+def read(path: str, where: str) -> str:
+    """The text of a file.
+
+    Raises:
+        TlsError: it can't be read.
+    """
+    try:
+        with open(path, encoding="latin-1") as file:
+            return file.read()
+    except OSError as error:
+        raise TlsError(f"{where} can't be read: {error.strerror or error}") from error
+
+
 def load_trusted(context: ssl.SSLContext, text: str, where: str) -> None:
     """Trust the certificates of a text.
 
@@ -39,10 +52,11 @@ def load_trusted(context: ssl.SSLContext, text: str, where: str) -> None:
     """
     certificates = "".join(pem for kind, pem in blocks(text) if kind.endswith("CERTIFICATE"))
     if not certificates:
-        raise TlsError(f"{where} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)")
+        instead = _instead(text, "keytool -list -rfc -keystore STORE > truststore.pem makes it PEM")
+        raise TlsError(f"{where} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----){instead}")
     try:
         context.load_verify_locations(cadata=certificates)
-    except (ssl.SSLError, ValueError) as error:
+    except (ssl.SSLError, ValueError, TypeError) as error:  # the last is for what is not ASCII
         raise TlsError(f"{where} holds a certificate that can't be read: {_reason(error)}") from error
 
 
@@ -56,7 +70,8 @@ def load_own(context: ssl.SSLContext, text: str, password: str | None, where: st
     kinds = [kind for kind, _ in found]
     for wanted in ("PRIVATE KEY", "CERTIFICATE"):
         if not any(kind.endswith(wanted) for kind in kinds):
-            raise TlsError(f"{where} holds no {wanted.lower()} in PEM form (-----BEGIN {wanted}-----)")
+            instead = _instead(text, "openssl pkcs12 -nodes -in STORE -out keystore.pem makes PKCS 12 PEM")
+            raise TlsError(f"{where} holds no {wanted.lower()} in PEM form (-----BEGIN {wanted}-----){instead}")
     encrypted = any("ENCRYPTED" in pem[:200] for kind, pem in found if kind.endswith("PRIVATE KEY"))
     if encrypted and not password:
         raise TlsError(f"the private key in {where} is encrypted: set ssl_key_password")
@@ -68,12 +83,17 @@ def load_own(context: ssl.SSLContext, text: str, password: str | None, where: st
         raise TlsError(f"{where} can't be used: {_key_reason(error, encrypted)}") from None
 
 
+def _instead(text: str, command: str) -> str:
+    """What to do about a store of the JVM, JKS or PKCS 12, which are known by how they begin."""
+    return f", but a store of the JVM: {command}" if text.startswith(("\xfe\xed\xfe\xed", "0\x82")) else ""
+
+
 def _key_reason(error: Exception, encrypted: bool) -> str:
     reason = _reason(error)
     if "KEY_VALUES_MISMATCH" in reason:
         return "its first certificate is not that of its private key"
     if encrypted:
-        return f"ssl_key_password does not open its private key, or the key is damaged ({reason})"
+        return "ssl_key_password does not open its private key, or the key is damaged"
     return reason
 
 

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import struct
 
-from aioproducer.errors import AuthenticationError, KafkaError, TlsError, UnsupportedSaslMechanismError
+from aioproducer.errors import AuthenticationError, KafkaError, TlsError, UnsupportedSaslMechanismError, excerpt
 from aioproducer.net.connection import MAX_FRAME_BYTES, Connection
 from aioproducer.net.tls_errors import NO_TLS, ONLY_TLS
 from aioproducer.protocol.api_versions import ApiVersionsRequest
@@ -70,7 +70,8 @@ async def login_wanted(connection: Connection) -> AuthenticationError | None:
         return None
     if response.error_code != UnsupportedSaslMechanismError.code:
         return None
+    offered = excerpt(", ".join(response.mechanisms))
     return AuthenticationError(
-        f"{connection} asks for a login, by {', '.join(response.mechanisms)}: set security_protocol=SASL_SSL (or "
-        "SASL_PLAINTEXT) and sasl_mechanism to one of these, or use another port"
+        f"{connection} asks for a login, by {offered}: set security_protocol=SASL_SSL (or SASL_PLAINTEXT) and "
+        "sasl_mechanism to one of these, or use another port"
     )

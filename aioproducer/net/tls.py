@@ -127,7 +127,7 @@ def _load_trusted(context: ssl.SSLContext, config: ProducerConfig) -> None:
         pem.load_trusted(context, config.ssl_truststore_certificates, "ssl_truststore_certificates")
     elif config.ssl_truststore_location:
         where = f"ssl_truststore_location={config.ssl_truststore_location}"
-        pem.load_trusted(context, _read(config.ssl_truststore_location, where), where)
+        pem.load_trusted(context, pem.read(config.ssl_truststore_location, where), where)
     else:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
 
@@ -139,16 +139,8 @@ def _load_own(context: ssl.SSLContext, config: ProducerConfig) -> None:
         pem.load_own(context, text, config.ssl_key_password, where)
     elif config.ssl_keystore_location:
         where = f"ssl_keystore_location={config.ssl_keystore_location}"
-        text = _read(config.ssl_keystore_location, where)
+        text = pem.read(config.ssl_keystore_location, where)
         pem.load_own(context, text, config.ssl_key_password, where)
-
-
-def _read(path: str, where: str) -> str:
-    try:
-        with open(path, encoding="latin-1") as file:
-            return file.read()
-    except OSError as error:
-        raise TlsError(f"{where} can't be read: {error.strerror or error}") from error
 
 
 def _stamp(path: str) -> Stamp:

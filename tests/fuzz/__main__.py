@@ -118,7 +118,7 @@ def led_by_coverage(options: argparse.Namespace, seed: int) -> int:
 
 def add(name: str, paths: Sequence[Path]) -> None:
     """Put the shortest new inputs into the corpus."""
-    from tests.fuzz.targets import CORPUS
+    from tests.fuzz.target import CORPUS
 
     file = CORPUS / f"{name}.txt"
     kept = file.read_text().split() if file.exists() else []

@@ -6,14 +6,12 @@ The first bytes of an input choose the variant (API, version, codec, ...), the r
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import importlib
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,9 +29,11 @@ from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.produce import ProduceResponse as SchemaProduceResponse
 from aioproducer.protocol.schema import Request
 from aioproducer.testing.fake import batches
+from tests.fuzz import security_targets
+from tests.fuzz.target import Target
+from tests.fuzz.transport import SilentTransport
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CORPUS = Path(__file__).parent / "corpus"
 LIMIT_BYTES = 1 << 16
 """What compressed data may come to; a real limit is the size of a batch."""
 APIS = (
@@ -44,40 +44,6 @@ APIS = (
 """Inputs name an API by its place here: new ones go to the end."""
 BATCH_HEADER_BYTES = 61
 NOW_MS = 1_700_000_000_000
-
-
-@dataclass(frozen=True)
-class Target:
-    """One reader.
-
-    Attributes:
-        read: reads one input, and fails an assertion if something does not hold.
-        refusals: what it may raise.
-        seeds: good inputs, to begin with.
-        peak_bytes: the most memory that reading ``size`` bytes may take, beyond a fixed amount.
-        share: of the damaged inputs that are tried in a test; costly targets get fewer.
-    """
-
-    name: str
-    read: Callable[[bytes], object]
-    refusals: tuple[type[BaseException], ...]
-    seeds: Callable[[], Iterator[bytes]]
-    peak_bytes: Callable[[int], int] = field(default=lambda size: 2_000 * size)
-    share: float = 1.0
-
-    def run(self, data: bytes) -> bool:
-        """Whether the input was taken; anything but a refusal goes through to the caller."""
-        try:
-            self.read(data)
-        except self.refusals:
-            return False
-        return True
-
-    def corpus(self) -> list[bytes]:
-        """The kept inputs, good ones first."""
-        path = CORPUS / f"{self.name}.txt"
-        kept = path.read_text().split() if path.exists() else []
-        return [*self.seeds(), *(base64.b64decode(line) for line in kept)]
 
 
 # --- protocol ---------------------------------------------------------------------------------------------------------
@@ -215,34 +181,6 @@ async def read_stream(data: bytes) -> None:
     assert not errors, errors
 
 
-class SilentTransport(asyncio.Transport):
-    """Takes what is written, and says that it has left."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._closing = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        pass
-
-    def writelines(self, list_of_data: Any) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def close(self) -> None:
-        self._closing = True
-
-    abort = close
-
-
 CONFIG = ProducerConfig.parse({"bootstrap_servers": "host:9092"})
 
 
@@ -361,6 +299,7 @@ TARGETS = (
            lambda size: batches.MAX_SECTION_BYTES + 2_000 * size),
     Target("decompress", decompress, (ProtocolError,), compressed_seeds, lambda size: 4 * LIMIT_BYTES + 8 * size),
     Target("properties", read_properties, (ValueError,), property_seeds, share=0.2),
+    *security_targets.TARGETS,
 )  # fmt: skip
 
 

@@ -72,6 +72,14 @@ def test_it_can_not_be_changed() -> None:
         cluster.controller_id = 7  # type: ignore[misc]
 
 
+def test_a_host_name_that_can_not_be_one_writes_no_line_of_its_own_into_a_log() -> None:
+    told = MetadataResponseBroker(node_id=1, host="a\nERROR forged " + "x" * 400, port=9092, rack=None)
+    host = Cluster().merged(MetadataResponse(brokers=[told], topics=[])).brokers[1].host
+    assert host.startswith("a ERROR forged x")
+    assert host.isprintable()
+    assert len(host) < 260
+
+
 def test_a_partial_answer_leaves_other_topics_and_replaces_the_brokers() -> None:
     first = Cluster().merged(response(topic(partition(0)), topic(partition(0), name="u", topic_id=ID_B)))
     second = first.merged(response(topic(partition(0, leader=2, epoch=6), name="u", topic_id=ID_B), nodes=(2,)))

@@ -45,7 +45,16 @@ def test_login_modules(text: str, options: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", PLAIN, f'{PLAIN} username="s3cret', f"{PLAIN} username=s3cret", f"{PLAIN} s3cret;", "a b c=s3cret;"],
+    [
+        "",
+        "x",
+        PLAIN,
+        f'{PLAIN} username="s3cret',
+        f"{PLAIN} username=s3cret",
+        f"{PLAIN} s3cret;",
+        "a b c=s3cret;",
+        '"s3cret word" required a=b;',
+    ],
 )
 def test_texts_that_are_no_login_module_are_not_shown(text: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -27,6 +27,7 @@ from aioproducer.errors import (
     UnknownServerError,
     broker_error,
     error_class,
+    excerpt,
 )
 
 CODES = [row[0] for row in errors._CODES]
@@ -399,3 +400,19 @@ def test_group_can_be_caught_as_a_kafka_error() -> None:
     """A plain ``except KafkaError`` round a flush is enough."""
     with pytest.raises(KafkaError):
         raise made(DeliveryErrors)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("as it is", "as it is"),
+        ("two\nlines \t and\r\nmore", "two lines and more"),
+        ("\x1b[31mred\x00 \u202ekcab \ud800", "?[31mred? ?kcab ?"),
+        ("x" * 300, "x" * 300),
+        ("x" * 40_000, "x" * 300 + "..."),
+        ("", ""),
+    ],
+)
+def test_what_others_say_is_shown_in_one_short_line(said: str, shown: str) -> None:
+    """Else they could write lines of their own into a log, or fill it."""
+    assert excerpt(said) == shown

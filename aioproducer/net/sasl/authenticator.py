@@ -33,6 +33,7 @@ from aioproducer.errors import (
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
     broker_error,
+    excerpt,
 )
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.sasl import make_mechanism
@@ -114,7 +115,7 @@ class SaslAuthenticator:
         version = connection.version(SaslHandshakeRequest) if known else 0
         response = await connection.request(SaslHandshakeRequest(mechanism=mechanism.name), version=version)
         if response.error_code == UnsupportedSaslMechanismError.code:
-            offered = ", ".join(response.mechanisms) or "nothing"
+            offered = excerpt(", ".join(response.mechanisms)) or "nothing"
             raise not_written(
                 UnsupportedSaslMechanismError(
                     f"{connection} offers {offered}, not {mechanism.name}: set sasl_mechanism to one of these"
@@ -149,8 +150,7 @@ class SaslAuthenticator:
 
     def _refusal(self, connection: Connection, mechanism: Mechanism, error: AuthenticationError) -> KafkaError:
         """The error in full: who, how, where, what the broker said, and what to look at."""
-        said = " ".join(str(error).split())[:300]
-        message = f"{connection}: the login of {mechanism.who} by {mechanism.name} failed: {said}"
+        message = f"{connection}: the login of {mechanism.who} by {mechanism.name} failed: {excerpt(str(error))}"
         refused = isinstance(error, SaslAuthenticationFailedError)
         kind = type(error) if refused or isinstance(error, IllegalSaslStateError) else AuthenticationError
         return not_written(kind(f"{message}; {mechanism.remedy}" if refused else message))

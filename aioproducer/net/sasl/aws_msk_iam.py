@@ -11,10 +11,11 @@ import random
 import re
 
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
+from botocore import exceptions as aws_errors
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config_login import jaas_of
-from aioproducer.errors import AuthenticationError
+from aioproducer.errors import AuthenticationError, ConnectionLostError
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.sasl.oauthbearer import OAuthBearerExchange
 from aioproducer.net.sasl.token_cache import TokenCache
@@ -56,6 +57,12 @@ class AwsMskIam:
             raise AuthenticationError(f"the region of {self._host} is not known: set AWS_REGION")
         try:
             value, ends_ms = await self._loop.run_in_executor(None, self._sign, region)
+        except (aws_errors.ConnectionError, aws_errors.HTTPClientError) as error:
+            message = f"no token could be signed with {self.who}: AWS could not be asked ({type(error).__name__})"
+            raise ConnectionLostError(message) from error
+        except aws_errors.NoRegionError as error:  # of the service that gives roles, which looks there alone
+            message = f"no token could be signed for the role {self._role}: set AWS_DEFAULT_REGION"
+            raise AuthenticationError(message) from error
         except Exception as error:  # botocore has dozens, and credential sources of their own
             raise AuthenticationError(
                 f"no token could be signed with {self.who} ({type(error).__name__}): {self.remedy}"

@@ -15,9 +15,11 @@ from gssapi.raw import GSSError
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config_login import jaas_of
-from aioproducer.errors import AuthenticationError
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, excerpt
 from aioproducer.net.sasl.mechanism import Exchange
 
+KDC_UNREACHABLE = 0x96C73A9C
+"""KRB5_KDC_UNREACH, of MIT's and Heimdal's Kerberos alike: no KDC answered, which may pass."""
 NO_LAYER = b"\x01\x00\x00\x00"
 """Neither integrity nor confidentiality after the login, which is what TLS is for; and so no buffer size."""
 
@@ -93,6 +95,7 @@ class GssapiExchange:
             raise _failure(f"Kerberos refused the login at {self._target}", error) from None
 
 
-def _failure(what: str, error: Any) -> AuthenticationError:
-    reasons = " ".join(str(error).split())[:300]
-    return AuthenticationError(f"{what}: {reasons}: {Gssapi.remedy}")
+def _failure(what: str, error: Any) -> KafkaError:
+    if error.min_code & 0xFFFFFFFF == KDC_UNREACHABLE:
+        return ConnectionLostError(f"{what}: {excerpt(str(error))}")
+    return AuthenticationError(f"{what}: {excerpt(str(error))}: {Gssapi.remedy}")

@@ -91,11 +91,12 @@ class ClientCredentials:
         """The system's trust, and the trust store of the brokers besides. Blocking."""
         context = ssl.create_default_context()
         text, path = self._config.ssl_truststore_certificates, self._config.ssl_truststore_location
+        where = "ssl_truststore_certificates"
         if path and text is None:
-            with open(path, encoding="latin-1") as file:
-                text = file.read()
+            where = f"ssl_truststore_location={path}"
+            text = pem.read(path, where)
         if text is not None:
-            pem.load_trusted(context, text, "the trust store")
+            pem.load_trusted(context, text, where)
         return context
 
     def _token(self, status: int, body: bytes) -> OAuthToken:

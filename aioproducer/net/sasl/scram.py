@@ -12,9 +12,11 @@ import scramp
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config_login import jaas_of
-from aioproducer.errors import AuthenticationError
+from aioproducer.errors import AuthenticationError, excerpt
 from aioproducer.net.sasl.mechanism import Exchange
 
+MIN_ITERATIONS = 4_096
+"""Fewer would make it cheap for a false broker to find the password; Kafka's own client refuses them too."""
 MAX_ITERATIONS = 1_000_000
 """What a broker may ask for. Kafka itself takes 4,096 to 16,384; a million takes a worker thread half a second."""
 
@@ -106,9 +108,10 @@ class ScramExchange:
     async def _proof(self, message: str) -> bytes:
         self._client.set_server_first(message)
         iterations = int(self._client.iterations)
-        if iterations > MAX_ITERATIONS:
+        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise AuthenticationError(
-                f"the broker asks for {iterations:,} iterations of SCRAM, above {MAX_ITERATIONS:,}"
+                f"the broker asks for {iterations:,} iterations of SCRAM (allowed: {MIN_ITERATIONS:,} to "
+                f"{MAX_ITERATIONS:,})"
             )
         final: str = await self._loop.run_in_executor(None, self._client.get_client_final)
         return final.encode()
@@ -116,5 +119,5 @@ class ScramExchange:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, scramp.ScramException):
-        return str(error.args[0])[:200]
+        return excerpt(str(error.args[0]), 200)
     return "it can't be read"

@@ -6,18 +6,20 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
-from aioproducer import AuthenticationError, OAuthToken, Producer
+from aioproducer import AuthenticationError, BootstrapError, OAuthToken, Producer
 from aioproducer.testing import KafkaCluster, unsecured_token
 from tests.broker.fixtures import new_topic
 from tests.broker.readers import read_values
 from tests.broker.security import kdc as kerberos
 from tests.broker.security.fixtures import USERS
 from tests.broker.security.oidc import CLIENT_ID, CLIENT_SECRET, SigningKey, TokenServer
+from tests.unit.net.fake_broker import closed_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
@@ -145,6 +147,26 @@ async def test_oidc(secure_kafka: KafkaCluster, signing_key: SigningKey, failure
         )
     assert server.requests[-1] == {"grant_type": "client_credentials", "scope": "produce"}
     assert len(server.requests) == failures + 1
+
+
+async def test_a_kdc_that_is_away_may_come_back(
+    kerberos_kafka: KafkaCluster, kdc: kerberos.Kdc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """That nobody can be asked is no refusal: the next attempt may succeed."""
+    login = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+        f'keyTab="{kdc.user_keys}" principal="alice@{kerberos.REALM}";'
+    )
+    configs = {**kerberos_kafka.client_configs("KERBEROS"), "sasl_jaas_config": login}
+    elsewhere = tmp_path / "krb5.conf"
+    elsewhere.write_text(kdc.config.read_text().replace(f":{kdc.port}", f":{closed_port()}"))
+    producer = Producer(**configs, sasl_kerberos_service_name="kafka")
+    with monkeypatch.context() as away:
+        away.setenv("KRB5_CONFIG", str(elsewhere))
+        with pytest.raises(BootstrapError, match=r"principal 'alice@TEST\.LOCAL' has no ticket: "):
+            await producer.start()
+    await producer.start()
+    await producer.close()
 
 
 async def test_kerberos(kerberos_kafka: KafkaCluster, kdc: kerberos.Kdc) -> None:

@@ -102,6 +102,10 @@ def test_a_key_of_another_certificate(certificate: Certificate, authority: Certi
             "ssl_truststore_location=/nowhere/ca.pem can't be read: No such",
         ),
         ({"ssl_keystore_location": "/nowhere/me.pem"}, "ssl_keystore_location=/nowhere/me.pem can't be read: No such"),
+        (
+            {"ssl_truststore_certificates": "-----BEGIN CERTIFICATE-----\nM\u00e4\n-----END CERTIFICATE-----"},
+            "ssl_truststore_certificates holds a certificate that can't be read",
+        ),
         ({"ssl_keystore_key": "k", "ssl_keystore_certificate_chain": "c"}, "holds no private key in PEM form"),
         (
             {"ssl_cipher_suites": "TLS_MAGIC_WITH_LUCK"},
@@ -111,6 +115,15 @@ def test_a_key_of_another_certificate(certificate: Certificate, authority: Certi
 )
 def test_what_can_not_be_used_is_named(values: dict[str, str], expected: str) -> None:
     assert expected in refusal(**values)
+
+
+@pytest.mark.parametrize("data", [b"\xfe\xed\xfe\xed\x00\x00", b"\x30\x82\x0a\x01"], ids=["JKS", "PKCS 12"])
+def test_a_store_of_the_jvm_gets_the_command_that_converts_it(data: bytes, tmp_path: Path) -> None:
+    """Also where nobody has told its type."""
+    store = tmp_path / "store"
+    store.write_bytes(data)
+    assert "keytool -list -rfc" in refusal(ssl_truststore_location=str(store))
+    assert "openssl pkcs12 -nodes" in refusal(ssl_keystore_location=str(store))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import AuthenticationError
+from aioproducer.errors import AuthenticationError, ConnectionLostError
 from aioproducer.net.sasl.aws_msk_iam import AwsMskIam, region_of
+from tests.unit.net.fake_broker import closed_port
 
 CONFIG = ProducerConfig.parse(
     {"bootstrap_servers": "a:1", "security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
@@ -63,6 +65,20 @@ async def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     with pytest.raises(AuthenticationError, match="no token could be signed with the IAM credentials"):
         await mechanism().begin("b-1.x.c2.kafka.eu-west-1.amazonaws.com")
+
+
+async def test_a_service_that_can_not_be_asked_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    config = replace(
+        CONFIG, sasl_jaas_config="x.IAMLoginModule required awsRoleArn='arn:aws:iam::123456789012:role/producer';"
+    )
+    made = AwsMskIam(config, asyncio.get_running_loop(), random.Random(1))
+    with pytest.raises(AuthenticationError, match=r"for the role arn:.*/producer: set AWS_DEFAULT_REGION"):
+        await made.begin("b-1.x.c2.kafka.eu-west-1.amazonaws.com")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    with pytest.raises(ConnectionLostError, match=r"AWS could not be asked \(EndpointConnectionError\)"):
+        await made.begin("b-1.x.c2.kafka.eu-west-1.amazonaws.com")
 
 
 @pytest.mark.parametrize(
