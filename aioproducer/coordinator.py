@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +26,8 @@ logger = logging.getLogger("aioproducer.coordinator")
 
 KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
 KEYS_SINCE_VERSION = 4
+MOST_TOPICS = 5
+"""How many a message names."""
 CONCURRENT_TRANSACTIONS = 51
 BUSY_BACKOFF_MS = 20
 """The first wait for a coordinator that is still ending the transaction before, which takes it milliseconds."""
@@ -80,6 +82,7 @@ class Coordinators:
         request: Request[M],
         *,
         error_of: Callable[[M], int],
+        topics_of: Callable[[M, int], Iterable[str]] | None = None,
         max_version: int | None = None,
         min_version: int = 0,
         wanted: Callable[[], bool] = _always,
@@ -89,6 +92,7 @@ class Coordinators:
         Args:
             kind: GROUP or TRANSACTION.
             error_of: the error code of an answer, 0 for none.
+            topics_of: the topics of an answer that such a code stands at.
             wanted: asked before each repetition; False ends the attempts with the latest error.
         Raises:
             KafkaError: flagged ``abortable`` or ``fatal`` by what it means for a transaction; ``maybe_written`` says
@@ -105,7 +109,8 @@ class Coordinators:
                 if not code:
                     self.last_error = None
                     return Answered(response, doubtful, connection)
-                error = _refusal(connection, request, code, f"{KINDS[kind]} {key!r}")
+                topics = dict.fromkeys(topics_of(response, code)) if topics_of else {}
+                error = _refusal(connection, request, code, _whose(kind, key, list(topics)))
                 api_key = request.API_KEY
             except ProducerClosedError:
                 raise
@@ -163,7 +168,7 @@ class Coordinators:
                 error_message=response.error_message,
             )
         if found.error_code:
-            raise _CoordinatorRefused(_refusal(connection, request, found.error_code, f"{KINDS[kind]} {key!r}"))
+            raise _CoordinatorRefused(_refusal(connection, request, found.error_code, _whose(kind, key)))
         return found
 
     def _now_ms(self) -> int:
@@ -188,6 +193,11 @@ def _version(connection: Connection, request: type[Request[Any]], min_version: i
             f"{min_version} is needed"
         )
     return version
+
+
+def _whose(kind: int, key: str, topics: Sequence[str] = ()) -> str:
+    named = ", ".join(map(repr, topics[:MOST_TOPICS])) + ", ..." * (len(topics) > MOST_TOPICS)
+    return f"{KINDS[kind]} {key!r}" + (f" and topic {named}" if named else "")
 
 
 def _refusal(connection: Connection, request: Request[Any], code: int, whose: str) -> KafkaError:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Protocol
 
 from aioproducer.config import ProducerConfig
@@ -518,6 +518,7 @@ class TransactionRunner:
                 group.group_id,
                 request,
                 error_of=_error_of_offsets,
+                topics_of=_topics_of_offsets_with,
                 max_version=None if is_v2 else LAST_OFFSETS_V1,
                 min_version=LAST_OFFSETS_V1 + 1 if is_v2 else MEMBERS_SINCE_VERSION if is_fenced else 0,
                 wanted=lambda: self.states.admits,
@@ -604,6 +605,7 @@ class TransactionRunner:
             self.transactional_id,
             request,
             error_of=_error_of_added,
+            topics_of=_topics_of_added_with,
             wanted=lambda: self._partitions.sending,
         )
 
@@ -720,9 +722,18 @@ def _error_of_offsets(response: TxnOffsetCommitResponse) -> int:
     return worst(TxnOffsetCommitRequest.API_KEY, codes)
 
 
+def _topics_of_offsets_with(response: TxnOffsetCommitResponse, code: int) -> Iterator[str]:
+    return (topic.name for topic in response.topics for each in topic.partitions if each.error_code == code)
+
+
 def _error_of_added(response: AddPartitionsToTxnResponse) -> int:
     codes = [each.partition_error_code for topic in response.results_by_topic for each in topic.results_by_partition]
     return worst(AddPartitionsToTxnRequest.API_KEY, codes)
+
+
+def _topics_of_added_with(response: AddPartitionsToTxnResponse, code: int) -> Iterator[str]:
+    answers = ((topic.name, each) for topic in response.results_by_topic for each in topic.results_by_partition)
+    return (name for name, each in answers if each.partition_error_code == code)
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

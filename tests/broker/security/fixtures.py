@@ -50,6 +50,15 @@ def signing_key() -> SigningKey:
 
 
 @pytest.fixture(scope="session")
+def secure_kafka_v1() -> Iterator[KafkaCluster]:
+    """A broker with access rules that only has transactions V1."""
+    with KafkaCluster(
+        listeners=["SASL_PLAINTEXT"], users=USERS, acls=True, feature_versions={"transaction.version": 1}
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def secure_kafka(tmp_path_factory: pytest.TempPathFactory, signing_key: SigningKey) -> Iterator[KafkaCluster]:
     """The broker; its own plain listener may do everything."""
     keys = tmp_path_factory.mktemp("oidc") / "jwks.json"

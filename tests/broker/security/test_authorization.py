@@ -6,18 +6,20 @@ from typing import Any
 
 import pytest
 
-from aioproducer import Producer
+from aioproducer import ConsumerGroupMetadata, Producer, TopicPartition, TransactionAbortedError
 from aioproducer.errors import (
     ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
     KafkaError,
     ProducerFailedError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
 )
 from aioproducer.testing import KafkaCluster
-from tests.broker.fixtures import new_topic
+from tests.broker.fixtures import new_name, new_topic
 from tests.broker.load import outcome
 from tests.broker.readers import read_values
+from tests.broker.transactions.test_offsets import committed_are
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
@@ -93,8 +95,10 @@ async def test_a_transactional_id_that_may_not_be_used(secure_kafka: KafkaCluste
     assert await read_values(secure_kafka, topic) == [b"1"]
 
 
-async def test_a_topic_in_a_transaction(secure_kafka: KafkaCluster) -> None:
+@pytest.mark.parametrize("broker", ["secure_kafka", "secure_kafka_v1"])
+async def test_a_topic_in_a_transaction(request: pytest.FixtureRequest, broker: str) -> None:
     """The transaction can only be aborted, the error names the topic, and the next transaction goes through."""
+    secure_kafka: KafkaCluster = request.getfixturevalue(broker)
     forbidden, allowed = await new_topic(secure_kafka), await new_topic(secure_kafka)
     secure_kafka.allow("bob", "WRITE", "DESCRIBE", topic=allowed)
     secure_kafka.allow("bob", "DESCRIBE", topic=forbidden)
@@ -102,9 +106,63 @@ async def test_a_topic_in_a_transaction(secure_kafka: KafkaCluster) -> None:
     async with bob(secure_kafka, transactional_id="bobs-second") as producer:
         await producer.begin_transaction()
         await producer.submit(allowed, b"no")
-        with pytest.raises(TopicAuthorizationFailedError, match=forbidden):
+        # With V1 it is the coordinator that refuses the topic, before a record of it was sent.
+        with pytest.raises((TopicAuthorizationFailedError, TransactionAbortedError), match=forbidden):
             await producer.send(forbidden, b"no")
+        with pytest.raises(TopicAuthorizationFailedError, match=forbidden):
+            await producer.commit_transaction()
         await producer.abort_transaction()
         async with producer.transaction():
             await producer.submit(allowed, b"yes")
     assert await read_values(secure_kafka, allowed) == [b"yes"]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+async def test_a_group_whose_offsets_may_not_be_committed(secure_kafka: KafkaCluster, seen: bool) -> None:
+    """The error names the group and ends this transaction alone; once the group may be read, its offsets are taken."""
+    topic, group = await new_topic(secure_kafka), new_name()
+    secure_kafka.allow("bob", "READ", "WRITE", "DESCRIBE", topic=topic)
+    secure_kafka.allow("bob", "WRITE", "DESCRIBE", transactional_id="bobs-third")
+    if seen:
+        secure_kafka.allow("bob", "DESCRIBE", group=group)
+    offsets, membership = {TopicPartition(topic, 0): 5}, ConsumerGroupMetadata(group)
+    async with bob(secure_kafka, transactional_id="bobs-third") as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"no")
+        with pytest.raises(GroupAuthorizationFailedError, match=group) as caught:
+            await producer.send_offsets_to_transaction(offsets, membership)
+        assert caught.value.abortable
+        assert not caught.value.fatal
+        with pytest.raises(GroupAuthorizationFailedError, match=group):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send(topic, b"without offsets")
+        secure_kafka.allow("bob", "READ", group=group)
+        async with producer.transaction():
+            await producer.send(topic, b"with offsets")
+            await producer.send_offsets_to_transaction(offsets, membership)
+    assert await read_values(secure_kafka, topic) == [b"without offsets", b"with offsets"]
+    await committed_are(secure_kafka, group, topic, [5])
+
+
+async def test_a_topic_whose_offsets_may_not_be_committed(secure_kafka: KafkaCluster) -> None:
+    """The error names the topic, and ends this transaction alone."""
+    topic, source, group = await new_topic(secure_kafka), await new_topic(secure_kafka), new_name()
+    secure_kafka.allow("bob", "WRITE", "DESCRIBE", topic=topic)
+    secure_kafka.allow("bob", "WRITE", "DESCRIBE", transactional_id="bobs-fourth")
+    secure_kafka.allow("bob", "READ", group=group)
+    offsets, membership = {TopicPartition(source, 0): 5}, ConsumerGroupMetadata(group)
+    async with bob(secure_kafka, transactional_id="bobs-fourth") as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"no")
+        with pytest.raises(TopicAuthorizationFailedError, match=source) as caught:
+            await producer.send_offsets_to_transaction(offsets, membership)
+        assert caught.value.abortable
+        await producer.abort_transaction()
+        secure_kafka.allow("bob", "READ", topic=source)
+        async with producer.transaction():
+            await producer.send(topic, b"yes")
+            await producer.send_offsets_to_transaction(offsets, membership)
+    assert await read_values(secure_kafka, topic) == [b"yes"]
+    await committed_are(secure_kafka, group, source, [5])
