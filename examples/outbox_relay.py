@@ -1,6 +1,6 @@
 """Rows of an outbox table into Kafka, each exactly once, however often this program is killed and started again.
 
-python examples/outbox_relay.py shop.db        or postgresql://me@host/shop; brokers are in BOOTSTRAP_SERVERS
+python examples/outbox_relay.py shop.db        or postgresql://me@host/shop (needs psycopg); see BOOTSTRAP_SERVERS
 A service writes into the table in the SQL transaction of its own data: outbox(id ascending, topic, key, payload). The
 number of the next row is committed with the records, as the position of a consumer group in a topic without records.
 """

@@ -19,7 +19,7 @@ from tests.broker.chaos.cluster import ProxiedCluster, proxied_cluster
 PATIENCE_S = 60.0
 """How long a test waits for what must happen before it calls it hanging."""
 HANGING_S = 2 * PATIENCE_S
-"""When a test that waits without a limit is ended by force."""
+"""When a test that waits without a limit is ended by force; slow tests get ten times as long."""
 
 _numbers = itertools.count(1)
 
@@ -111,17 +111,18 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 
 @pytest.fixture
-async def clean_loop() -> AsyncIterator[None]:
+async def clean_loop(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     """Fails the test that hangs, leaves a task behind, or an exception that nobody took."""
     loop = asyncio.get_running_loop()
     before = asyncio.all_tasks()
+    patience_s = HANGING_S * (10 if request.node.get_closest_marker("slow") else 1)
 
     def give_up() -> None:
         for task in asyncio.all_tasks() - before:
             task.print_stack()
-            task.cancel(f"the test hangs since {HANGING_S} s")
+            task.cancel(f"the test hangs since {patience_s} s")
 
-    watchdog = loop.call_later(HANGING_S, give_up)
+    watchdog = loop.call_later(patience_s, give_up)
     reports: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: reports.append(context))
     yield

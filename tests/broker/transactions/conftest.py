@@ -1,4 +1,7 @@
-"""The clusters that transactions are shown on: V2, the same Kafka held at V1, and the last line that only has V1."""
+"""The clusters that transactions are shown on.
+
+V2, the same Kafka held at V1, the last line that only has V1, and the oldest whose KRaft has transactions.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ KINDS = {
     "V2": {"feature_versions": {"transaction.version": 2}},
     "V1": {"feature_versions": {"transaction.version": 1}},
     "3.9": {"version": "3.9.1"},
+    "3.0": {"version": "3.0.2"},
 }
+OLDEST = "3.0"
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +39,7 @@ class _Clusters(dict[str, KafkaCluster]):
         return cluster
 
 
-@pytest.fixture(params=list(KINDS))
+@pytest.fixture(params=[*(kind for kind in KINDS if kind != OLDEST), pytest.param(OLDEST, marks=pytest.mark.slow)])
 def any_kafka(request: pytest.FixtureRequest, clusters_by_kind: dict[str, KafkaCluster]) -> KafkaCluster:
     """One broker of each kind in turn."""
     return clusters_by_kind[request.param]
