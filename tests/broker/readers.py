@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from aioproducer.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.testing import TopicAdmin
 
 LOG_APPEND_TIME = 2
@@ -35,7 +36,7 @@ def read_topic(
     Args:
         committed: without the records of open and of aborted transactions.
     """
-    ends = cluster.end_offsets(topic, committed=committed)
+    ends = _settled_ends(cluster, topic, timeout_s) if committed else cluster.end_offsets(topic)
     found: dict[int, list[StoredRecord]] = {partition: [] for partition in ends}
     open_ends = {partition for partition, end in ends.items() if end}
     consumer = Consumer(
@@ -70,6 +71,28 @@ def read_topic(
     finally:
         consumer.close()
     return found
+
+
+def _settled_ends(cluster: TopicAdmin, topic: str, timeout_s: float) -> dict[int, int]:
+    """What readers of committed records can reach once no transaction is just ending.
+
+    A coordinator answers EndTxn when it has noted the decision, and only then tells the partitions.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        ends = cluster.end_offsets(topic, committed=True)
+        if ends == cluster.end_offsets(topic):
+            return ends
+        if not any(_is_ending(cluster, broker) for broker in cluster.running):
+            return cluster.end_offsets(topic, committed=True)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"topic {topic}: a transaction is still ending after {timeout_s} s")
+        time.sleep(0.01)
+
+
+def _is_ending(cluster: TopicAdmin, broker: int) -> bool:
+    states = ["PrepareCommit", "PrepareAbort"]
+    return bool(cluster.ask(ListTransactionsRequest(state_filters=states), broker=broker).transaction_states)
 
 
 async def read(
