@@ -38,7 +38,7 @@ LAYERS = (
     ("bulk",),
     ("consumers", "producer", "transactions"),
     ("__init__",),
-    ("audit", "cli", "integrations", "spark", "testing"),
+    ("audit", "cli", "compat", "integrations", "spark", "testing"),
 )  # fmt: skip
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 

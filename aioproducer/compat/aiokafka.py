@@ -1,0 +1,340 @@
+"""aiokafka's producer: ``from aioproducer.compat.aiokafka import AIOKafkaProducer`` in place of ``from aiokafka``.
+
+Constructor, methods, defaults and results are those of aiokafka 0.12 and later; what differs is listed in
+docs/from-aiokafka.md. Where a program knows ``aiokafka.errors``, what is raised is caught by its classes too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from aioproducer import ConsumerGroupMetadata, Delivery, OffsetAndMetadata, PartitionInfo, Producer, TopicPartition
+from aioproducer import RecordMetadata as OwnMetadata
+from aioproducer.compat.aiokafka_batch import BatchBuilder
+from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
+from aioproducer.errors import KafkaError
+
+__all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
+
+DEFAULT_PORT = 9092
+UNSET: Any = object()
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record stands in the log, with aiokafka's fields."""
+
+    topic: str
+    partition: int
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: int
+    timestamp_type: int | None = None
+    """Not told."""
+    log_start_offset: int | None = None
+    """Not told."""
+
+
+class AIOKafkaProducer:
+    """aiokafka's producer on ``aioproducer.Producer``, which is ``producer.native``.
+
+    The arguments are aiokafka's. ``loop`` and ``api_version`` are taken and have no meaning.
+
+    Raises:
+        ConfigError: also a ValueError, for a value that can't be.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        bootstrap_servers: str | Iterable[str] = "localhost",
+        client_id: str | None = None,
+        metadata_max_age_ms: int = 300_000,
+        request_timeout_ms: int = 40_000,
+        api_version: str | None = None,
+        acks: int | str = UNSET,
+        key_serializer: Callable[[Any], bytes] | None = None,
+        value_serializer: Callable[[Any], bytes] | None = None,
+        compression_type: str | None = None,
+        max_batch_size: int = 16_384,
+        partitioner: Callable[[bytes | None, list[int], list[int]], int] | None = None,
+        max_request_size: int = 1_048_576,
+        linger_ms: int = 0,
+        retry_backoff_ms: int = 100,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: ssl.SSLContext | None = None,
+        connections_max_idle_ms: int = 540_000,
+        enable_idempotence: bool = False,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        sasl_mechanism: str = "PLAIN",
+        sasl_plain_password: str | None = None,
+        sasl_plain_username: str | None = None,
+        sasl_kerberos_service_name: str = "kafka",
+        sasl_kerberos_domain_name: str | None = None,
+        sasl_oauth_token_provider: Any = None,
+    ) -> None:
+        if sasl_kerberos_domain_name is not None:
+            raise ValueError("sasl_kerberos_domain_name has no counterpart: the broker's own host name is used")
+        idempotent = enable_idempotence or transactional_id is not None
+        if acks is UNSET:
+            acks = "all" if idempotent else 1
+        configs: dict[str, Any] = {
+            "bootstrap_servers": _with_ports(bootstrap_servers),
+            "metadata_max_age_ms": metadata_max_age_ms,
+            "request_timeout_ms": request_timeout_ms,
+            # One time limit does for all: of a request, of a record, of a call that waits for room.
+            "delivery_timeout_ms": request_timeout_ms + linger_ms,
+            "max_block_ms": request_timeout_ms,
+            "acks": "all" if acks == -1 else acks,
+            "compression_type": compression_type or "none",
+            "batch_size": max_batch_size,
+            "max_request_size": max_request_size,
+            "linger_ms": linger_ms,
+            "retry_backoff_ms": retry_backoff_ms,
+            "security_protocol": security_protocol,
+            "connections_max_idle_ms": connections_max_idle_ms,
+            "enable_idempotence": idempotent,
+        }
+        if not idempotent:
+            configs["max_in_flight_requests_per_connection"] = 1  # aiokafka keeps the order of each partition
+        if client_id is not None:
+            configs["client_id"] = client_id
+        if transactional_id is not None:
+            configs |= {"transactional_id": transactional_id, "transaction_timeout_ms": transaction_timeout_ms}
+        if partitioner is not None:
+            configs["partitioner_class"] = _partitioner(partitioner)
+        if ssl_context is not None:
+            configs["ssl_context"] = ssl_context
+        if security_protocol.startswith("SASL"):
+            configs |= _login(
+                sasl_mechanism, sasl_plain_username, sasl_plain_password, sasl_kerberos_service_name,
+                sasl_oauth_token_provider,
+            )  # fmt: skip
+        self.native = Producer(**configs)
+        self._acks = acks
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._max_batch_size = max_batch_size
+        self._transactional_id = transactional_id
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect to the cluster."""
+        with raising_familiar():
+            await self.native.start()
+
+    async def stop(self) -> None:
+        """Send what is pending and close everything."""
+        with raising_familiar():
+            await self.native.close()
+
+    async def flush(self) -> None:
+        """Wait until everything that was sent has ended."""
+        with raising_familiar():
+            await self.native.flush()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The numbers of a topic's partitions."""
+        with raising_familiar():
+            return {info.partition for info in await self.native.partitions_for(topic)}
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes]] | None = None,
+    ) -> asyncio.Future[RecordMetadata | None]:
+        """Put a record in the buffer; waits for metadata and room. The future has its end; None with ``acks=0``."""
+        assert not (value is None and key is None), "Need at least one: key or value"
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        with raising_familiar():
+            delivery = await self.native.submit(
+                topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+            )
+        future: asyncio.Future[RecordMetadata | None] = asyncio.get_running_loop().create_future()
+        if delivery.done():
+            self._end(future, delivery)
+        else:
+            delivery.add_done_callback(lambda delivery: self._end(future, delivery))
+        return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes]] | None = None,
+    ) -> RecordMetadata | None:
+        """Send a record and wait for its end."""
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    def _end(self, future: asyncio.Future[RecordMetadata | None], delivery: Delivery) -> None:
+        if future.done():
+            return
+        error = delivery.exception()
+        if error is not None:
+            future.set_exception(familiar(error))
+        else:
+            future.set_result(None if self._acks == 0 else _metadata(delivery.result()))
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def create_batch(self) -> BatchBuilder:
+        """An empty batch, to be filled and given to ``send_batch``."""
+        return BatchBuilder(self._max_batch_size, self._key_serializer, self._value_serializer)
+
+    async def send_batch(
+        self, batch: BatchBuilder, topic: str, *, partition: int
+    ) -> asyncio.Future[RecordMetadata | None]:
+        """Put the records of a batch in the buffer; the future ends with the last, and has the first one's place."""
+        batch.close()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[RecordMetadata | None] = loop.create_future()
+        deliveries: list[Delivery] = []
+        with raising_familiar():
+            for record in batch.records:
+                deliveries.append(
+                    await self.native.submit(
+                        topic,
+                        record.value,
+                        key=record.key,
+                        partition=partition,
+                        headers=record.headers,
+                        timestamp_ms=record.timestamp,
+                    )
+                )
+        if not deliveries:
+            future.set_result(None)
+            return future
+
+        def ended(last: Delivery) -> None:
+            if future.done():
+                return
+            errors = [error for error in map(Delivery.exception, deliveries) if error is not None]
+            if errors:
+                future.set_exception(familiar(errors[0]))
+            else:
+                self._end(future, deliveries[0])
+
+        # Records of one partition end in their order.
+        deliveries[-1].add_done_callback(ended)
+        return future
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    async def begin_transaction(self) -> None:
+        """Begin; what is sent from now on belongs to the transaction."""
+        with raising_familiar():
+            await self.native.begin_transaction()
+
+    async def commit_transaction(self) -> None:
+        """Send what is pending, and commit."""
+        with raising_familiar():
+            await self.native.commit_transaction()
+
+    async def abort_transaction(self) -> None:
+        """Abort; what is pending is not sent."""
+        with raising_familiar():
+            await self.native.abort_transaction()
+
+    def transaction(self) -> TransactionContext:
+        """``async with producer.transaction():`` begins, and commits at the end, or aborts if the body raises."""
+        return TransactionContext(self)
+
+    async def send_offsets_to_transaction(self, offsets: Mapping[Any, int | tuple[int, str]], group_id: str) -> None:
+        """Commit a consumer group's positions with the transaction."""
+        if not group_id or not isinstance(group_id, str):
+            raise ValueError(group_id)
+        with raising_familiar():
+            await self.native.send_offsets_to_transaction(
+                {TopicPartition(*partition): _position(position) for partition, position in offsets.items()},
+                ConsumerGroupMetadata(group_id),
+            )
+
+
+class TransactionContext:
+    """One transaction, as ``AIOKafkaProducer.transaction()`` makes it."""
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> Self:
+        await self._producer.begin_transaction()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self._producer.commit_transaction()
+        elif not (isinstance(error, KafkaError) and error.fatal):
+            await self._producer.abort_transaction()
+
+
+def _metadata(own: OwnMetadata) -> RecordMetadata:
+    return RecordMetadata(
+        own.topic, own.partition, TopicPartition(own.topic, own.partition), own.offset, own.timestamp_ms
+    )
+
+
+def _position(position: int | tuple[int, str]) -> int | OffsetAndMetadata:
+    return position if isinstance(position, int) else OffsetAndMetadata(position[0], position[1])
+
+
+def _with_ports(servers: str | Iterable[str]) -> list[str]:
+    """Hosts may come without the port, and one string may hold several."""
+    listed = servers.split(",") if isinstance(servers, str) else list(servers)
+    return [_with_port(server.strip()) for server in listed]
+
+
+def _with_port(server: str) -> str:
+    bare = server.rpartition("]")[2] if server.startswith("[") else server
+    if ":" in bare or (server.count(":") > 1 and not server.startswith("[")):
+        return server
+    return f"{server}:{DEFAULT_PORT}"
+
+
+def _partitioner(
+    theirs: Callable[[bytes | None, list[int], list[int]], int],
+) -> Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int]:
+    def choose(topic: str, key: bytes | None, value: bytes | None, partitions: tuple[PartitionInfo, ...]) -> int:
+        everything = [info.partition for info in partitions]
+        return theirs(key, everything, [info.partition for info in partitions if info.leader is not None])
+
+    return choose
+
+
+def _login(mechanism: str, username: str | None, password: str | None, service: str, provider: Any) -> dict[str, Any]:
+    configs: dict[str, Any] = {"sasl_mechanism": mechanism}
+    if mechanism == "GSSAPI":
+        configs["sasl_kerberos_service_name"] = service
+    elif mechanism == "OAUTHBEARER":
+        configs["sasl_oauth_token_provider"] = None if provider is None else provider.token
+    else:
+        configs |= {"sasl_username": username, "sasl_password": password}
+    return configs

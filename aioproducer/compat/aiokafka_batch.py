@@ -1,0 +1,99 @@
+"""aiokafka's batches that a program fills itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+BATCH_HEADER_BYTES = 61
+
+
+class AppendedRecord(NamedTuple):
+    """One record of a batch."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: tuple[tuple[str, bytes], ...]
+
+
+class AppendedMetadata(NamedTuple):
+    """What ``append`` says of a record that fitted."""
+
+    offset: int
+    """Within the batch, from 0."""
+    size: int
+    """Bytes, before compression."""
+    timestamp: int
+
+
+class BatchBuilder:
+    """Takes records until they would need more than ``max_batch_size`` bytes before compression."""
+
+    def __init__(
+        self,
+        max_bytes: int,
+        key_serializer: Callable[[Any], bytes] | None,
+        value_serializer: Callable[[Any], bytes] | None,
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._size = BATCH_HEADER_BYTES
+        self._closed = False
+        self.records: list[AppendedRecord] = []
+
+    def append(
+        self, *, timestamp: int | None, key: Any, value: Any, headers: Sequence[tuple[str, bytes]] = ()
+    ) -> AppendedMetadata | None:
+        """Add a record; None if the batch is full, or closed. The first always fits."""
+        if self._closed:
+            return None
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
+        record = AppendedRecord(key, value, timestamp, tuple(headers))
+        size = self._bytes_of(record)
+        if self.records and self._size + size > self._max_bytes:
+            return None
+        self.records.append(record)
+        self._size += size
+        return AppendedMetadata(len(self.records) - 1, size, timestamp)
+
+    def close(self) -> None:
+        """Take no more."""
+        self._closed = True
+
+    def closed(self) -> bool:
+        """Whether it takes no more."""
+        return self._closed
+
+    def record_count(self) -> int:
+        """How many records it holds."""
+        return len(self.records)
+
+    def size(self) -> int:
+        """Bytes before compression."""
+        return self._size
+
+    def _bytes_of(self, record: AppendedRecord) -> int:
+        first = self.records[0].timestamp if self.records else record.timestamp
+        body = 1 + _varint_bytes(record.timestamp - first) + _varint_bytes(len(self.records))
+        body += _field_bytes(record.key) + _field_bytes(record.value) + _varint_bytes(len(record.headers))
+        for name, value in record.headers:
+            body += _field_bytes(name.encode()) + _field_bytes(value)
+        return _varint_bytes(body) + body
+
+
+def _field_bytes(field: bytes | None) -> int:
+    return _varint_bytes(-1) if field is None else _varint_bytes(len(field)) + len(field)
+
+
+def _varint_bytes(number: int) -> int:
+    """Bytes of a zigzag varint."""
+    zigzag = 2 * number if number >= 0 else -2 * number - 1
+    return max(1, (zigzag.bit_length() + 6) // 7)

@@ -1,0 +1,86 @@
+"""Errors that both libraries' ``except`` clauses catch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from aioproducer.errors import (
+    AuthenticationError,
+    BootstrapError,
+    BrokerError,
+    BufferExhaustedError,
+    DeliveryTimeoutError,
+    KafkaError,
+    MetadataTimeoutError,
+    ProducerClosedError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    TransactionStateError,
+    TransactionTimeoutError,
+)
+
+NAMES: tuple[tuple[type[KafkaError], str], ...] = (
+    (BufferExhaustedError, "KafkaTimeoutError"),
+    (MetadataTimeoutError, "KafkaTimeoutError"),
+    (DeliveryTimeoutError, "KafkaTimeoutError"),
+    (TransactionTimeoutError, "KafkaTimeoutError"),
+    (RecordTooLargeError, "MessageSizeTooLargeError"),
+    (ProducerFencedError, "ProducerFenced"),
+    (TransactionStateError, "IllegalOperation"),
+    (AuthenticationError, "AuthenticationFailedError"),
+    (BootstrapError, "KafkaConnectionError"),
+    (ProducerClosedError, "ProducerClosed"),
+)
+"""Where no code of a broker says it: the first that fits."""
+
+
+def familiar(error: BaseException) -> BaseException:
+    """The error as one of aiokafka's as well, if the program knows that library; else, or if it has none, itself."""
+    if not isinstance(error, KafkaError):
+        return error
+    theirs = sys.modules.get("aiokafka.errors")
+    if theirs is None or isinstance(error, theirs.KafkaError):
+        return error
+    try:
+        kind = _both(type(error), _theirs(theirs, error))
+        twin = kind.__new__(kind, *error.args)
+    except TypeError:  # the two can't be one, as with groups of exceptions
+        return error
+    twin.args = error.args
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__, twin.__traceback__ = error.__cause__, error.__traceback__
+    return twin
+
+
+@contextmanager
+def raising_familiar() -> Iterator[None]:
+    """What is raised inside comes out as ``familiar`` makes it."""
+    try:
+        yield
+    except KafkaError as error:
+        raise familiar(error) from error.__cause__
+
+
+def _theirs(module: Any, error: KafkaError) -> type[BaseException]:
+    for ours, name in NAMES:
+        if isinstance(error, ours) and hasattr(module, name):
+            return getattr(module, name)  # type: ignore[no-any-return]
+    if isinstance(error, BrokerError):
+        found = module.for_code(error.code)
+        if found is not module.UnknownError:
+            return found  # type: ignore[no-any-return]
+    return module.KafkaError  # type: ignore[no-any-return]
+
+
+def _both(ours: type[KafkaError], theirs: type[BaseException]) -> type[KafkaError]:
+    kind = _KINDS.get((ours, theirs))
+    if kind is None:
+        kind = type(ours.__name__, (ours, theirs), {"__str__": ours.__str__, "__module__": ours.__module__})
+        _KINDS[ours, theirs] = kind
+    return kind
+
+
+_KINDS: dict[tuple[type, type], type[KafkaError]] = {}
