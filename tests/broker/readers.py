@@ -36,7 +36,7 @@ def read_topic(
     Args:
         committed: without the records of open and of aborted transactions.
     """
-    ends = _settled_ends(cluster, topic, timeout_s) if committed else cluster.end_offsets(topic)
+    ends = settled_ends(cluster, topic, timeout_s) if committed else cluster.end_offsets(topic)
     found: dict[int, list[StoredRecord]] = {partition: [] for partition in ends}
     open_ends = {partition for partition, end in ends.items() if end}
     consumer = Consumer(
@@ -73,7 +73,7 @@ def read_topic(
     return found
 
 
-def _settled_ends(cluster: TopicAdmin, topic: str, timeout_s: float) -> dict[int, int]:
+def settled_ends(cluster: TopicAdmin, topic: str, timeout_s: float) -> dict[int, int]:
     """What readers of committed records can reach once no transaction is just ending.
 
     A coordinator answers EndTxn when it has noted the decision, and only then tells the partitions.

@@ -7,7 +7,7 @@ import time
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from aioproducer.testing import TopicAdmin
-from tests.broker.readers import StoredRecord, read_topic
+from tests.broker.readers import StoredRecord, read_topic, settled_ends
 
 
 def read_all(cluster: TopicAdmin, topic: str) -> list[StoredRecord]:
@@ -22,7 +22,7 @@ def values(cluster: TopicAdmin, topic: str) -> list[bytes | None]:
 
 def visible_values(cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0) -> list[bytes | None]:
     """The values that a read_committed reader gets now, while transactions are open: up to the first of them."""
-    partitions = set(cluster.end_offsets(topic))
+    partitions = set(settled_ends(cluster, topic, timeout_s))
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime
 import logging
 import time
 from typing import Any
@@ -12,6 +14,7 @@ import uvloop
 from aioproducer import AuthenticationError, BootstrapError, KafkaError, Producer, TlsError
 from aioproducer.errors import IllegalSaslStateError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 from aioproducer.testing import CertificateAuthority, KafkaCluster, unsecured_token
+from tests.broker.fixtures import new_topic
 from tests.broker.security.oidc import CLIENT_ID, SigningKey, TokenServer
 
 pytestmark = [
@@ -71,6 +74,58 @@ async def test_tls(secure_kafka: KafkaCluster, case: str) -> None:
     error = await refusal(**tls_configs(secure_kafka, listener, changes))
     assert type(error) is TlsError
     assert expected in str(error)
+
+
+@pytest.mark.parametrize("case", ["another authority", "expired", "wrong password"])
+async def test_an_own_certificate_that_is_of_no_use(
+    secure_kafka: KafkaCluster, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    now = datetime.datetime.now(datetime.UTC)
+    begin, end = now - datetime.timedelta(days=9), now + datetime.timedelta(days=-2 if case == "expired" else 2)
+    authority = CertificateAuthority() if case == "another authority" else secure_kafka.authority
+    own = authority.issue("client.test", common_name="alice", not_before=begin, not_after=end)
+    changes = {"ssl_keystore_key": own.key, "ssl_keystore_certificate_chain": own.chain}
+    if case == "wrong password":
+        changes |= {"ssl_keystore_key": own.encrypted_key("right"), "ssl_key_password": "wr0ng"}
+    error = await refusal(**{**secure_kafka.client_configs("MTLS"), **changes})
+    assert type(error) is TlsError
+    expected = "ssl_key_password does not open" if case == "wrong password" else "does not accept this client's cert"
+    assert expected in str(error)
+    assert "wr0ng" not in caplog.text + repr(error)
+
+
+async def test_a_login_that_is_refused_again_and_again_is_no_storm(secure_kafka: KafkaCluster) -> None:
+    """However often a program sends: the broker is asked with growing back-off, and taken up again once it agrees."""
+    topic = await new_topic(secure_kafka)
+    secure_kafka.allow("frank", "ALL", topic="*", cluster=True)
+    secure_kafka.set_scram_user("frank", "one")
+    configs = secure_kafka.client_configs("SASL_SSL", user="alice", mechanism="SCRAM-SHA-256")
+
+    def refused() -> int:
+        return secure_kafka.log(1).count("Failed authentication")
+
+    async with Producer(**{**configs, "sasl_username": "frank", "sasl_password": "one"}) as producer:
+        await producer.send(topic, b"before")
+        secure_kafka.set_scram_user("frank", "two")
+        before, began = refused(), time.monotonic()
+        producer._engine._client.abort_all()  # type: ignore[union-attr]
+        while time.monotonic() - began < 3:
+            with pytest.raises(AuthenticationError):
+                await producer.send(topic, b"refused")
+        assert 1 <= refused() - before <= 12, "50 ms, then twice as long each time, up to a second"
+        secure_kafka.set_scram_user("frank", "one")
+        async with asyncio.timeout(SOON_S):
+            while not await accepted(producer, topic):
+                pass
+
+
+async def accepted(producer: Producer, topic: str) -> bool:
+    try:
+        await producer.send(topic, b"after")
+    except AuthenticationError:
+        return False
+    return True
 
 
 def test_tls_on_uvloop(secure_kafka: KafkaCluster) -> None:
