@@ -108,6 +108,7 @@ class PostgresOutbox:
                 some, numbers = numbers[: (size := rng.randint(1, 40))], numbers[size:]
                 for each in some:
                     database.execute(INSERT.format("%s"), row(topic, each))
+                time.sleep(rng.uniform(0, 0.02))  # others commit later rows meanwhile
                 if rng.random() < 0.2:
                     database.rollback()
                     numbers = some + numbers

@@ -45,8 +45,10 @@ async def test_outbox_relay(clusters_by_kind: dict[str, KafkaCluster], outbox: O
     await asyncio.to_thread(outbox.insert, topic, 1_000)
     for number in range(5):
         async with program(*relay, environment=environment) as running:
+            so_far = 1_000 + 700 * number
+            await read_until(cluster, topic, so_far)
             inserting = asyncio.create_task(asyncio.to_thread(outbox.insert, topic, 700))
-            await read_until(cluster, topic, 1_000 + 700 * number - rng.randrange(700))
+            await read_until(cluster, topic, so_far + rng.randrange(700))
             await asyncio.sleep(rng.uniform(0, 0.1))
             await running.kill()
             await inserting
