@@ -1,4 +1,4 @@
-"""murmur2 as Kafka's own partitioner computes it."""
+"""Hashes of keys: murmur2 as Kafka's own partitioner computes it, FNV-1a as Sarama's."""
 
 def murmur2(data: bytes) -> int:
     """Hash a serialized key as Kafka's Java client does.
@@ -7,4 +7,10 @@ def murmur2(data: bytes) -> int:
     available or not.
 
     Source: org.apache.kafka.common.utils.Utils.murmur2.
+    """
+
+def fnv1a(data: bytes) -> int:
+    """The absolute value of the 32-bit FNV-1a hash, taken as signed; the partition is it modulo the partition count.
+
+    Source: Sarama's NewHashPartitioner; librdkafka's partitioner fnv1a.
     """

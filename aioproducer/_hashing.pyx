@@ -1,6 +1,6 @@
-"""murmur2 as Kafka's own partitioner computes it; CRC-32C is the crc32c package's."""
+"""Hashes of keys: murmur2 as Kafka's own partitioner has it, FNV-1a as Sarama's; CRC-32C is the crc32c package's."""
 
-from aioproducer._varint cimport int32_t, uint32_t
+from aioproducer._varint cimport int32_t, int64_t, uint32_t
 
 
 cdef uint32_t murmur2_raw(const unsigned char* data, Py_ssize_t size) noexcept nogil:
@@ -29,3 +29,12 @@ cdef uint32_t murmur2_raw(const unsigned char* data, Py_ssize_t size) noexcept n
 
 def murmur2(bytes data not None):
     return <int32_t>murmur2_raw(<const unsigned char*>data, len(data))
+
+
+def fnv1a(bytes data not None):
+    cdef uint32_t h = 0x811C9DC5
+    cdef const unsigned char* at = <const unsigned char*>data
+    cdef Py_ssize_t i
+    for i in range(len(data)):
+        h = (h ^ at[i]) * <uint32_t>0x01000193
+    return -<int64_t><int32_t>h if <int32_t>h < 0 else <int64_t>h

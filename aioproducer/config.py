@@ -25,6 +25,7 @@ from aioproducer.config_login import check_login
 from aioproducer.config_table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES
 from aioproducer.config_tls import check_tls
 from aioproducer.errors import ConfigError
+from aioproducer.partitioners import BuiltIn
 from aioproducer.properties import parse_properties
 from aioproducer.serializers import Serializer
 
@@ -83,7 +84,7 @@ class ProducerConfig:
     # Records
     key_serializer: Serializer | None
     value_serializer: Serializer | None
-    partitioner_class: Callable[..., int] | str | None
+    partitioner_class: Callable[..., int | BuiltIn] | str | None
     partitioner_ignore_keys: bool
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int

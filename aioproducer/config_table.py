@@ -356,7 +356,9 @@ _RECORDS = (
         default=None,
         importance="medium",
         doc="Chooses the partition of records that don't name one. Left out: a key decides by its murmur2 hash, as in "
-        "Java; records without a key stay with one partition for a batch, then change to another.",
+        "Java; records without a key stay with one partition for a batch, then change to another. "
+        "`aioproducer.partitioners` has those of other clients, and BUILT_IN, which a function may return to leave a "
+        "record to the built-in choice.",
     ),
     ConfigDef(
         name="partitioner_ignore_keys",

@@ -255,7 +255,7 @@ SERIALIZER = ConfigType(
 )
 PARTITIONER = ConfigType(
     "function of (topic, key, value, partitions), round_robin, or Kafka's RoundRobinPartitioner",
-    "Callable[..., int] | str",
+    "Callable[..., int | BuiltIn] | str",
     _partitioner,
 )
 INTERCEPTORS = ConfigType("list of objects with on_send or on_acknowledgement", "tuple[Any, ...]", _interceptors)

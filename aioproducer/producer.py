@@ -18,6 +18,7 @@ from aioproducer._delivery import Delivery, watch
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.bulk import BulkSend
 from aioproducer.config import ProducerConfig
+from aioproducer.config_librdkafka import translate as translate_librdkafka
 from aioproducer.engine import Engine
 from aioproducer.errors import (
     AlreadyStartedError,
@@ -86,6 +87,19 @@ class Producer(Admission):
         producer = cls.__new__(cls)
         producer._configure(ProducerConfig.parse_properties(Path(path)))
         return producer
+
+    @classmethod
+    def from_librdkafka_config(cls, configs: Mapping[str, Any]) -> Self:
+        """Make a producer from configs by librdkafka's names, as confluent-kafka's producers take them.
+
+        Keys go to the partitions where librdkafka puts them, by its default ``consistent_random`` too. What is not
+        given keeps this producer's default. See docs/from-confluent-kafka.md for what becomes of each name. PEM files
+        of a client's certificate and key are read at once.
+
+        Raises:
+            ConfigError: as the constructor; also for what an application relies on and has here by another way.
+        """
+        return cls(**translate_librdkafka(configs))
 
     def _configure(self, config: ProducerConfig) -> None:
         self._config = config

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from aioproducer.errors import KafkaError, SerializationError
+from aioproducer.partitioners import BUILT_IN, BuiltIn
 from aioproducer.records import PartitionInfo, Record, RecordMetadata
 
 logger = logging.getLogger("aioproducer.record_preparation")
@@ -24,7 +25,8 @@ class RecordPreparation:
     """The user's interceptors, serializers and partitioner, behind one face.
 
     Args:
-        partitioner: ``f(topic, key, value, partitions) -> int`` on serialized bytes, or None.
+        partitioner: ``f(topic, key, value, partitions) -> int`` on serialized bytes, or None. It may return
+            BUILT_IN, which leaves the choice to the built-in one.
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class RecordPreparation:
         interceptors: Sequence[Any],
         key_serializer: Any,
         value_serializer: Any,
-        partitioner: Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int] | None,
+        partitioner: Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int | BuiltIn] | None,
     ) -> None:
         self._interceptors = tuple(interceptors)
         self._serializers = (("key", _bind(key_serializer)), ("value", _bind(value_serializer)))
@@ -170,6 +172,8 @@ class RecordPreparation:
             raise SerializationError(
                 f"the partitioner raised {type(error).__name__} for a record of topic {record.topic!r}"
             ) from error
+        if chosen is BUILT_IN:
+            return None
         if not isinstance(chosen, int) or not 0 <= chosen < len(partitions):
             raise SerializationError(
                 f"the partitioner returned {chosen!r} for topic {record.topic!r}, "

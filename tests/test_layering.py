@@ -25,7 +25,7 @@ LAYERS = (
     (
         "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_jaas", "config_login",
         "config_security", "config_table", "config_tls", "config_values", "errors_docs", "metadata_schedule", "metrics",
-        "oauth_token", "properties", "protocol", "record_preparation", "serializers",
+        "oauth_token", "partitioners", "properties", "protocol", "record_preparation", "serializers",
         "transaction_errors", "transaction_manager", "transaction_outcome", "transaction_partitions",
         "transaction_state",
     ),
@@ -36,7 +36,7 @@ LAYERS = (
     ),
     ("engine",),
     ("bulk",),
-    ("consumers", "producer", "transactions"),
+    ("config_librdkafka", "consumers", "producer", "transactions"),
     ("__init__",),
     ("audit", "cli", "compat", "integrations", "spark", "testing"),
 )  # fmt: skip

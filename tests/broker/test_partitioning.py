@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer as OtherProducer
 
-from aioproducer import PartitionInfo, SerializationError
+from aioproducer import PartitionInfo, Producer, SerializationError
+from aioproducer.partitioners import LIBRDKAFKA
 from aioproducer.testing import KafkaCluster
-from tests.broker.fixtures import new_topic, producer_of
+from tests.broker.fixtures import PATIENCE_S, new_topic, producer_of
 from tests.broker.readers import read
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
@@ -164,3 +165,26 @@ async def test_partitions_added_later_are_used(kafka: KafkaCluster) -> None:
         async with asyncio.timeout(30):
             while (await producer.send(topic, bytes(200))).partition != 3:
                 pass
+
+
+# --- partitioners of other clients ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitioner", sorted(set(LIBRDKAFKA) - {"random"}))
+async def test_keys_go_where_librdkafka_puts_them(kafka: KafkaCluster, partitioner: str) -> None:
+    """By its own client, with the same configs; an application that moves over keeps the order of each key."""
+    topic = await new_topic(kafka, 7)
+    keys = [b"", b"k", b"\xff\x00", *[b"customer-%d" % number for number in range(60)]]
+    if partitioner == "consistent_random":
+        keys.remove(b"")  # anywhere, there and here
+    configs = {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": partitioner}
+    theirs: dict[bytes, int] = {}
+    other = OtherProducer(configs)
+    for key in keys:
+        other.produce(topic, b"v", key=key, on_delivery=lambda _, m: theirs.update({m.key() or b"": m.partition()}))
+    assert await asyncio.to_thread(other.flush, PATIENCE_S) == 0
+    del other
+    async with Producer.from_librdkafka_config(configs) as producer:
+        ours = {key: (await producer.send(topic, b"v", key=key)).partition for key in keys}
+    assert ours == theirs
+    assert len(set(ours.values())) == 7

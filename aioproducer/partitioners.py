@@ -1,0 +1,89 @@
+"""Partitioners of other clients, for ``partitioner_class``: keys go to the partitions where those clients put them.
+
+Each is ``f(topic, key, value, partitions)`` on serialized keys. Without one, keys go where Kafka's Java client puts
+them, which is ``murmur2_random`` here.
+
+Source: the config ``partitioner`` of librdkafka; the hash of Sarama is FNV-1a as well.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from aioproducer._hashing import fnv1a as _fnv1a
+from aioproducer._hashing import murmur2 as _murmur2
+from aioproducer.records import PartitionInfo
+
+_choice = random.Random()
+
+
+class BuiltIn(Enum):
+    """The type of BUILT_IN."""
+
+    BUILT_IN = "the built-in choice"
+
+
+BUILT_IN: Final = BuiltIn.BUILT_IN
+"""What any function given as ``partitioner_class`` may return to leave a record to the built-in choice."""
+
+
+def consistent(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:
+    """CRC-32 of the key; no key is as an empty one."""
+    return zlib.crc32(key or b"") % len(partitions)
+
+
+def consistent_random(
+    topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]
+) -> int | BuiltIn:
+    """CRC-32 of the key, librdkafka's default; records with an empty key go anywhere, those without one by batches."""
+    if key:
+        return zlib.crc32(key) % len(partitions)
+    return BUILT_IN if key is None else _choice.randrange(len(partitions))
+
+
+def murmur2(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:
+    """The Java client's hash of the key; no key is as an empty one."""
+    return (_murmur2(key or b"") & 0x7FFFFFFF) % len(partitions)
+
+
+def murmur2_random(
+    topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]
+) -> int | BuiltIn:
+    """The Java client's hash of the key; records without one by batches. The same as leaving the config out."""
+    return BUILT_IN
+
+
+def fnv1a(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:
+    """FNV-1a of the key, as in Sarama; no key is as an empty one."""
+    return _fnv1a(key or b"") % len(partitions)
+
+
+def fnv1a_random(
+    topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]
+) -> int | BuiltIn:
+    """FNV-1a of the key, as in Sarama; records without one by batches."""
+    return BUILT_IN if key is None else _fnv1a(key) % len(partitions)
+
+
+def anywhere(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:
+    """Any partition, whatever the key; librdkafka's ``random``."""
+    return _choice.randrange(len(partitions))
+
+
+LIBRDKAFKA = MappingProxyType(
+    {
+        "consistent": consistent,
+        "consistent_random": consistent_random,
+        "murmur2": murmur2,
+        "murmur2_random": murmur2_random,
+        "fnv1a": fnv1a,
+        "fnv1a_random": fnv1a_random,
+        "random": anywhere,
+    }
+)
+"""By the names of librdkafka's config ``partitioner``."""
