@@ -36,6 +36,9 @@ cdef extern from "Python.h":
 
 cdef enum:
     BLOCK_BYTES = 16384
+    LINGER_STRETCH = 10     # how many times linger_ms open batches wait at most,
+    FULL_SPEED = 100        # if so many records have come a millisecond,
+    FULL_ENOUGH = 64        # and fewer than that for each open batch
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
@@ -232,6 +235,7 @@ cdef class RecordAccumulator:
         batch.result = ProduceRequestResult(queue.topic.name, queue.partition, batch.serial, self.ledger)
         queue.topic.used_ms = now_ms
         batch.created_ms = now_ms
+        batch.appended_before = self.appended_records
         batch.producer_id = -1
         batch.producer_epoch = -1
         batch.base_sequence = -1
@@ -354,15 +358,18 @@ cdef class RecordAccumulator:
             self.close_awaited(now_ms, busy_nodes)
         while self.backing_off and self.backing_off[0][0] <= now_ms:
             self.end_back_off(<ProducerBatch>heappop(self.backing_off)[2], now_ms)
-        while self.open_batches:
-            batch = <ProducerBatch>next(iter(self.open_batches.values()))
-            if batch.created_ms + self.linger_ms > now_ms:
-                break
-            self.end_linger(batch, now_ms)
+        if self.open_batches and not self.lingers_on(<ProducerBatch>next(iter(self.open_batches.values())), now_ms):
+            while self.open_batches:
+                batch = <ProducerBatch>next(iter(self.open_batches.values()))
+                if batch.created_ms + self.linger_ms > now_ms:
+                    break
+                self.end_linger(batch, now_ms)
         if self.memory_short and self.open_batches and self.in_flight_batches == 0 and not self.any_ready():
             self.close_all(now_ms)
         if self.open_batches:
             deadline = (<ProducerBatch>next(iter(self.open_batches.values()))).created_ms + self.linger_ms
+            if deadline <= now_ms:
+                deadline = now_ms + max(1, self.linger_ms)      # it lingers on; whether it may longer is seen then
         if self.backing_off and (deadline < 0 or self.backing_off[0][0] < deadline):
             deadline = self.backing_off[0][0]
         if self.aging_batches:
@@ -371,6 +378,17 @@ cdef class RecordAccumulator:
                 deadline = batch.created_ms + self.delivery_timeout_ms
         self.woken = False
         return [node_id for node_id, node in self.nodes.items() if (<NodeQueue>node).ready], deadline
+
+    cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept:
+        """Whether open batches wait longer, as records come so fast, and for so many partitions, that a batch has few.
+
+        A batch costs the client, and the broker, as much as dozens of records. At a rate where that decides how many
+        of them can be sent at all, waiting saves more time than it takes.
+        """
+        cdef int64_t age_ms = now_ms - oldest.created_ms
+        cdef int64_t records = self.appended_records - oldest.appended_before
+        return (age_ms < LINGER_STRETCH * self.linger_ms and records >= FULL_SPEED * age_ms
+                and records < FULL_ENOUGH * <int64_t>len(self.open_batches))
 
     cdef bint any_ready(self):
         for node in self.nodes.values():
@@ -500,7 +518,7 @@ cdef class RecordAccumulator:
             batch.retry_at_ms = 0
             self.mark_ready(batch.queue)
 
-    def release(self, ProducerBatch batch not None):
+    cpdef release(self, ProducerBatch batch):
         self.land(batch)
         batch.state = ENDED
         if batch.sealing_node is not None or batch.released:

@@ -29,13 +29,19 @@ cdef class Buffer:
 
 @cython.final
 cdef class BufferPool:
-    """The producer's memory: never more than `total_bytes` lent, blocks of `block_bytes` kept for reuse."""
+    """The producer's memory: never more than `total_bytes` lent, nor held, blocks kept for reuse included."""
     cdef readonly Py_ssize_t total_bytes
     cdef readonly Py_ssize_t available_bytes
     cdef readonly Py_ssize_t block_bytes
+    cdef readonly Py_ssize_t small_bytes    # of the block that a batch begins with
+    cdef readonly Py_ssize_t idle_bytes     # of the blocks that are kept for reuse
     cdef list free_blocks
+    cdef list free_small
     cdef public object on_late_return   # called when a block comes back after its owner let go
 
     cdef Buffer take(self, Py_ssize_t size)
+    cdef Buffer take_first(self, Py_ssize_t size)
+    cdef Buffer lend(self, Py_ssize_t size, Py_ssize_t block_bytes, list free_ones)
+    cdef void let_go(self)
     cdef void release(self, Buffer buffer)
     cdef void give_back(self, Buffer buffer)

@@ -24,11 +24,12 @@ class Buffer:
 
 @final
 class BufferPool:
-    """The producer's memory: never more than ``total_bytes`` lent at a time.
+    """The producer's memory: never more than ``total_bytes`` lent, nor held, with what is kept for reuse, at a time.
 
     Args:
         total_bytes: the budget, ``buffer_memory``.
-        block_bytes: size of the blocks that batches chain; a larger record gets one block of its own size.
+        block_bytes: size of the blocks that batches chain, but for the first, which has an eighth of it; a larger
+            record gets one block of its own size.
     """
 
     on_late_return: Callable[[], object] | None
@@ -50,3 +51,11 @@ class BufferPool:
     @property
     def block_bytes(self) -> int:
         """Size of an ordinary block."""
+
+    @property
+    def small_bytes(self) -> int:
+        """Size of the block that a batch begins with, if its first record fits."""
+
+    @property
+    def idle_bytes(self) -> int:
+        """Of the blocks that are kept for reuse."""

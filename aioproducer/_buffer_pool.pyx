@@ -2,14 +2,21 @@
 
 Theory of operation. `take(size)` lends a block of `block_bytes`, or a larger one-off block, and charges its capacity to
 the budget; it returns None rather than go above `total_bytes`, and the caller waits its turn elsewhere (see
-memory_queue.py). `release` returns the block once no view of it lives: a transport may still hold the bytes of a
-request whose answer has come, and memory that is on its way to the wire must not change.
+memory_queue.py). `take_first` lends what a batch begins with: a small block, so that the batches of thousands of
+partitions that hold a record or two fit into the budget. `release` returns the block once no view of it lives: a
+transport may still hold the bytes of a request whose answer has come, and memory that is on its way to the wire must
+not change.
+
+Blocks of both sizes are kept for reuse, and let go where otherwise more memory than the budget would be held.
 """
 
 import cython
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
 from libc.stdlib cimport free, malloc
+
+cdef enum:
+    SMALL_SHARE = 8     # of a block: what a batch begins with
 
 cdef char* UNSIGNED_BYTE = b"B"
 
@@ -59,7 +66,9 @@ cdef class BufferPool:
         self.total_bytes = total_bytes
         self.available_bytes = total_bytes
         self.block_bytes = block_bytes
+        self.small_bytes = max(1, block_bytes // SMALL_SHARE)
         self.free_blocks = []
+        self.free_small = []
         self.on_late_return = None
 
     @property
@@ -67,15 +76,26 @@ cdef class BufferPool:
         return self.total_bytes - self.available_bytes
 
     cdef Buffer take(self, Py_ssize_t size):
+        return self.lend(size, self.block_bytes, self.free_blocks)
+
+    cdef Buffer take_first(self, Py_ssize_t size):
+        if size > self.small_bytes:
+            return self.lend(size, self.block_bytes, self.free_blocks)
+        return self.lend(size, self.small_bytes, self.free_small)
+
+    cdef Buffer lend(self, Py_ssize_t size, Py_ssize_t block_bytes, list free_ones):
         cdef Buffer buffer
-        cdef Py_ssize_t capacity = size if size > self.block_bytes else self.block_bytes
+        cdef Py_ssize_t capacity = max(size, block_bytes)
         if capacity > self.available_bytes:
             if size > self.available_bytes:
                 return None
-            capacity = self.available_bytes  # the last piece of the budget may be shorter than a block
-        if capacity == self.block_bytes and self.free_blocks:
-            buffer = <Buffer>self.free_blocks.pop()
+            capacity = self.available_bytes     # the last piece of the budget may be shorter than a block
+        if capacity == block_bytes and free_ones:
+            buffer = <Buffer>free_ones.pop()
+            self.idle_bytes -= capacity
         else:
+            while self.idle_bytes > self.available_bytes - capacity:
+                self.let_go()
             buffer = Buffer.__new__(Buffer)
             buffer.data = <unsigned char*>malloc(capacity if capacity > 0 else 1)
             if buffer.data == NULL:
@@ -87,6 +107,11 @@ cdef class BufferPool:
         buffer.pool = self
         return buffer
 
+    cdef void let_go(self):
+        """Free the memory of a block that is kept for reuse."""
+        cdef Buffer buffer = <Buffer>(self.free_blocks if self.free_blocks else self.free_small).pop()
+        self.idle_bytes -= buffer.capacity
+
     cdef void release(self, Buffer buffer):
         buffer.lent = False
         if buffer.views == 0:
@@ -95,6 +120,12 @@ cdef class BufferPool:
     cdef void give_back(self, Buffer buffer):
         buffer.pool = None
         self.available_bytes += buffer.capacity
-        # The garbage collector may have taken the pool's list already, and free the views after it.
-        if buffer.capacity == self.block_bytes and self.free_blocks is not None:
-            self.free_blocks.append(buffer)
+        # The garbage collector may have taken the pool's lists already, and free the views after it.
+        cdef list kept = None
+        if buffer.capacity == self.block_bytes:
+            kept = self.free_blocks
+        elif buffer.capacity == self.small_bytes:
+            kept = self.free_small
+        if kept is not None:
+            kept.append(buffer)
+            self.idle_bytes += buffer.capacity

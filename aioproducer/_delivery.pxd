@@ -62,6 +62,7 @@ cdef class ProduceRequestResult:
     cdef object error_of(self, int32_t index)
     cdef object own_error(self, int32_t index)
     cdef int64_t count_marks(self, unsigned char mark) noexcept
+    cpdef complete(self, int64_t base_offset, int64_t log_append_time_ms)
     cdef void finish(self)
     cdef void drop(self, int32_t index)
 

@@ -208,7 +208,7 @@ cdef class ProduceRequestResult:
         """A copy for the program: what it raises gets a traceback, whose frames hold the Delivery, which holds us."""
         return None if self.error is None else copy(self.error_of(index))
 
-    def complete(self, int64_t base_offset, int64_t log_append_time_ms):
+    cpdef complete(self, int64_t base_offset, int64_t log_append_time_ms):
         if self.done:
             return
         self.base_offset = base_offset

@@ -1,7 +1,6 @@
 """Produce requests and responses as bytes; the one API whose path is not made from the schema."""
 
-from collections.abc import Sequence
-from typing import Protocol, final
+from typing import Any, Protocol, TypeVar, final
 
 class EncodableBatch(Protocol):
     """What of a ProducerBatch goes into a request."""
@@ -17,6 +16,8 @@ class EncodableBatch(Protocol):
     def payload(self) -> list[bytes | memoryview]: ...
     def header(self, payload: list[bytes | memoryview]) -> bytes: ...
 
+B = TypeVar("B", bound=EncodableBatch)
+
 def encode_produce_request(
     version: int,
     correlation_id: int,
@@ -24,15 +25,18 @@ def encode_produce_request(
     transactional_id: bytes | None,
     acks: int,
     timeout_ms: int,
-    batches: Sequence[EncodableBatch],
+    batches: list[B],
 ) -> list[bytes | memoryview]:
     """A whole Produce frame, with its size, as a list of buffers: what surrounds the records, and the records in place.
+
+    Records of up to 4 KiB are copied, and so share a buffer with what surrounds them.
 
     Args:
         version: 3 to 13. From 13 on topics go by ``topic_id``, before that by name.
         client_id, transactional_id: UTF-8.
         timeout_ms: how long the broker may wait for the in-sync replicas.
-        batches: sealed and numbered, at least one, a list, one a partition; those of a topic go out together.
+        batches: sealed and numbered, at least one, one a partition. Those of a topic go out together: the list is
+            brought into the order of the request.
     Source: ProduceRequest.json; KIP-482 (flexible versions), KIP-516 (topic ids).
     """
 
@@ -93,4 +97,16 @@ def decode_produce_response(version: int, frame: bytes) -> ProduceResponse:
         frame: header and body, without the size.
     Raises:
         ProtocolError: cut short, too long, or not what the version says; never anything else.
+    """
+
+def match_answers(
+    partitions: list[PartitionProduceResponse], batches: list[Any], names: dict[str, str | bytes]
+) -> list[PartitionProduceResponse]:
+    """The answer of each batch of a request.
+
+    Args:
+        partitions: of the answer, in any order; it is quick if that is the order of the batches.
+        names: what the request called each topic, by its name.
+    Raises:
+        KeyError: a partition is left out.
     """

@@ -1,8 +1,8 @@
 """Produce requests and responses as bytes: the one API whose path is not made from the schema.
 
 A request is a list of buffers: the frame with the request header, then for each batch a fresh `bytes` (topic and
-partition fields with the 61-byte batch header) followed by the batch's records as they lie in memory. Nothing is
-joined.
+partition fields with the 61-byte batch header) followed by the batch's records as they lie in memory. Records of up to
+4 KiB are copied, and so join their neighbours in one buffer.
 
     v3-v8   old encodings; v7 is the first with zstd        v9      flexible (KIP-482)
     v10     leader hints in the answer (KIP-951)            v13     topic ids in place of names (KIP-516)
@@ -14,7 +14,9 @@ import cython
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.string cimport memcpy
 
+from aioproducer._record_batch cimport HEADER_BYTES
 from aioproducer._varint cimport get_int16, get_int32, get_int64, get_uvarint, put_int16, put_int32, put_uvarint
 
 from aioproducer.errors import ProtocolError
@@ -24,6 +26,7 @@ cdef enum:
     FLEXIBLE = 9
     LEADER_HINTS = 10
     TOPIC_IDS = 13
+    COPIED_BYTES = 4096     # a buffer by itself costs the transport and the system more than copying so much
 
 
 cdef bytes int16(int value):
@@ -53,61 +56,112 @@ cdef bytes array_count(Py_ssize_t count, bint compact):
     return uvarint(count + 1) if compact else int32(count)
 
 
+cdef dict by_topic(list batches):
+    """The batches of each topic, in order; brings `batches` into the order of the request, topic by topic."""
+    cdef dict topics = {}
+    cdef list group = None
+    cdef Py_ssize_t turns = 0
+    topic = None
+    for batch in batches:
+        if group is None or batch.topic is not topic:
+            topic = batch.topic
+            group = topics.setdefault(topic, [])
+            turns += 1
+        group.append(batch)
+    if turns > len(topics):
+        batches.clear()
+        for group in topics.values():
+            batches.extend(group)
+    return topics
+
+
+cdef bytes before_records(bytes lead, int32_t partition, Py_ssize_t wire_bytes, bytes batch_header, bint flexible):
+    """What stands between the records of the batch before and those of this one."""
+    cdef unsigned char scratch[16]
+    cdef unsigned char* p = put_int32(scratch, partition)
+    p = put_uvarint(p, <uint64_t>(wire_bytes + 1)) if flexible else put_int32(p, <int32_t>wire_bytes)
+    cdef Py_ssize_t lead_size = PyBytes_GET_SIZE(lead)
+    cdef Py_ssize_t fields_size = p - scratch
+    cdef Py_ssize_t header_size = PyBytes_GET_SIZE(batch_header)
+    cdef bytes whole = PyBytes_FromStringAndSize(NULL, lead_size + fields_size + header_size)
+    cdef char* start = PyBytes_AS_STRING(whole)
+    memcpy(start, PyBytes_AS_STRING(lead), lead_size)
+    memcpy(start + lead_size, scratch, fields_size)
+    memcpy(start + lead_size + fields_size, PyBytes_AS_STRING(batch_header), header_size)
+    return whole
+
+
 def encode_produce_request(int version, int32_t correlation_id, bytes client_id, bytes transactional_id, int acks,
                            int32_t timeout_ms, list batches not None):
     cdef bint flexible = version >= FLEXIBLE
-    cdef dict topics = {}
-    cdef list parts = []
+    cdef dict topics = by_topic(batches)
+    cdef list parts = []        # what goes to the transport
+    cdef list joined = []       # what is too small to go by itself, until something large comes
     cdef list payload
     cdef bytes tags = b"\0" if flexible else b""
-    cdef Py_ssize_t size = 0
-    for batch in batches:
-        topics.setdefault(batch.topic, []).append(batch)
+    cdef Py_ssize_t wire_bytes, size = 0
     cdef bytes lead = b"".join((
         int16(API_KEY), int16(version), int32(correlation_id), nullable_string(client_id, False), tags,
         nullable_string(transactional_id, flexible), int16(acks), int32(timeout_ms), array_count(len(topics), flexible),
     ))
     for topic, group in topics.items():
-        if version >= TOPIC_IDS:
-            lead += group[0].topic_id
-        else:
-            lead += nullable_string(topic.encode(), flexible)
+        lead += group[0].topic_id if version >= TOPIC_IDS else nullable_string(topic.encode(), flexible)
         lead += array_count(len(group), flexible)
         for batch in group:
+            wire_bytes = batch.wire_bytes
             payload = batch.payload()
-            lead += int32(batch.partition) + array_count(batch.wire_bytes, flexible) + batch.header(payload)
-            parts.append(lead)
-            parts.extend(payload)
-            size += PyBytes_GET_SIZE(lead) + batch.wire_bytes - 61
+            lead = before_records(lead, batch.partition, wire_bytes, batch.header(payload), flexible)
+            size += PyBytes_GET_SIZE(lead) + wire_bytes - HEADER_BYTES
+            joined.append(lead)
+            if wire_bytes - HEADER_BYTES > COPIED_BYTES:
+                parts.append(b"".join(joined))
+                parts.extend(payload)
+                joined.clear()
+            else:
+                joined.extend(payload)
             lead = tags
         lead += tags
     lead += tags
-    if lead:
-        parts.append(lead)
-        size += PyBytes_GET_SIZE(lead)
+    size += PyBytes_GET_SIZE(lead)
+    joined.append(lead)
+    parts.append(b"".join(joined))
     parts[0] = int32(size) + <bytes>parts[0]
+    if not parts[len(parts) - 1]:
+        parts.pop()
     return parts
 
 
+def match_answers(list partitions not None, list batches not None, dict names not None):
+    cdef list answers = partitions
+    cdef bint in_order = len(partitions) == len(batches)
+    cdef PartitionProduceResponse answer
+    cdef Py_ssize_t i
+    topic = name = None
+    if in_order:
+        for i in range(len(batches)):
+            batch = batches[i]
+            answer = <PartitionProduceResponse?>partitions[i]
+            if i == 0 or batch.topic is not topic:
+                topic = batch.topic
+                name = names[topic]
+            if answer.partition != batch.partition or (answer.topic is not name and answer.topic != name):
+                in_order = False
+                break
+    if not in_order:
+        found = {(one.topic, one.partition): one for one in partitions}
+        answers = [found[names[batch.topic], batch.partition] for batch in batches]
+    return answers
+
+
 @cython.final
+@cython.freelist(1024)
 cdef class PartitionProduceResponse:
-    cdef readonly object topic
-    cdef readonly int32_t partition
-    cdef readonly int16_t error_code
-    cdef readonly int64_t base_offset
-    cdef readonly int64_t log_append_time_ms
-    cdef readonly int64_t log_start_offset
-    cdef readonly list record_errors
-    cdef readonly object error_message
-    cdef readonly int32_t leader_id
-    cdef readonly int32_t leader_epoch
+    pass
 
 
 @cython.final
 cdef class ProduceResponse:
-    cdef readonly list partitions
-    cdef readonly int32_t throttle_time_ms
-    cdef readonly list node_endpoints
+    pass
 
 
 @cython.final

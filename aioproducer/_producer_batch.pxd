@@ -25,6 +25,7 @@ cdef class ProducerBatch:
     cdef readonly int64_t serial            # order of creation, over all partitions
     cdef readonly tuple order               # place in its partition; pieces of a split stand in their parent's
     cdef readonly int64_t created_ms        # of its first record; survives retries and splits
+    cdef int64_t appended_before            # records that all batches had taken when its first one came
     cdef readonly int64_t closed_ms
     cdef BatchState state
     cdef readonly int64_t producer_id
@@ -43,6 +44,7 @@ cdef class ProducerBatch:
     cdef public object last_error
     cdef public bint maybe_written          # for the user: sticky
     cdef public bint in_doubt               # an attempt may have written it, and no later answer has ruled that out
+    cdef public object books                # of its partition's numbers, once it was asked whether it may go
     cdef public bint expired                # its Deliveries failed while it was in flight
 
 

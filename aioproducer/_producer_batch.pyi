@@ -3,6 +3,7 @@
 from typing import final
 
 from aioproducer._delivery import ProduceRequestResult
+from aioproducer._sequences import PartitionSequences
 from aioproducer.errors import KafkaError
 
 @final
@@ -21,6 +22,8 @@ class ProducerBatch:
     """For the numbering: some attempt may have written it, and no later answer has ruled that out."""
     expired: bool
     """Its Deliveries have failed, whatever becomes of it."""
+    books: PartitionSequences | None
+    """The numbers of its partition, once it was asked whether it may go."""
 
     @property
     def queue(self) -> PartitionQueue: ...

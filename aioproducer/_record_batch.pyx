@@ -17,7 +17,7 @@ import cython
 from crc32c import crc32c
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from aioproducer._varint cimport (
     get_varint,
@@ -37,6 +37,7 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef enum:
+    CHECKED_FROM = 21   # where what the checksum covers begins
     SCRATCH_BYTES = 64  # more than the greatest fixed part of a record
 
 
@@ -78,7 +79,7 @@ cdef class RecordBatch:
         cdef Py_ssize_t room = 0 if self.tail is None else self.tail.room()
         if size <= room:
             return True
-        cdef Buffer buffer = self.pool.take(size - room)
+        cdef Buffer buffer = self.pool.take_first(size) if self.tail is None else self.pool.take(size - room)
         if buffer is None:
             return False
         self.buffers.append(buffer)
@@ -161,14 +162,9 @@ cdef class RecordBatch:
     cdef bytes header(self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint transactional,
                       list payload):
         """The 61 bytes before the records, with the checksum over both; `payload` is what payload() returned."""
-        cdef bytes header = PyBytes_FromStringAndSize(NULL, HEADER_BYTES)
-        cdef unsigned char* start = <unsigned char*>PyBytes_AS_STRING(header)
-        cdef unsigned char* p = put_int64(start, 0)
-        p = put_int32(p, <int32_t>(self.wire_size() - 12))
-        p = put_int32(p, -1)
-        p[0] = 2
-        memset(p + 1, 0, 4)  # the checksum's place
-        p = put_int16(p + 5, <int16_t>(self.attributes | (0x10 if transactional else 0)))
+        cdef bytes tail = PyBytes_FromStringAndSize(NULL, HEADER_BYTES - CHECKED_FROM)
+        cdef unsigned char* start = <unsigned char*>PyBytes_AS_STRING(tail)
+        cdef unsigned char* p = put_int16(start, <int16_t>(self.attributes | (0x10 if transactional else 0)))
         p = put_int32(p, self.record_count - 1)
         p = put_int64(p, self.base_timestamp_ms)
         p = put_int64(p, self.max_timestamp_ms)
@@ -176,10 +172,17 @@ cdef class RecordBatch:
         p = put_int16(p, epoch)
         p = put_int32(p, base_sequence)
         put_int32(p, self.record_count)
-        crc = crc32c(memoryview(header)[21:])
+        crc = crc32c(tail)
         for part in payload:
             crc = crc32c(part, crc)
-        put_int32(start + 17, <int32_t><uint32_t>crc)
+        cdef bytes header = PyBytes_FromStringAndSize(NULL, HEADER_BYTES)
+        start = <unsigned char*>PyBytes_AS_STRING(header)
+        p = put_int64(start, 0)
+        p = put_int32(p, <int32_t>(self.wire_size() - 12))
+        p = put_int32(p, -1)
+        p[0] = 2
+        put_int32(p + 1, <int32_t><uint32_t>crc)
+        memcpy(start + CHECKED_FROM, PyBytes_AS_STRING(tail), HEADER_BYTES - CHECKED_FROM)
         return header
 
     cdef list payload(self):

@@ -20,6 +20,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from aioproducer._outcomes import acknowledge, acknowledge_good
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class, excerpt
 from aioproducer.transaction_state import aborted
@@ -126,10 +127,13 @@ class BatchOutcomes:
 
     def acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         """The batch is in the log, as far as ``acks`` asks; -1 for what was not told."""
-        self._transactions.acknowledged(batch)
-        if not batch.expired:
-            batch.complete(base_offset, log_append_time_ms)
-        self._accumulator.release(batch)
+        acknowledge(self._transactions, self._accumulator, batch, base_offset, log_append_time_ms)
+
+    def acknowledge_good(
+        self, batches: list[ProducerBatch], answers: list[PartitionProduceResponse]
+    ) -> list[tuple[ProducerBatch, PartitionProduceResponse]]:
+        """Acknowledge the batches that an answer without an error belongs to; the others, for ``answered``."""
+        return acknowledge_good(self._transactions, self._accumulator, batches, answers)
 
     def fail(
         self,

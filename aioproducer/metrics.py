@@ -10,157 +10,35 @@ Source: Kafka's SenderMetricsRegistry and SampledStat, Rate, Avg, Max.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-BATCH_HEADER_BYTES = 61
+from aioproducer._counts import Counts, NodeCounts, ProducerCounts, TopicCounts, Windows, count_batches_sent
 
-# --- what is added up -------------------------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from aioproducer._counts import SentBatch
 
+# --- what is shown ----------------------------------------------------------------------------------------------------
 
-@dataclass(slots=True)
-class Counts:
-    """Sums, and maxima where the name ends with ``_max``, of one window."""
-
-    def add(self, other: Counts) -> None:
-        """Take in the counts of another window."""
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            setattr(self, field.name, max(mine, theirs) if field.name.endswith("_max") else mine + theirs)
-
-
-@dataclass(slots=True)
-class TopicCounts(Counts):
-    """Of one topic."""
-
-    batches: int = 0
-    batch_bytes: int = 0
-    records: int = 0
-    compression_ratios: float = 0.0
-    errors: int = 0
-    retries: int = 0
-
-
-@dataclass(slots=True)
-class NodeCounts(Counts):
-    """Of the connection to one broker."""
-
-    requests: int = 0
-    request_bytes: int = 0
-    request_bytes_max: int = 0
-    responses: int = 0
-    response_bytes: int = 0
-    latencies: int = 0
-    latency_ms: int = 0
-    latency_ms_max: int = 0
-
-
-@dataclass(slots=True)
-class ProducerCounts(Counts):
-    """Of the whole producer."""
-
-    batches: int = 0
-    batch_bytes: int = 0
-    batch_bytes_max: int = 0
-    compression_ratios: float = 0.0
-    queue_ms: int = 0
-    queue_ms_max: int = 0
-    records: int = 0
-    record_bytes: int = 0
-    record_bytes_max: int = 0
-    produce_requests: int = 0
-    errors: int = 0
-    retries: int = 0
-    splits: int = 0
-    throttles: int = 0
-    throttle_ms: int = 0
-    throttle_ms_max: int = 0
-    buffer_wait_ms: int = 0
-    buffer_exhausted: int = 0
-    flush_ms: int = 0
-    metadata_wait_ms: int = 0
-    txn_init_ms: int = 0
-    txn_begin_ms: int = 0
-    txn_send_offsets_ms: int = 0
-    txn_commit_ms: int = 0
-    txn_abort_ms: int = 0
-    connections_opened: int = 0
-    connections_closed: int = 0
-
-
+B = TypeVar("B", bound="SentBatch")
 C = TypeVar("C", bound=Counts)
-
-
-@dataclass(slots=True)
-class _Window(Generic[C]):
-    start_ms: int
-    last_event_ms: int
-    counts: C
 
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[C]):
-    """What `Windows` held at one moment."""
+    """What ``Windows`` held at one moment."""
 
     recent: C
     lifetime: C
     seconds: float
-    """The time that ``recent`` stands for; never less than all full windows but one."""
+    """The time that ``recent`` stands for."""
 
-
-class Windows(Generic[C]):
-    """The counts of the latest windows, and of the whole life.
-
-    A window opens with the first event after the one before is over. Its counts are recent until its last event is
-    ``samples`` window lengths ago.
-    """
-
-    __slots__ = ("_lifetime", "_make", "_open_until_ms", "_samples", "_window_ms", "_windows")
-
-    def __init__(self, make: Callable[[], C], samples: int, window_ms: int) -> None:
-        self._make = make
-        self._samples = samples
-        self._window_ms = max(window_ms, 1)
-        self._lifetime = make()
-        self._windows: deque[_Window[C]] = deque()
-        self._open_until_ms: float = -math.inf
-
-    def at(self, now_ms: int) -> C:
-        """The counts to which an event of this moment is added."""
-        if now_ms >= self._open_until_ms:
-            self._expire(now_ms)
-            self._windows.append(_Window(now_ms, now_ms, self._make()))
-            self._open_until_ms = now_ms + self._window_ms
-        window = self._windows[-1]
-        window.last_event_ms = now_ms
-        return window.counts
-
-    def view(self, now_ms: int) -> View[C]:
+    @classmethod
+    def of(cls, windows: Windows[C], now_ms: int) -> View[C]:
         """The counts as they stand."""
-        self._expire(now_ms)
-        recent, lifetime = self._make(), self._make()
-        for window in self._windows:
-            recent.add(window.counts)
-        lifetime.add(self._lifetime)
-        lifetime.add(recent)
-        return View(recent, lifetime, self._elapsed_ms(now_ms) / 1000)
+        return cls(windows.recent(now_ms), windows.total(now_ms), windows.elapsed_ms(now_ms) / 1000)
 
-    def _expire(self, now_ms: int) -> None:
-        while self._windows and now_ms - self._windows[0].last_event_ms >= self._samples * self._window_ms:
-            self._lifetime.add(self._windows.popleft().counts)
-        if not self._windows:
-            self._open_until_ms = -math.inf
-
-    def _elapsed_ms(self, now_ms: int) -> int:
-        """A producer that has just started would otherwise divide its first events by next to nothing."""
-        elapsed_ms = now_ms - self._windows[0].start_ms if self._windows else 0
-        missing_windows = max(self._samples - 1 - elapsed_ms // self._window_ms, 0)
-        return elapsed_ms + missing_windows * self._window_ms
-
-
-# --- what is shown ----------------------------------------------------------------------------------------------------
 
 Statistic: TypeAlias = Callable[[View[Any]], float]
 
@@ -254,38 +132,10 @@ class ProducerMetrics:
         """Show what ``read()`` returns at the time of a snapshot as ``name`` of "producer-metrics"."""
         self._gauges[name] = read
 
-    def record_produce_request(self, now_ms: int) -> None:
-        """A Produce request was written."""
-        self._producer.at(now_ms).produce_requests += 1
-
-    def record_batch_sent(
-        self,
-        topic: str,
-        *,
-        records: int,
-        size_bytes: int,
-        uncompressed_bytes: int,
-        largest_record_bytes: int,
-        queue_time_ms: int,
-        now_ms: int,
-    ) -> None:
-        """A batch was written, for the first time or again; sizes with its header, but of the largest record alone."""
-        ratio = size_bytes / uncompressed_bytes
-        counts = self._producer.at(now_ms)
-        counts.batches += 1
-        counts.batch_bytes += size_bytes
-        counts.batch_bytes_max = max(counts.batch_bytes_max, size_bytes)
-        counts.compression_ratios += ratio
-        counts.queue_ms += queue_time_ms
-        counts.queue_ms_max = max(counts.queue_ms_max, queue_time_ms)
-        counts.records += records
-        counts.record_bytes += uncompressed_bytes - BATCH_HEADER_BYTES
-        counts.record_bytes_max = max(counts.record_bytes_max, largest_record_bytes)
-        of_topic = self._topic(topic, now_ms)
-        of_topic.batches += 1
-        of_topic.batch_bytes += size_bytes
-        of_topic.compression_ratios += ratio
-        of_topic.records += records
+    def record_batches_sent(self, node_id: int, batches: list[B], now_ms: int) -> None:
+        """A Produce request with these batches was written; each of them for the first time, or again."""
+        size_bytes = count_batches_sent(self._producer, self._topics, self._windows, batches, now_ms)
+        self.record_request_sent(node_id, size_bytes, now_ms)
 
     def record_errors(self, topic: str, records: int, now_ms: int) -> None:
         """Records failed for good."""
@@ -364,17 +214,17 @@ class ProducerMetrics:
         Averages and maxima of nothing are NaN, as in Java.
         """
         producer = {
-            **_show(_PRODUCER, self._producer.view(now_ms)),
-            **_show(_NODE, self._network.view(now_ms)),
+            **_show(_PRODUCER, View.of(self._producer, now_ms)),
+            **_show(_NODE, View.of(self._network, now_ms)),
             **{name: float(read()) for name, read in self._gauges.items()},
         }
         return {
             "producer-metrics": producer,
             "producer-topic-metrics": {
-                topic: _show(_TOPIC, windows.view(now_ms)) for topic, windows in self._topics.items()
+                topic: _show(_TOPIC, View.of(windows, now_ms)) for topic, windows in self._topics.items()
             },
             "producer-node-metrics": {
-                f"node-{node_id}": _show(_NODE, windows.view(now_ms)) for node_id, windows in self._nodes.items()
+                f"node-{node_id}": _show(_NODE, View.of(windows, now_ms)) for node_id, windows in self._nodes.items()
             },
         }
 

@@ -48,10 +48,12 @@ class Sealer:
         self.inline_bytes = self._codec.inline_limit(self._level) if self._compresses else 0
         """How much one request may leave to be compressed on the loop: what takes about 0.3 ms."""
 
-    def seal(self, batch: ProducerBatch) -> None:
-        """Compress a batch here and now, unless it is sealed."""
-        if self._compresses and not batch.sealed:
-            batch.seal(self._codec.compress(batch.contents(), self._level), self._codec.attribute)
+    def seal_all(self, batches: list[ProducerBatch]) -> None:
+        """Compress batches here and now, those that are not sealed."""
+        if self._compresses:
+            for batch in batches:
+                if not batch.sealed:
+                    batch.seal(self._codec.compress(batch.contents(), self._level), self._codec.attribute)
 
     def seal_in_workers(self, batches: list[ProducerBatch]) -> None:
         """Compress batches off the loop, where the interpreter lock is released; small ones share a job."""

@@ -25,6 +25,7 @@ from aioproducer._produce import (
     ProduceResponse,
     decode_produce_response,
     encode_produce_request,
+    match_answers,
 )
 from aioproducer.cluster import Broker
 from aioproducer.errors import KafkaError, ProtocolError, UnsupportedVersionError
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)
-HEADER_BYTES = 61
 THROTTLE_SINCE_VERSION = 6
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
@@ -59,7 +59,7 @@ class ProduceCall:
     A topic that is made again while the request is out gets a new id; the answer still bears the old one.
     """
 
-    __slots__ = ("batches", "connection", "keys", "node_id", "sent_ms", "version")
+    __slots__ = ("batches", "connection", "names", "node_id", "sent_ms", "version")
 
     def __init__(self, batches: list[ProducerBatch], connection: Connection, version: int, sent_ms: int) -> None:
         self.batches = batches
@@ -68,7 +68,8 @@ class ProduceCall:
         self.version = version
         self.sent_ms = sent_ms
         by_id = version >= TOPIC_IDS_SINCE_VERSION
-        self.keys = [(batch.topic_id if by_id else batch.topic, batch.partition) for batch in batches]
+        queues = {batch.queue.topic for batch in batches}
+        self.names: dict[str, str | bytes] = {topic.name: topic.topic_id if by_id else topic.name for topic in queues}
 
 
 class Sender:
@@ -209,9 +210,8 @@ class Sender:
 
     def _send(self, connection: Connection, batches: list[ProducerBatch], now_ms: int) -> None:
         """Number, seal and write one request; an error here concerns its batches alone."""
-        for batch in batches:
-            self._transactions.number(batch)
-            self._sealer.seal(batch)
+        self._transactions.number_all(batches)
+        self._sealer.seal_all(batches)
         try:
             version = self._version(connection, batches)
         except UnsupportedVersionError as error:
@@ -232,7 +232,8 @@ class Sender:
         )
         for batch in batches:
             batch.attempts += 1
-            self._metadata.touch(batch.topic, now_ms)
+        for topic in call.names:
+            self._metadata.touch(topic, now_ms)
         acknowledges = self._config.acks != 0
         self._produce_calls[call.node_id] = self._produce_calls.get(call.node_id, 0) + 1
         connection.send_frame(
@@ -243,27 +244,12 @@ class Sender:
             (lambda frame: self._answered(call, frame)) if acknowledges else None,
             lambda error: self._unanswered(call, error),
         )
-        self._count_sent(call)
+        self._metrics.record_batches_sent(call.node_id, batches, now_ms)
         if not acknowledges:
             self._call_ended(call)
             for batch in batches:
                 self._outcomes.acknowledge(batch, -1, -1)
             self._on_progress()
-
-    def _count_sent(self, call: ProduceCall) -> None:
-        metrics, now_ms = self._metrics, call.sent_ms
-        metrics.record_produce_request(now_ms)
-        metrics.record_request_sent(call.node_id, sum(batch.wire_bytes for batch in call.batches), now_ms)
-        for batch in call.batches:
-            metrics.record_batch_sent(
-                batch.topic,
-                records=batch.record_count,
-                size_bytes=batch.wire_bytes,
-                uncompressed_bytes=batch.size_bytes + HEADER_BYTES,
-                largest_record_bytes=batch.largest_record_bytes,
-                queue_time_ms=now_ms - batch.created_ms,
-                now_ms=now_ms,
-            )
 
     def _version(self, connection: Connection, batches: list[ProducerBatch]) -> int:
         version = self._transactions.produce_version(connection.version(ProduceRequest))
@@ -287,7 +273,10 @@ class Sender:
     def _answered(self, call: ProduceCall, frame: bytes) -> None:
         """End the batches of a request by its answer. A ProtocolError is raised before anything was done."""
         response = decode_produce_response(call.version, frame)
-        answers = self._match(call, response)
+        try:
+            answers = match_answers(response.partitions, call.batches, call.names)
+        except KeyError:
+            raise ProtocolError(f"{call.connection} left a partition out of its answer to Produce") from None
         now_ms = self._now_ms()
         self._call_ended(call)
         self._metrics.record_response(call.node_id, len(frame), now_ms)
@@ -296,10 +285,10 @@ class Sender:
         if response.throttle_time_ms > 0 and call.version >= THROTTLE_SINCE_VERSION:
             call.connection.throttle(now_ms + response.throttle_time_ms)
         fatal: KafkaError | None = None
-        for batch, answer, key in zip(call.batches, answers, call.keys, strict=True):
+        for batch, answer in self._outcomes.acknowledge_good(call.batches, answers):
             error = self._outcomes.answered(batch, answer, call.connection, now_ms)
             if error is not None and error.refresh_metadata:
-                is_same_topic = key[0] in (batch.topic_id, batch.topic)
+                is_same_topic = answer.topic in (batch.topic_id, batch.topic)
                 self._refresh_metadata(batch, answer, response if is_same_topic else None)
             if error is not None and error.fatal:
                 fatal = error
@@ -307,14 +296,6 @@ class Sender:
             self._on_fatal(fatal)  # last, as it fails whatever has not ended
         self._on_progress()
         self.wake()
-
-    def _match(self, call: ProduceCall, response: ProduceResponse) -> list[PartitionProduceResponse]:
-        """The answer of each batch, in the order of the request."""
-        found = {(answer.topic, answer.partition): answer for answer in response.partitions}
-        try:
-            return [found[key] for key in call.keys]
-        except KeyError:
-            raise ProtocolError(f"{call.connection} left a partition out of its answer to Produce") from None
 
     def _refresh_metadata(
         self, batch: ProducerBatch, answer: PartitionProduceResponse, hints: ProduceResponse | None

@@ -131,6 +131,56 @@ def test_no_linger() -> None:
     assert accumulator.ready(NOW)[0] == [1]
 
 
+def crowd(partitions: int, records_a_ms: int, *, until_ms: int, linger_ms: int = 5) -> RecordAccumulator:
+    """Records at a steady rate from 0 on, in turn to so many partitions; brokers are looked at each millisecond."""
+    accumulator = make_accumulator(linger_ms=linger_ms)
+    topic = add_topic(accumulator, leaders=[1] * partitions)
+    number = 0
+    for now_ms in range(until_ms):
+        for _ in range(records_a_ms):
+            put(accumulator, topic, partition=number % partitions, now_ms=now_ms)
+            number += 1
+        assert accumulator.ready(now_ms)[0] == []
+    return accumulator
+
+
+def test_at_full_speed_many_partitions_linger_longer() -> None:
+    """Where a batch would hold few records of many, it waits for more: ten times linger_ms at most, then all go."""
+    accumulator = crowd(300, 200, until_ms=50)
+    assert accumulator.ready(50)[0] == [1]
+    (*others, last) = drain(accumulator, now_ms=50)
+    assert len(others) == 299
+    assert {batch.record_count for batch in others} == {33, 34}
+    assert last.partition == 299
+
+
+def test_full_speed_has_looked_again_by_then() -> None:
+    """While batches linger on, the next deadline is a linger away; there is nothing to do at each turn of the loop."""
+    accumulator = crowd(300, 200, until_ms=7)
+    assert accumulator.ready(7) == ([], 12)
+
+
+def test_enough_records_end_the_longer_linger() -> None:
+    """From 64 records a batch on it costs little by itself."""
+    accumulator = crowd(50, 200, until_ms=15)
+    topic = add_topic(accumulator, leaders=[1] * 50)
+    for partition in range(200):
+        put(accumulator, topic, partition=partition % 50, now_ms=15)
+    assert accumulator.ready(15)[0] == [1]
+    assert {batch.record_count for batch in drain(accumulator, now_ms=15)} == {64}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "records_a_ms", "linger_ms"),
+    [pytest.param(300, 99, 5, id="slower"), pytest.param(14, 200, 5, id="few"), pytest.param(300, 300, 0, id="none")],
+)
+def test_else_linger_is_what_was_asked_for(partitions: int, records_a_ms: int, linger_ms: int) -> None:
+    """Not quite as fast, or not as many partitions, and no linger is not stretched."""
+    accumulator = crowd(partitions, records_a_ms, until_ms=linger_ms, linger_ms=linger_ms)
+    put(accumulator, add_topic(accumulator, "other"), now_ms=linger_ms)
+    assert accumulator.ready(linger_ms)[0] == [1]
+
+
 def test_deadlines_by_age() -> None:
     """The next deadline is that of the oldest open batch, whatever partition it is of."""
     accumulator = make_accumulator(linger_ms=10)
@@ -556,7 +606,7 @@ def test_release_while_sealing() -> None:
     fail(accumulator, batch)
     assert delivery.done()
     assert accumulator.has_live_batches()
-    assert accumulator.pool.used_bytes == 16384
+    assert accumulator.pool.used_bytes == 2048
     assert len(contents) > 1000
     del contents
     accumulator.sealed(batch, b"small", 1)
@@ -874,7 +924,7 @@ def test_expires_in_flight() -> None:
     assert (batch.in_flight, batch.ended, batch.expired) == (True, False, True)
     batch.fail(DeliveryTimeoutError("late"), None, False)
     assert accumulator.expire(NOW + 1000) == []
-    assert accumulator.pool.used_bytes == 16384
+    assert accumulator.pool.used_bytes == 2048
     assert accumulator.oldest_live_serial() == batch.serial
     assert accumulator.live_record_count(UNLIMITED) == 0
     assert accumulator.take_all() == []
@@ -944,7 +994,7 @@ def test_release_twice() -> None:
     end(accumulator, first)
     accumulator.release(first)
     assert accumulator.in_flight_batches == 1
-    assert accumulator.pool.used_bytes == 16384
+    assert accumulator.pool.used_bytes == 2048
     end(accumulator, second)
     assert accumulator.pool.used_bytes == 0
 

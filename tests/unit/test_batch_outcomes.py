@@ -76,7 +76,7 @@ class Bench:
         """Have the leader know the producer, with the sequences at 0 again."""
         batch, _ = self.sent(1)
         self.answer(batch, Answer(0))
-        self.transactions._entry(batch).next = 0
+        self.transactions._books_of(batch).next = 0
 
     def sent(self, count: int = 3, *, size: int = 100) -> tuple[ProducerBatch, list[Delivery]]:
         """A batch of so many records, numbered and on the wire."""

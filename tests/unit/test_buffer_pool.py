@@ -189,7 +189,7 @@ def test_block_is_reused() -> None:
 
 def test_block_under_a_view_is_not_reused() -> None:
     """While a transport may still read it, a released block is lent to nobody; then the owner is told."""
-    accumulator = make_accumulator(buffer_memory=16384)
+    accumulator = make_accumulator(buffer_memory=2048)
     told: list[int] = []
     accumulator.pool.on_late_return = lambda: told.append(accumulator.pool.available_bytes)
     topic = add_topic(accumulator)
@@ -203,7 +203,7 @@ def test_block_under_a_view_is_not_reused() -> None:
     assert not told
     assert b"first" in bytes(second_view)
     second_view.release()
-    assert told == [16384]
+    assert told == [2048]
     assert accumulator.append(topic, 0, None, b"x", None, 0, 0) is not None
 
 
@@ -223,14 +223,14 @@ def test_views_that_end_before_the_release_are_not_late() -> None:
 
 def test_the_last_piece_of_the_budget() -> None:
     """What is left of the budget can be used though it is less than a block, and comes back as what it was."""
-    accumulator = make_accumulator(buffer_memory=16384 + 100)
+    accumulator = make_accumulator(buffer_memory=2048 + 100)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, partition=0)
     put(accumulator, topic, bytes(50), partition=1)
     assert accumulator.pool.available_bytes == 0
     for batch in drain_all(accumulator):
         end(accumulator, batch)
-    assert accumulator.pool.available_bytes == 16384 + 100
+    assert accumulator.pool.available_bytes == 2048 + 100
 
 
 def test_large_record_takes_its_own_size() -> None:
@@ -256,6 +256,38 @@ def test_no_memory_changes_nothing() -> None:
     (batch,) = drain(accumulator)
     assert batch.record_count == 1
     assert accumulator.appended_records == 1
+
+
+def test_a_batch_begins_small() -> None:
+    """Its first block has 2 KiB, if the record fits, the others 16: so thousands of partitions fit into the budget."""
+    accumulator = make_accumulator(batch_size=1 << 20)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic)
+    assert accumulator.pool.used_bytes == 2048
+    put(accumulator, topic, bytes(2048))
+    assert accumulator.pool.used_bytes == 2048 + 16384
+    put(accumulator, topic, bytes(2048), partition=1)
+    assert accumulator.pool.used_bytes == 2048 + 2 * 16384
+
+
+def test_no_more_is_held_than_the_budget() -> None:
+    """Blocks that are kept for reuse make room for those of the other size."""
+    accumulator = make_accumulator(buffer_memory=10 * 16384, batch_size=1 << 20)
+    pool = accumulator.pool
+    topic = add_topic(accumulator, leaders=[1] * 80)
+    for _ in range(3):
+        for partition in range(80):
+            put(accumulator, topic, partition=partition)
+        assert (pool.available_bytes, pool.idle_bytes) == (0, 0)
+        for batch in drain_all(accumulator):
+            end(accumulator, batch)
+        assert (pool.used_bytes, pool.idle_bytes) == (0, 80 * 2048)
+        for _ in range(10):
+            put(accumulator, topic, bytes(16384 - 20))
+            assert pool.used_bytes + pool.idle_bytes <= pool.total_bytes
+        for batch in drain_all(accumulator):
+            end(accumulator, batch)
+        assert pool.idle_bytes == 10 * 16384
 
 
 def test_block_size_follows_small_batches() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.metrics import ProducerMetrics, TopicCounts, Windows
+from aioproducer._counts import TopicCounts, Windows
+from aioproducer.metrics import ProducerMetrics, View
 
 START_MS = 1_000_000
 WINDOW_MS = 30_000
@@ -35,17 +37,21 @@ request-rate request-size-avg request-size-max request-total response-rate respo
 """
 
 
-def send(metrics: ProducerMetrics, now_ms: int, **changes: Any) -> None:
-    batch: dict[str, Any] = {
-        "topic": "orders",
-        "records": 10,
-        "size_bytes": 500,
-        "uncompressed_bytes": 1000,
-        "largest_record_bytes": 120,
-        "queue_time_ms": 5,
-        "now_ms": now_ms,
-    }
-    metrics.record_batch_sent(**(batch | changes))
+@dataclass(frozen=True)
+class Sent:
+    """What the metrics see of a batch."""
+
+    topic: str = "orders"
+    record_count: int = 10
+    wire_bytes: int = 500
+    size_bytes: int = 1000 - 61
+    largest_record_bytes: int = 120
+    created_ms: int = 0
+
+
+def send(metrics: ProducerMetrics, now_ms: int, *, queue_time_ms: int = 5, **changes: Any) -> None:
+    """A request with one batch."""
+    metrics.record_batches_sent(1, [Sent(created_ms=now_ms - queue_time_ms, **changes)], now_ms)
 
 
 def producer(metrics: ProducerMetrics, now_ms: int) -> dict[str, float]:
@@ -56,7 +62,6 @@ def test_names_are_javas() -> None:
     """As kafka-clients 4.3.1 lists them, but for what only its own threads, selectors and logins have."""
     metrics = ProducerMetrics()
     send(metrics, START_MS)
-    metrics.record_request_sent(1, 100, START_MS)
     groups = metrics.snapshot(START_MS)
     assert list(groups) == ["producer-metrics", "producer-topic-metrics", "producer-node-metrics"]
     assert sorted(groups["producer-metrics"]) == PRODUCER_NAMES.split()
@@ -75,15 +80,14 @@ def test_before_anything_happened() -> None:
 
 def test_batches() -> None:
     metrics = ProducerMetrics()
-    metrics.record_produce_request(START_MS)
     send(metrics, START_MS)
     send(
         metrics,
         START_MS + 1000,
         topic="audit",
-        records=2,
-        size_bytes=300,
-        uncompressed_bytes=300,
+        record_count=2,
+        wire_bytes=300,
+        size_bytes=300 - 61,
         largest_record_bytes=200,
         queue_time_ms=15,
     )
@@ -95,7 +99,7 @@ def test_batches() -> None:
     assert (values["record-queue-time-avg"], values["record-queue-time-max"]) == (10, 15)
     assert values["compression-rate-avg"] == 0.75
     assert (values["record-size-avg"], values["record-size-max"]) == (pytest.approx((1300 - 2 * 61) / 12), 200)
-    assert values["records-per-request-avg"] == 12
+    assert values["records-per-request-avg"] == 6
     topics = groups["producer-topic-metrics"]
     assert topics["orders"]["record-send-total"] == 10
     assert topics["orders"]["compression-rate"] == 0.5
@@ -200,10 +204,10 @@ def test_old_events_are_forgotten_but_in_totals() -> None:
 def test_windows_roll() -> None:
     """Three events a window apart: the first leaves when its own last event is two windows old."""
     metrics = ProducerMetrics()
-    send(metrics, START_MS, size_bytes=900)
-    send(metrics, START_MS + WINDOW_MS, size_bytes=500)
+    send(metrics, START_MS, wire_bytes=900)
+    send(metrics, START_MS + WINDOW_MS, wire_bytes=500)
     assert producer(metrics, START_MS + 2 * WINDOW_MS - 1)["batch-size-max"] == 900
-    send(metrics, START_MS + 2 * WINDOW_MS, size_bytes=700)
+    send(metrics, START_MS + 2 * WINDOW_MS, wire_bytes=700)
     values = producer(metrics, START_MS + 2 * WINDOW_MS)
     assert (values["batch-size-max"], values["batch-size-avg"]) == (700, 600)
     assert values["record-send-rate"] == pytest.approx(20 / 30)
@@ -233,9 +237,9 @@ def test_looking_changes_nothing(steps: list[tuple[int, int]], looks: list[bool]
         watched.at(now_ms).records += records
         unwatched.at(now_ms).records += records
         if look:
-            watched.view(now_ms)
-    view = watched.view(now_ms)
-    assert view == unwatched.view(now_ms)
+            View.of(watched, now_ms)
+    view = View.of(watched, now_ms)
+    assert view == View.of(unwatched, now_ms)
     assert view.lifetime.records == sum(records for _, records in events)
     assert view.recent.records >= sum(records for at_ms, records in events if at_ms > now_ms - 2 * WINDOW_MS)
     assert view.recent.records <= sum(records for at_ms, records in events if at_ms > now_ms - 3 * WINDOW_MS)

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioproducer import _produce
-from aioproducer._produce import decode_produce_response, encode_produce_request
+from aioproducer._produce import decode_produce_response, encode_produce_request, match_answers
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol import produce as schema
 from aioproducer.protocol.header import decode_response, encode_request
@@ -179,6 +179,27 @@ def test_request_of_real_batches(version: int) -> None:
     assert b"".join(buffers) == encode_request(as_schema(None, -1, 30_000, fakes), version, 5, "client")
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_small_batches_share_buffers(version: int) -> None:
+    """What is small is copied, so that a request of many partitions is few buffers; what is large goes as it is."""
+    small, large = bytes(61 + 4096), bytes(61 + 4097)
+    batches = [
+        FakeBatch("t", TOPIC_ID, partition, large if partition in (3, 5) else small, cut=HEADER_BYTES + 5)
+        for partition in range(8)
+    ]
+    buffers = encode_produce_request(version, 1, b"c", None, 1, 2, batches)
+    assert [len(part) for part in buffers if isinstance(part, memoryview)] == [4092, 4092]
+    assert len(buffers) == 7
+    assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), version, 1, "c")
+
+
+def test_batches_come_into_the_order_of_the_request() -> None:
+    """The list that was encoded is in the order in which a broker answers."""
+    batches = [FakeBatch(name, TOPIC_ID, number, bytes(61)) for number, name in enumerate("abacb")]
+    encode_produce_request(9, 1, b"c", None, 1, 2, batches)
+    assert [(batch.topic, batch.partition) for batch in batches] == [("a", 0), ("a", 2), ("b", 1), ("b", 4), ("c", 3)]
+
+
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16382, 16383, 16384])
 def test_compact_lengths_at_varint_edges(size: int) -> None:
     """The length of a batch counts right where its varint grows."""
@@ -189,6 +210,42 @@ def test_compact_lengths_at_varint_edges(size: int) -> None:
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def answer_of(places: Sequence[tuple[str, int]]) -> list[_produce.PartitionProduceResponse]:
+    """Decoded answers about these partitions; the offset is the number in the list."""
+    body = struct.pack(">ii", 7, len(places))
+    for offset, (name, partition) in enumerate(places):
+        body += struct.pack(">h", len(name)) + name.encode()
+        body += struct.pack(">iihqq", 1, partition, 0, offset, -1)
+    return decode_produce_response(3, body + bytes(4)).partitions
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), unique=True, min_size=1, max_size=12).flatmap(
+        lambda places: st.tuples(st.just(places), st.permutations(places))
+    )
+)
+def test_answers_in_any_order(drawn: tuple[list[tuple[str, int]], list[tuple[str, int]]]) -> None:
+    """Each batch gets the answer of its partition, whatever the order; none is forgotten, and more do no harm."""
+    asked, answered = drawn
+    batches = [FakeBatch(name, TOPIC_ID, partition, b"") for name, partition in asked]
+    names: dict[str, str | bytes] = {name: name for name in "abc"}
+    for told in (asked, answered, [*answered, ("b", 9)]):
+        found = match_answers(answer_of(told), batches, names)
+        assert [(one.topic, one.partition) for one in found] == asked
+        assert [told[one.base_offset] for one in found] == asked
+    with pytest.raises(KeyError):
+        match_answers(answer_of(answered[1:]), batches, names)
+    with pytest.raises(KeyError):
+        match_answers(answer_of([*answered[1:], ("b", 9)]), batches, names)
+
+
+def test_answers_by_topic_id() -> None:
+    """Topics go by what the request called them."""
+    answers = answer_of([("one", 0), ("two", 0)])
+    batches = [FakeBatch("second", TOPIC_ID, 0, b""), FakeBatch("first", TOPIC_ID, 0, b"")]
+    assert match_answers(answers, batches, {"first": "one", "second": "two"}) == answers[::-1]
 
 
 def told(response: _produce.ProduceResponse) -> dict[str, Any]:

@@ -288,7 +288,7 @@ def test_payload_is_not_a_copy() -> None:
     assert isinstance(part, memoryview)
     assert part.readonly
     assert isinstance(part.obj, Buffer)
-    assert part.obj.capacity == 16384
+    assert part.obj.capacity == 2048
 
 
 def test_compressed_payload_frees_the_plain_records() -> None:

@@ -60,11 +60,11 @@ async def test_on_the_loop(bench: Bench) -> None:
     """A batch is compressed where it stands, once."""
     (batch,) = bench.batches(5000)
     plain = bytes(batch.contents())
-    bench.sealer.seal(batch)
+    bench.sealer.seal_all([batch])
     first = batch.compressed
     assert first is not None
     assert len(first) < 1000
-    bench.sealer.seal(batch)
+    bench.sealer.seal_all([batch])
     assert batch.compressed is first
     assert bench.sealer.plain(batch) == plain
 
@@ -88,7 +88,7 @@ async def test_not_compressed() -> None:
     """Without a codec nothing is done."""
     bench = Bench("none")
     (batch,) = bench.batches(5000)
-    bench.sealer.seal(batch)
+    bench.sealer.seal_all([batch])
     assert not batch.sealed
     assert bench.sealer.inline_bytes == 0
     assert bench.sealer.plain(batch) == batch.contents()
@@ -104,7 +104,7 @@ async def test_level() -> None:
         put(bench.accumulator, topic, data)
         bench.accumulator.close_all(0)
         _, (batch,) = bench.accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
-        bench.sealer.seal(batch)
+        bench.sealer.seal_all([batch])
         sizes.append(len(batch.compressed or b""))
         assert batch.compressed == codec("gzip").compress(bench.sealer.plain(batch), level)
     assert sizes[1] < sizes[0]

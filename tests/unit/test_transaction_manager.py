@@ -10,14 +10,13 @@ from typing import cast
 import pytest
 
 from aioproducer._producer_batch import ProducerBatch
+from aioproducer._sequences import MAX_UNRESOLVED, PartitionSequences, next_sequence
 from aioproducer.transaction_manager import (
     MAX_EPOCH,
-    MAX_UNRESOLVED,
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     TransactionManager,
-    next_sequence,
 )
 
 VECTORS = json.loads((Path(__file__).parents[1] / "golden" / "vectors.json").read_text())
@@ -39,6 +38,7 @@ class FakeBatch:
     base_sequence: int = NO_SEQUENCE
     in_flight: bool = False
     in_doubt: bool = False
+    books: PartitionSequences | None = None
     writes: list[tuple[int, int, int]] = field(default_factory=list)
 
     @property
@@ -126,7 +126,7 @@ class Partition:
 
 def known(partition: Partition) -> Partition:
     """Have a batch acknowledged, and start at sequence 0 again."""
-    entry = partition.manager._entry(cast(ProducerBatch, partition.batch()))
+    entry = partition.manager._books_of(cast(ProducerBatch, partition.batch()))
     partition.ack(partition.send(records=2**31))
     assert entry.next == 0
     partition.serial = 0

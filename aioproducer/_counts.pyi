@@ -1,0 +1,122 @@
+"""What the metrics add up, window by window."""
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar, final
+
+C = TypeVar("C", bound=Counts)
+
+class Counts:
+    """Sums, and maxima where the name ends with ``_max``, of one window; zeros when made, equal if all fields are."""
+
+    def add(self, other: Counts) -> None:
+        """Take in the counts of another window."""
+
+@final
+class TopicCounts(Counts):
+    """Of one topic."""
+
+    batches: int
+    batch_bytes: int
+    records: int
+    compression_ratios: float
+    errors: int
+    retries: int
+
+@final
+class NodeCounts(Counts):
+    """Of the connection to one broker."""
+
+    requests: int
+    request_bytes: int
+    request_bytes_max: int
+    responses: int
+    response_bytes: int
+    latencies: int
+    latency_ms: int
+    latency_ms_max: int
+
+@final
+class ProducerCounts(Counts):
+    """Of the whole producer."""
+
+    batches: int
+    batch_bytes: int
+    batch_bytes_max: int
+    compression_ratios: float
+    queue_ms: int
+    queue_ms_max: int
+    records: int
+    record_bytes: int
+    record_bytes_max: int
+    produce_requests: int
+    errors: int
+    retries: int
+    splits: int
+    throttles: int
+    throttle_ms: int
+    throttle_ms_max: int
+    buffer_wait_ms: int
+    buffer_exhausted: int
+    flush_ms: int
+    metadata_wait_ms: int
+    txn_init_ms: int
+    txn_begin_ms: int
+    txn_send_offsets_ms: int
+    txn_commit_ms: int
+    txn_abort_ms: int
+    connections_opened: int
+    connections_closed: int
+
+@final
+class Windows(Generic[C]):
+    """The counts of the latest windows, and of the whole life.
+
+    Args:
+        make: the class of the counts.
+        samples: how many windows are recent.
+        window_ms: their length.
+    """
+
+    def __init__(self, make: Callable[[], C], samples: int, window_ms: int) -> None: ...
+    def at(self, now_ms: int) -> C:
+        """The counts to which an event of this moment is added."""
+
+    def recent(self, now_ms: int) -> C:
+        """The sum over the latest windows."""
+
+    def total(self, now_ms: int) -> C:
+        """The sum over the whole life."""
+
+    def elapsed_ms(self, now_ms: int) -> int:
+        """The time that ``recent`` stands for; never less than all full windows but one."""
+
+class SentBatch(Protocol):
+    """What of a ProducerBatch is counted when it is sent."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def wire_bytes(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def largest_record_bytes(self) -> int: ...
+    @property
+    def created_ms(self) -> int: ...
+
+B = TypeVar("B", bound=SentBatch)
+
+def count_batches_sent(
+    producer: Windows[ProducerCounts],
+    topics: dict[str, Windows[TopicCounts]],
+    make_windows: Callable[[type[TopicCounts]], Windows[TopicCounts]],
+    batches: list[B],
+    now_ms: int,
+) -> int:
+    """Count one Produce request and its batches; the bytes of the batches, headers included.
+
+    Args:
+        topics: by name; a topic that is not there gets what ``make_windows`` makes.
+    """

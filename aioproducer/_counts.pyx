@@ -1,0 +1,154 @@
+"""What the metrics add up, window by window; recording passes here once a batch, so it is compiled.
+
+Theory of operation. All names of one group (producer, topic, node) are fields of one object a window, so recording is
+to find the window and a few additions. A window opens with the first event after the one before is over. Its counts are
+recent until its last event is `samples` window lengths ago; then they go into the counts of the whole life.
+
+Source: Kafka's SampledStat, Rate, Avg, Max.
+"""
+
+import cython
+
+cdef enum:
+    BATCH_HEADER_BYTES = 61
+
+cdef int64_t NEVER = -0x7FFFFFFFFFFFFFFF
+
+
+cdef class Counts:
+
+    @classmethod
+    def names(cls):
+        return [name for name, value in vars(cls).items() if type(value).__name__ == "getset_descriptor"]
+
+    def values(self):
+        return {name: getattr(self, name) for name in self.names()}
+
+    def add(self, Counts other not None):
+        for name in self.names():
+            mine, theirs = getattr(self, name), getattr(other, name)
+            setattr(self, name, max(mine, theirs) if name.endswith("_max") else mine + theirs)
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.values() == other.values()
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join([f'{name}={value}' for name, value in self.values().items()])})"
+
+
+@cython.final
+cdef class TopicCounts(Counts):
+    pass
+
+
+@cython.final
+cdef class NodeCounts(Counts):
+    pass
+
+
+@cython.final
+cdef class ProducerCounts(Counts):
+    pass
+
+
+@cython.final
+cdef class Window:
+    pass
+
+
+@cython.final
+cdef class Windows:
+
+    def __cinit__(self, make, int64_t samples, int64_t window_ms):
+        self.make = make
+        self.samples = samples
+        self.window_ms = max(window_ms, 1)
+        self.open_until_ms = NEVER
+        self.lifetime = make()
+        self.windows = []
+
+    def at(self, int64_t now_ms):
+        return self.counts_at(now_ms)
+
+    cdef Counts counts_at(self, int64_t now_ms):
+        cdef Window window
+        if now_ms >= self.open_until_ms:
+            self.expire(now_ms)
+            window = Window.__new__(Window)
+            window.start_ms = now_ms
+            window.counts = self.make()
+            self.windows.append(window)
+            self.latest = window
+            self.open_until_ms = now_ms + self.window_ms
+        self.latest.last_event_ms = now_ms
+        return self.latest.counts
+
+    def recent(self, int64_t now_ms):
+        cdef Counts recent = self.make()
+        self.expire(now_ms)
+        for window in self.windows:
+            recent.add((<Window>window).counts)
+        return recent
+
+    def total(self, int64_t now_ms):
+        cdef Counts total = self.recent(now_ms)
+        total.add(self.lifetime)
+        return total
+
+    def elapsed_ms(self, int64_t now_ms):
+        """A producer that has just started would otherwise divide its first events by next to nothing."""
+        cdef int64_t elapsed_ms = 0
+        self.expire(now_ms)
+        if self.windows:
+            elapsed_ms = now_ms - (<Window>self.windows[0]).start_ms
+        return elapsed_ms + max(self.samples - 1 - elapsed_ms // self.window_ms, 0) * self.window_ms
+
+    cdef int expire(self, int64_t now_ms) except -1:
+        cdef Window oldest
+        while self.windows:
+            oldest = <Window>self.windows[0]
+            if now_ms - oldest.last_event_ms < self.samples * self.window_ms:
+                return 0
+            self.lifetime.add(oldest.counts)
+            del self.windows[0]
+        self.latest = None
+        self.open_until_ms = NEVER
+        return 0
+
+
+def count_batches_sent(Windows producer not None, dict topics not None, make_windows, list batches not None,
+                       int64_t now_ms):
+    cdef ProducerCounts total = <ProducerCounts?>producer.counts_at(now_ms)
+    cdef TopicCounts of_topic = None
+    cdef str topic = None
+    cdef int64_t wire_bytes, plain_bytes, records, queue_ms, largest, request_bytes = 0
+    cdef double ratio
+    total.produce_requests += 1
+    for batch in batches:
+        if of_topic is None or batch.topic is not topic:
+            topic = batch.topic
+            windows = topics.get(topic)
+            if windows is None:
+                windows = topics[topic] = make_windows(TopicCounts)
+            of_topic = <TopicCounts?>(<Windows?>windows).counts_at(now_ms)
+        wire_bytes = batch.wire_bytes
+        plain_bytes = batch.size_bytes
+        records = batch.record_count
+        largest = batch.largest_record_bytes
+        queue_ms = now_ms - <int64_t>batch.created_ms
+        ratio = wire_bytes / <double>(plain_bytes + BATCH_HEADER_BYTES)
+        total.batches += 1
+        total.batch_bytes += wire_bytes
+        total.batch_bytes_max = max(total.batch_bytes_max, wire_bytes)
+        total.compression_ratios += ratio
+        total.queue_ms += queue_ms
+        total.queue_ms_max = max(total.queue_ms_max, queue_ms)
+        total.records += records
+        total.record_bytes += plain_bytes
+        total.record_bytes_max = max(total.record_bytes_max, largest)
+        of_topic.batches += 1
+        of_topic.batch_bytes += wire_bytes
+        of_topic.compression_ratios += ratio
+        of_topic.records += records
+        request_bytes += wire_bytes
+    return request_bytes

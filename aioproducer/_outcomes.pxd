@@ -1,0 +1,1 @@
+"""How the acknowledged batches of one answer end."""

@@ -1,0 +1,27 @@
+"""How the acknowledged batches of one answer end: numbers, Deliveries and memory, in one pass."""
+
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._produce import PartitionProduceResponse
+from aioproducer._producer_batch import ProducerBatch
+from aioproducer._sequences import SequenceBooks
+
+def acknowledge(
+    books: SequenceBooks,
+    accumulator: RecordAccumulator,
+    batch: ProducerBatch,
+    base_offset: int,
+    log_append_time_ms: int,
+) -> None:
+    """End a batch that is in the log, as far as ``acks`` asks; -1 for what was not told."""
+
+def acknowledge_good(
+    books: SequenceBooks,
+    accumulator: RecordAccumulator,
+    batches: list[ProducerBatch],
+    answers: list[PartitionProduceResponse],
+) -> list[tuple[ProducerBatch, PartitionProduceResponse]]:
+    """End the batches whose answer has no error; the others, which are left as they are, with their answers.
+
+    Args:
+        answers: one a batch, in the same order.
+    """

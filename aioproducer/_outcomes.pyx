@@ -1,0 +1,39 @@
+"""How the acknowledged batches of one answer end: numbers, Deliveries and memory, in one pass.
+
+Everything else that an answer can say is batch_outcomes.py.
+"""
+
+from libc.stdint cimport int64_t
+
+from aioproducer._accumulator cimport RecordAccumulator
+from aioproducer._produce cimport PartitionProduceResponse
+from aioproducer._producer_batch cimport ProducerBatch
+from aioproducer._sequences cimport SequenceBooks
+
+
+cdef int end(SequenceBooks books, RecordAccumulator accumulator, ProducerBatch batch, int64_t base_offset,
+             int64_t log_append_time_ms) except -1:
+    books.strike_acknowledged(batch)
+    if not batch.expired:
+        batch.result.complete(base_offset, log_append_time_ms)
+    accumulator.release(batch)
+    return 0
+
+
+def acknowledge(SequenceBooks books not None, RecordAccumulator accumulator not None, ProducerBatch batch not None,
+                int64_t base_offset, int64_t log_append_time_ms):
+    end(books, accumulator, batch, base_offset, log_append_time_ms)
+
+
+def acknowledge_good(SequenceBooks books not None, RecordAccumulator accumulator not None, list batches not None,
+                     list answers not None):
+    cdef list left = []
+    cdef PartitionProduceResponse answer
+    cdef Py_ssize_t i
+    for i in range(min(len(batches), len(answers))):
+        answer = <PartitionProduceResponse?>answers[i]
+        if answer.error_code == 0:
+            end(books, accumulator, <ProducerBatch?>batches[i], answer.base_offset, answer.log_append_time_ms)
+        else:
+            left.append((batches[i], answer))
+    return left

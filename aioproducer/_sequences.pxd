@@ -1,0 +1,42 @@
+"""The numbering of batches, as far as every batch passes through it."""
+
+import cython
+
+from libc.stdint cimport int32_t, int64_t
+
+
+cpdef int32_t next_sequence(int32_t sequence, int64_t records) noexcept
+
+
+@cython.final
+cdef class PartitionSequences:
+    """Numbering of one partition; ``numbered`` holds the batches that have a sequence and have not ended, in order."""
+    cdef public int64_t producer_id
+    cdef public int32_t epoch
+    cdef public int32_t next
+    cdef public int64_t known_producer_id   # the producer id under which the leader has acknowledged something
+    cdef public bytes topic_id              # of the topic whose log the next attempt goes to
+    cdef public tuple former                # order of the last batch that may have gone to a topic of another id
+    cdef public list numbered
+    cdef public list places                 # of each in numbered: how many batches had been numbered before it
+    cdef public int64_t count
+    cdef public tuple gap                   # order of the last batch that failed; None while there is no gap
+    cdef public tuple absent                # order of a batch that is surely not in the log, nor any after it
+
+    cdef bint is_first(self, batch)
+    cdef int turn(self, bytes topic_id) except -1
+    cdef int substitute(self, batch, list pieces) except -1
+
+
+cdef class SequenceBooks:
+    """The books of all partitions: the base class of TransactionManager."""
+    cdef readonly bint idempotent
+    cdef readonly object transaction
+    cdef public int64_t producer_id
+    cdef public int32_t epoch
+    cdef dict partitions                    # (topic, partition) -> PartitionSequences
+
+    cdef PartitionSequences books_of(self, batch)
+    cdef bint is_current(self, PartitionSequences books) noexcept
+    cdef int give_number(self, batch) except -1
+    cdef int strike_acknowledged(self, batch) except -1

@@ -1,0 +1,192 @@
+"""SequenceBooks: which batch of a partition may go next, under which number, and what an acknowledgement changes.
+
+This is what every batch passes through. What follows a failure, gaps and bumps, is transaction_manager.py, which also
+has the theory of it all.
+"""
+
+import cython
+
+from aioproducer.records import TopicPartition
+
+cdef enum:
+    NO_PRODUCER_ID = -1
+    NO_EPOCH = -1
+    SEQUENCE_MASK = 0x7FFFFFFF
+    UNRESOLVED = 5
+
+MAX_UNRESOLVED = UNRESOLVED
+
+
+cpdef int32_t next_sequence(int32_t sequence, int64_t records) noexcept:
+    return <int32_t>((sequence + records) & SEQUENCE_MASK)
+
+
+@cython.final
+cdef class PartitionSequences:
+
+    def __cinit__(self):
+        self.producer_id = NO_PRODUCER_ID
+        self.epoch = NO_EPOCH
+        self.known_producer_id = NO_PRODUCER_ID
+        self.topic_id = b""
+        self.former = ()
+        self.numbered = []
+        self.places = []
+
+    def add(self, batch):
+        self.numbered.append(batch)
+        self.places.append(self.count)
+        self.count += 1
+
+    def strike(self, batch):
+        self.substitute(batch, [])
+
+    def replace(self, batch, pieces):
+        self.substitute(batch, list(pieces))
+
+    cdef bint is_first(self, batch):
+        return len(self.numbered) > 0 and self.numbered[0] is batch
+
+    cdef int substitute(self, batch, list pieces) except -1:
+        cdef Py_ssize_t at = 0 if self.is_first(batch) else self.numbered.index(batch)
+        if pieces:
+            self.places[at:at + 1] = [self.places[at]] * len(pieces)
+            self.numbered[at:at + 1] = pieces
+        else:
+            del self.places[at]
+            del self.numbered[at]
+        return 0
+
+    def turn_to(self, bytes topic_id not None):
+        self.turn(topic_id)
+
+    cdef int turn(self, bytes topic_id) except -1:
+        if topic_id is not self.topic_id and topic_id != self.topic_id:
+            self.topic_id = topic_id
+            self.former = self.numbered[len(self.numbered) - 1].order if self.numbered else ()
+            self.known_producer_id = NO_PRODUCER_ID
+            self.absent = None
+        return 0
+
+    def has_room(self):
+        return not self.places or self.count - self.places[0] < UNRESOLVED
+
+    def is_settled(self):
+        for batch in self.numbered:
+            if batch.in_flight or batch.in_doubt:
+                return False
+        return True
+
+    def open_gap(self, batch):
+        self.gap = batch.order if self.gap is None else max(self.gap, batch.order)
+
+    def rule_out(self, batch):
+        self.absent = batch.order if self.absent is None else min(self.absent, batch.order)
+        for other in self.numbered:
+            if other.order >= batch.order:
+                other.in_doubt = False
+
+
+cdef class SequenceBooks:
+
+    def __init__(self, *, bint idempotent, transaction=None):
+        self.idempotent = idempotent
+        self.transaction = transaction
+        self.producer_id = NO_PRODUCER_ID
+        self.epoch = NO_EPOCH
+        self.partitions = {}
+
+    def may_send(self, batch):
+        cdef PartitionSequences books
+        if not self.idempotent:
+            return True
+        books = self.books_of(batch)
+        books.turn(batch.topic_id)
+        if batch.has_sequence:
+            # A repeated batch goes only as the first of its partition; whatever overtakes another is out of order.
+            return books.is_first(batch)
+        if self.producer_id == NO_PRODUCER_ID:
+            return False
+        if self.transaction is not None and not self.transaction.may_send(TopicPartition(batch.topic, batch.partition)):
+            return False
+        if not books.numbered:
+            return True
+        # A leader that does not know the producer yet takes any sequence for the first (KIP-360), so until it has
+        # acknowledged one batch, a second one could be written in the place of the first. That of a topic that was
+        # made again knows nobody.
+        return (books.known_producer_id == books.producer_id and books.gap is None and self.is_current(books)
+                and books.has_room())
+
+    def number(self, batch):
+        self.give_number(batch)
+
+    def number_all(self, list batches not None):
+        for batch in batches:
+            self.give_number(batch)
+
+    cdef int give_number(self, batch) except -1:
+        cdef PartitionSequences books
+        if not self.idempotent:
+            return 0
+        books = self.books_of(batch)
+        if batch.has_sequence:
+            if books.absent is not None and batch.order <= books.absent:
+                books.absent = None     # it goes to the wire again, so it may be written now
+            return 0
+        if not books.numbered and not self.is_current(books):
+            books.producer_id, books.epoch, books.next = self.producer_id, self.epoch, 0
+            books.gap = books.absent = None
+        if self.transaction is not None:
+            self.transaction.sent()
+        batch.set_producer_state(books.producer_id, books.epoch, books.next, self.transaction is not None)
+        books.next = next_sequence(books.next, batch.record_count)
+        books.add(batch)
+        return 0
+
+    def acknowledged(self, batch):
+        self.strike_acknowledged(batch)
+
+    cdef int strike_acknowledged(self, batch) except -1:
+        cdef PartitionSequences books
+        cdef tuple order
+        if not batch.has_sequence:
+            return 0
+        books = self.books_of(batch)
+        books.substitute(batch, [])
+        order = batch.order
+        if order > books.former:
+            books.known_producer_id = batch.producer_id
+        if books.gap is not None:
+            if order >= books.gap:
+                books.gap = None
+            self._bump_if_settled(books)
+        return 0
+
+    def _books_of(self, batch):
+        return self.books_of(batch)
+
+    cdef PartitionSequences books_of(self, batch):
+        cdef PartitionSequences books = batch.books
+        if books is None:
+            key = (batch.topic, batch.partition)
+            books = <PartitionSequences>self.partitions.get(key)
+            if books is None:
+                books = PartitionSequences.__new__(PartitionSequences)
+                self.partitions[key] = books
+            batch.books = books
+        return books
+
+    def _is_current(self, PartitionSequences books not None):
+        return self.is_current(books)
+
+    cdef bint is_current(self, PartitionSequences books) noexcept:
+        return books.producer_id == self.producer_id and books.epoch == self.epoch
+
+    @property
+    def has_gap(self):
+        cdef PartitionSequences books
+        for item in self.partitions.values():
+            books = <PartitionSequences>item
+            if books.gap is not None and self.is_current(books):
+                return True
+        return False
