@@ -29,6 +29,8 @@ KEYS_SINCE_VERSION = 4
 MOST_TOPICS = 5
 """How many a message names."""
 CONCURRENT_TRANSACTIONS = 51
+IN_DOUBT = frozenset({-1, 7, 15, 16})
+"""Answers of a coordinator that could not write to its log in time, or lost it; the next one may find it written."""
 BUSY_BACKOFF_MS = 20
 """The first wait for a coordinator that is still ending the transaction before, which takes it milliseconds."""
 
@@ -96,10 +98,12 @@ class Coordinators:
             wanted: asked before each repetition; False ends the attempts with the latest error.
         Raises:
             KafkaError: flagged ``abortable`` or ``fatal`` by what it means for a transaction; ``maybe_written`` says
-                that an attempt was written and never answered.
+                that an attempt may have been carried out: it was written and never answered, or the answer leaves it
+                open.
         """
         attempts = 0
         doubtful = False
+        maybe_done = False
         while True:
             try:
                 connection = await self._connection(kind, key)
@@ -112,6 +116,7 @@ class Coordinators:
                 topics = dict.fromkeys(topics_of(response, code)) if topics_of else {}
                 error = _refusal(connection, request, code, _whose(kind, key, list(topics)))
                 api_key = request.API_KEY
+                maybe_done = maybe_done or code in IN_DOUBT
             except ProducerClosedError:
                 raise
             except _CoordinatorRefused as refused:
@@ -124,8 +129,8 @@ class Coordinators:
             if what is Reaction.FIND:
                 self._nodes.pop((kind, key), None)
             if what > Reaction.FIND or not wanted():
-                told = as_told(what, error, key)
-                told.maybe_written = doubtful
+                told = as_told(what, error, getattr(request, "transactional_id", key))
+                told.maybe_written = doubtful or maybe_done
                 raise told
             logger.info("%s for %s %r will be repeated: %s", type(request).__name__, KINDS[kind], key, error)
             backoff = self._busy_backoff if error.code == CONCURRENT_TRANSACTIONS else self._backoff

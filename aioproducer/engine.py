@@ -280,6 +280,11 @@ class Engine:
         self._metadata.close(error)
 
     def fail_all(self, error_of: Callable[[ProducerBatch], KafkaError], *, unobserved: bool) -> None:
+        if self.transaction is not None and self.accumulator.has_live_batches():
+            # First, so that a commit that waits for their ends does not take these for good ones.
+            self.transaction.batch_failed(
+                ProducerClosedError("the producer was closed before all records of the transaction had ended")
+            )
         self._sender.fail_all(error_of, unobserved=unobserved)
 
     async def stop(self) -> None:

@@ -698,6 +698,10 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         runner = self._runner
+        if error is None and runner.closed_over == self._number:
+            raise ProducerClosedError(
+                "the transaction was not committed, because the producer was closed while it was open"
+            )
         if runner.number != self._number or not (runner.states.is_open or runner.states.error is not None):
             return  # the body has ended or prepared it
         if error is None:

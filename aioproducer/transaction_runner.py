@@ -126,6 +126,8 @@ class TransactionRunner:
         self.on_begin: Callable[[], None] | None = None
         self.on_end: Callable[[bool], None] | None = None
         """Called with whether it was committed; not for one that is prepared and ended by somebody else."""
+        self.closed_over = 0
+        """Number of the one that was open when the producer was closed: it is aborted, as far as time allows."""
         self.transactional_id = config.transactional_id
         self._transaction_timeout_ms = config.transaction_timeout_ms
         self._max_block_ms = config.max_block_ms
@@ -158,6 +160,7 @@ class TransactionRunner:
             if isinstance(error, KafkaError):
                 raise
             raise self._timed_out("start", began_ms) from self._coordinators.last_error
+        self._raise_if_fatal()
         self.states.move(TransactionState.READY)
         self._records.timed("init", self._now_ms() - began_ms)
 
@@ -175,6 +178,8 @@ class TransactionRunner:
                 await self._wait(*self._left, deadline_ms)
         except KafkaError as error:
             logger.warning("a call of a transaction failed while the producer was closing: %s", error)
+        if self.states.is_open:
+            self.closed_over = self.number
         if self.states.is_open and self._left is None and timeout_ms and not self._hurried:
             try:
                 await self._call("abort_transaction", self._start_abort(), deadline_ms)
@@ -329,6 +334,7 @@ class TransactionRunner:
             else:
                 self._check_still_open(described)
                 started_ms = described.started_ms
+            self._raise_if_fatal()
         self.states.move(TransactionState.PREPARED)
         return PreparedTransaction(
             transactional_id=self.transactional_id,
@@ -368,6 +374,7 @@ class TransactionRunner:
 
     async def _start_abort(self) -> None:
         began_ms = self._now_ms()
+        self._raise_if_fatal()
         was_prepared = self.states.state is TransactionState.PREPARED
         self.states.move(TransactionState.ABORTING)
         try:
@@ -394,6 +401,11 @@ class TransactionRunner:
             self._waiter = None
             self._records.forget(waiter)
 
+    def _raise_if_fatal(self) -> None:
+        """What has happened between a call and its task, or while that waited for an answer."""
+        if not self._alive() and self.states.error is not None:
+            raise copy.copy(self.states.error)
+
     def _raise_if_spoilt(self) -> None:
         if self.states.error is not None:
             self._records.observed()
@@ -412,12 +424,16 @@ class TransactionRunner:
                 else:
                     self._refused(error)
                 if self.states.error is not None:
-                    raise copy.copy(self.states.error) from error.__cause__
+                    told = copy.copy(self.states.error)
+                    # Whatever has ended the producer meanwhile: the coordinator may have done what it was asked for.
+                    told.maybe_written = told.maybe_written or (committed and error.maybe_written)
+                    raise told from error.__cause__
             if was_prepared and partitions.version < 2:
                 # Another process may be about to end it too, and must not meet the next transaction in its place.
                 self._new_epoch_due = True
         partitions.end()
-        self.states.move(TransactionState.READY)
+        if self._alive():  # else this transaction has ended as it should, and none comes after it
+            self.states.move(TransactionState.READY)
         if self.on_end is not None:
             self.on_end(committed)
 
@@ -553,9 +569,11 @@ class TransactionRunner:
 
     async def _bump(self) -> None:
         """Get the next epoch, so that whatever is still under way with the old one is refused (KIP-360)."""
+        self._raise_if_fatal()
         self.states.move(TransactionState.INITIALIZING)
         try:
             await self._initialize(self._sequences.producer_id, self._sequences.epoch)
+            self._raise_if_fatal()
         except UnsupportedVersionError as error:
             told = UnsupportedVersionError(
                 f"the producer needs a new epoch after a failed transaction, and only Kafka 2.5 or newer gives "

@@ -11,7 +11,8 @@ import pytest
 from aioproducer.cluster import Cluster, ClusterTopic, PartitionState
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
-from aioproducer.errors import KafkaError
+from aioproducer.errors import KafkaError, ProducerClosedError
+from aioproducer.transaction_state import TransactionState
 from tests.unit.core import TOPIC_ID, drain_all, end, put
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -129,3 +130,27 @@ async def test_sequences_survive_an_idle_topic() -> None:
         engine._cluster_changed(Cluster(), ("orders",))
         assert engine.accumulator.topic("orders") is None
     assert numbers == [(4000, 0, 0), (4000, 0, 3)]
+
+
+async def test_records_that_closing_fails_spoil_their_transaction() -> None:
+    """A commit that waits for their ends must not take these for good ones, and commit the others."""
+    engine = engine_of(transactional_id="id")
+    runner = engine.transaction
+    assert runner is not None
+    states = runner.states
+    for state in TransactionState.INITIALIZING, TransactionState.READY:
+        states.move(state)
+    await runner.begin()
+    engine._cluster_changed(cluster(), ("orders",))
+    topic = engine.accumulator.topic("orders")
+    assert topic is not None
+    delivery = put(engine.accumulator, topic)
+    commit = asyncio.create_task(runner.commit())
+    while states.state is not TransactionState.COMMITTING:
+        await asyncio.sleep(0)
+    engine.fail_all(lambda batch: ProducerClosedError("too early"), unobserved=False)
+    with pytest.raises(ProducerClosedError, match="before all records of the transaction had ended"):
+        await commit
+    assert isinstance(delivery.exception(), ProducerClosedError)
+    assert states.state is TransactionState.ABORTABLE_ERROR
+    await engine.stop()

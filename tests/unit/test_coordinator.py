@@ -1,0 +1,316 @@
+"""The coordinator of a key is found, asked until it answers, and looked up again when it has moved."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, cast
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.coordinator import Answered, Coordinators
+from aioproducer.errors import (
+    ConnectionLostError,
+    GroupAuthorizationFailedError,
+    InvalidTxnStateError,
+    KafkaError,
+    NotCoordinatorError,
+    ProducerClosedError,
+    ProducerFencedError,
+    TransactionalIdAuthorizationFailedError,
+    UnsupportedVersionError,
+)
+from aioproducer.net.client import NetworkClient
+from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
+from aioproducer.protocol.find_coordinator import (
+    GROUP,
+    TRANSACTION,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from aioproducer.protocol.schema import Message, Request
+from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+LOADING, NOT_AVAILABLE, NOT_COORDINATOR, TXN_STATE, NOT_ALLOWED, FENCED, CONCURRENT = 14, 15, 16, 48, 53, 90, 51
+GROUP_NOT_ALLOWED, UNKNOWN_SERVER, TIMED_OUT = 30, -1, 7
+
+
+class ScriptedBroker:
+    """Stands for a connection: says what a test has put down for each API, in that order."""
+
+    def __init__(self, node_id: int, said: list[tuple[int, str, int]]) -> None:
+        self.node_id = node_id
+        self.answers: dict[str, list[Message | BaseException]] = {}
+        self.versions: dict[type[Request[Any]], int] = {}
+        self.asked: list[Any] = []
+        self._said = said
+
+    def __str__(self) -> str:
+        return f"node {self.node_id}"
+
+    def version(self, request: type[Request[Any]]) -> int:
+        return self.versions.get(request, request.MAX_VERSION)
+
+    async def request(self, request: Request[Any], *, version: int) -> Message:
+        name = type(request).__name__.removesuffix("Request")
+        self._said.append((self.node_id, name, version))
+        self.asked.append(request)
+        await asyncio.sleep(0)
+        answer = self.answers[name].pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class ScriptedCluster:
+    """Stands for the network client: brokers by node id; the first one is any."""
+
+    def __init__(self, *node_ids: int) -> None:
+        self.said: list[tuple[int, str, int]] = []
+        """(node id, API, version) of each request, in their order."""
+        self.brokers = {node_id: ScriptedBroker(node_id, self.said) for node_id in node_ids}
+
+    def knows(self, node_id: int) -> bool:
+        return node_id in self.brokers
+
+    async def any_ready_connection(self, deadline_ms: int) -> ScriptedBroker:
+        return next(iter(self.brokers.values()))
+
+    async def ready_connection(self, node_id: int, deadline_ms: int) -> ScriptedBroker:
+        if node_id not in self.brokers:
+            raise ConnectionLostError(f"node {node_id} is not known")
+        return self.brokers[node_id]
+
+    def apis(self) -> list[tuple[int, str]]:
+        return [(node_id, name) for node_id, name, _ in self.said]
+
+
+def found(*node_ids: int) -> list[Message | BaseException]:
+    """What FindCoordinator is answered, one time after the other."""
+    return [
+        FindCoordinatorResponse(coordinators=[Coordinator(key="id", node_id=node_id, host="", port=9092)])
+        for node_id in node_ids
+    ]
+
+
+def not_found(code: int) -> Message:
+    return FindCoordinatorResponse(coordinators=[Coordinator(key="id", node_id=-1, host="", port=-1, error_code=code)])
+
+
+def ended(*codes: int) -> list[Message | BaseException]:
+    """What EndTxn is answered."""
+    return [EndTxnResponse(error_code=code) for code in codes]
+
+
+def lost(written: bool) -> KafkaError:
+    error = ConnectionLostError("the connection is gone")
+    error.maybe_written = written
+    return error
+
+
+@pytest.fixture
+def cluster() -> ScriptedCluster:
+    cluster = ScriptedCluster(1, 2)
+    cluster.brokers[1].answers["FindCoordinator"] = found(1, 2, 1)
+    return cluster
+
+
+class Asking:
+    """Coordinators of a scripted cluster."""
+
+    def __init__(self, cluster: ScriptedCluster) -> None:
+        self.metadata_wanted = 0
+        config = ProducerConfig.parse(
+            {"bootstrap_servers": "scripted:9092", "retry_backoff_ms": 1, "retry_backoff_max_ms": 2}
+        )
+        self.coordinators = Coordinators(
+            config,
+            loop=asyncio.get_running_loop(),
+            client=cast(NetworkClient, cluster),
+            rng=random.Random(7),
+            request_metadata=self._request_metadata,
+        )
+
+    def _request_metadata(self) -> None:
+        self.metadata_wanted += 1
+
+    async def end(self, **options: Any) -> Answered[EndTxnResponse]:
+        request = EndTxnRequest(transactional_id="id", producer_id=4000, producer_epoch=0, committed=True)
+        return await self.coordinators.ask(
+            TRANSACTION, "id", request, error_of=lambda response: response.error_code, **options
+        )
+
+
+async def test_it_is_found_once(cluster: ScriptedCluster) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = ended(0, 0)
+    first, second = await asking.end(), await asking.end(max_version=4)
+    assert not first.doubtful
+    assert not second.doubtful
+    assert cluster.said == [(1, "FindCoordinator", 6), (1, "EndTxn", 5), (1, "EndTxn", 4)]
+    assert cluster.brokers[1].asked[0].coordinator_keys == ["id"]
+
+
+async def test_one_key_in_old_versions(cluster: ScriptedCluster) -> None:
+    asking = Asking(cluster)
+    broker = cluster.brokers[1]
+    broker.versions[FindCoordinatorRequest] = 3
+    broker.answers = {"FindCoordinator": [FindCoordinatorResponse(node_id=2)]}
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    await asking.end()
+    assert (broker.asked[0].key, broker.asked[0].key_type) == ("id", TRANSACTION)
+    assert cluster.apis() == [(1, "FindCoordinator"), (2, "EndTxn")]
+
+
+@pytest.mark.parametrize("code", [LOADING, CONCURRENT, TIMED_OUT])
+async def test_what_passes_is_asked_again(cluster: ScriptedCluster, code: int) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = ended(code, code, 0)
+    assert not (await asking.end()).doubtful
+    assert cluster.apis() == [(1, "FindCoordinator"), *[(1, "EndTxn")] * 3]
+    assert asking.coordinators.last_error is None
+
+
+@pytest.mark.parametrize("code", [NOT_COORDINATOR, NOT_AVAILABLE])
+async def test_one_that_has_moved_is_looked_up(cluster: ScriptedCluster, code: int) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = ended(code)
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    assert not (await asking.end()).doubtful
+    assert cluster.apis() == [(1, "FindCoordinator"), (1, "EndTxn"), (1, "FindCoordinator"), (2, "EndTxn")]
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_lost_answer(cluster: ScriptedCluster, written: bool) -> None:
+    """The next one is good, and the one before may still come: who asks is told."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = [lost(written)]
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    assert (await asking.end()).doubtful is written
+    assert [name for _, name in cluster.apis()].count("FindCoordinator") == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "maybe"),
+    [
+        ([], False),
+        ([lost(False)], False),
+        ([lost(True)], True),
+        (ended(LOADING), False),
+        (ended(CONCURRENT), False),
+        (ended(NOT_AVAILABLE), True),
+        (ended(NOT_COORDINATOR), True),
+        (ended(TIMED_OUT), True),
+        ([lost(True), *ended(LOADING)], True),
+    ],
+)
+async def test_whether_it_may_have_been_done(
+    cluster: ScriptedCluster, before: list[Message | BaseException], maybe: bool
+) -> None:
+    """A coordinator that could not write to its log in time says so, and the next one may find it written."""
+    asking = Asking(cluster)
+    answers = [*before, *ended(FENCED)]
+    cluster.brokers[1].answers["FindCoordinator"] = found(*[1] * len(answers))
+    cluster.brokers[1].answers["EndTxn"] = answers
+    with pytest.raises(ProducerFencedError) as raised:
+        await asking.end()
+    assert raised.value.maybe_written is maybe
+
+
+async def test_an_answer_in_doubt_does_not_come_late(cluster: ScriptedCluster) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = ended(NOT_AVAILABLE)
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    assert not (await asking.end()).doubtful
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "flag"),
+    [
+        (UNKNOWN_SERVER, KafkaError, "fatal"),
+        (TXN_STATE, InvalidTxnStateError, "fatal"),
+        (NOT_ALLOWED, TransactionalIdAuthorizationFailedError, "fatal"),
+        (FENCED, ProducerFencedError, "fatal"),
+        (120, KafkaError, "abortable"),
+    ],
+)
+async def test_what_stays_is_raised(cluster: ScriptedCluster, code: int, kind: type[KafkaError], flag: str) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = ended(code)
+    with pytest.raises(kind, match="'id'") as raised:
+        await asking.end()
+    assert getattr(raised.value, flag)
+    assert cluster.apis() == [(1, "FindCoordinator"), (1, "EndTxn")]
+
+
+async def test_not_wanted_any_more(cluster: ScriptedCluster) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = [lost(True), *ended(0)]
+    with pytest.raises(ConnectionLostError) as raised:
+        await asking.end(wanted=lambda: False)
+    assert raised.value.maybe_written
+    assert cluster.apis().count((1, "EndTxn")) == 1
+
+
+async def test_closed(cluster: ScriptedCluster) -> None:
+    """No attempt is made again once the producer is closed."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = [ProducerClosedError("closed")]
+    with pytest.raises(ProducerClosedError):
+        await asking.end()
+
+
+async def test_finding_it_may_fail_for_a_while(cluster: ScriptedCluster) -> None:
+    """Its topic is only being made, the connection is lost, the answer is empty."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["FindCoordinator"] = [
+        not_found(NOT_AVAILABLE), lost(True), not_found(LOADING), *found(2)
+    ]  # fmt: skip
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    answer = await asking.end()
+    assert cluster.apis() == [*[(1, "FindCoordinator")] * 4, (2, "EndTxn")]
+    assert answer.response.error_code == 0
+
+
+@pytest.mark.parametrize(("code", "flag"), [(NOT_ALLOWED, "fatal"), (GROUP_NOT_ALLOWED, "abortable")])
+async def test_finding_it_is_not_allowed(cluster: ScriptedCluster, code: int, flag: str) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["FindCoordinator"] = [not_found(code)]
+    with pytest.raises(KafkaError) as raised:
+        await asking.end()
+    assert getattr(raised.value, flag)
+    assert not raised.value.maybe_written
+
+
+async def test_versions_that_are_missing(cluster: ScriptedCluster) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].versions[EndTxnRequest] = 4
+    with pytest.raises(UnsupportedVersionError, match="speaks EndTxn up to version 4, 5 is needed"):
+        await asking.end(min_version=5)
+    cluster.brokers[1].versions[FindCoordinatorRequest] = 0
+    cluster.brokers[1].answers["EndTxn"] = ended(NOT_COORDINATOR)
+    with pytest.raises(UnsupportedVersionError, match=r"0\.11"):
+        await asking.end()
+
+
+async def test_a_broker_that_nobody_knows(cluster: ScriptedCluster) -> None:
+    """One that has just joined: the picture of the cluster has to be renewed."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["FindCoordinator"] = found(3, 2)
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    await asking.end()
+    assert asking.metadata_wanted == 1
+    assert asking.coordinators.last_error is None
+
+
+async def test_a_group_names_the_transactional_id_that_was_fenced(cluster: ScriptedCluster) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["TxnOffsetCommit"] = [TxnOffsetCommitResponse(topics=[])]
+    request = TxnOffsetCommitRequest(
+        transactional_id="mine", group_id="group", producer_id=4000, producer_epoch=0, topics=[]
+    )
+    with pytest.raises(ProducerFencedError, match="the transactional id 'mine' is in the hands"):
+        await asking.coordinators.ask(GROUP, "group", request, error_of=lambda _: FENCED)
+    assert not isinstance(asking.coordinators.last_error, NotCoordinatorError | GroupAuthorizationFailedError)
