@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import CoordinatorLoadInProgressError, NotCoordinatorError
+from aioproducer.errors import CoordinatorLoadInProgressError, InvalidProducerEpochError, NotCoordinatorError
 from aioproducer.testing.fake.groups import OFFSETS_TOPIC, Group, offsets_partition
 from aioproducer.testing.fake.topology import NO_LEADER
 from aioproducer.testing.fake.transactions import Transaction, Transactions
@@ -24,6 +24,8 @@ class Coordinators:
         self._moved: dict[str, int] = {}
         self._loading_until_ms: dict[int, int] = {}
         self.groups: dict[str, Group] = {}
+        self._offset_epochs: dict[tuple[int, int], int] = {}
+        """By partition of the offsets topic and producer id: the newest epoch that wrote offsets or a marker there."""
         self.transactions = Transactions(
             self._new_producer_id, self._write_markers, v2=cluster.transaction_version >= V2
         )
@@ -58,6 +60,17 @@ class Coordinators:
         """A group, made if there is none."""
         return self.groups.setdefault(group_id, Group())
 
+    def check_offsets(self, index: int, producer_id: int, epoch: int) -> None:
+        """Whether a partition of the offsets topic takes the offsets of a transaction, as its log does.
+
+        Raises:
+            InvalidProducerEpochError: it has seen a newer epoch.
+        """
+        newest = self._offset_epochs.get((index, producer_id), epoch)
+        if epoch < newest:
+            raise InvalidProducerEpochError(f"producer {producer_id} has epoch {newest}, the offsets {epoch}")
+        self._offset_epochs[index, producer_id] = epoch
+
     def advance(self, now_ms: int) -> None:
         """Let time pass."""
         self.transactions.advance(now_ms)
@@ -74,6 +87,8 @@ class Coordinators:
     def _write_marker(self, transaction: Transaction, name: str, index: int, committed: bool) -> bool:
         """Whether the partition is done with; else it is tried again."""
         if name == OFFSETS_TOPIC:
+            place = index, transaction.producer_id
+            self._offset_epochs[place] = max(self._offset_epochs.get(place, 0), transaction.epoch)
             for group_id, group in self.groups.items():
                 if offsets_partition(group_id) == index:
                     group.end_transaction(transaction.producer_id, committed=committed)

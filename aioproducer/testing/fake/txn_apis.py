@@ -199,6 +199,7 @@ def _hold_offsets(
         abortable=version >= ABORTABLE_OFFSETS_SINCE,
         now_ms=now_ms,
     )
+    coordinators.check_offsets(held[1], request.producer_id, request.producer_epoch)
     group.pending.setdefault(request.producer_id, {}).update(
         {
             (topic.name, one.partition_index): CommittedOffset(

@@ -344,6 +344,22 @@ class TestOffsets:
         assert [each.offset for each in group.offsets.values()] == ([7] if committed else [])
         assert group.pending == {}
 
+    def test_their_log_knows_a_fenced_producer(self) -> None:
+        """Also where the coordinator is not asked: the end of the transaction stands there with a newer epoch."""
+        one = Client(model(version="2.8"))
+        init = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
+        first = one.ask(init, 2)
+        one.producer_id, one.epoch = first.producer_id, first.producer_epoch
+        add = AddOffsetsToTxnRequest(
+            transactional_id="txn", producer_id=one.producer_id, producer_epoch=one.epoch, group_id="group"
+        )
+        assert one.ask(add, 2).error_code == 0
+        answers = [one.ask(init, 2) for _ in range(2)]
+        assert [name(each.error_code) for each in answers] == ["CONCURRENT_TRANSACTIONS", ""]
+        assert answers[1].producer_id == one.producer_id
+        assert self.commit(one, 2) == "INVALID_PRODUCER_EPOCH"
+        assert one.cluster.coordinators.group("group").pending == {}
+
     @pytest.mark.parametrize(
         ("member", "error"),
         [
