@@ -41,7 +41,7 @@ test-long: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 simulate: $(STAMP)
-	$(BIN)/python -m tests.simulation $(if $(SEED),seed $(SEED),$(or $(SEEDS),2000))
+	$(BIN)/python -m tests.simulation $(if $(SEED),seed $(SEED),$(SEEDS))
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.simulation.mutants $(MUTANTS)

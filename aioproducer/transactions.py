@@ -100,7 +100,7 @@ class TransactionClient:
         if self._client is not None:
             raise AlreadyStartedError("the client was started already")
         loop = self._loop = asyncio.get_running_loop()
-        rng = random.Random()
+        rng = self._chance()
         authenticate = None
         if self._config.uses_sasl:
             sasl = SaslAuthenticator(self._config, loop=loop, rng=rng, on_internal_error=self._failed)
@@ -119,6 +119,10 @@ class TransactionClient:
             self._client = None
             raise
         self._task = loop.create_task(self._metadata.run(), name="aioproducer metadata")
+
+    def _chance(self) -> random.Random:
+        """Where chance comes from: jitter of back-offs, and the order of brokers."""
+        return random.Random()
 
     async def close(self) -> None:
         """Close every connection. Idempotent."""

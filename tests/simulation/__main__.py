@@ -1,4 +1,4 @@
-"""``python -m tests.simulation 2000``, ``... 5000-6000``, ``... seed 17``."""
+"""``python -m tests.simulation 2000 t2000``, ``... 5000-6000``, ``... seed 17``, ``... seed t17``."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.simulation.seeds import TRANSACTIONS
+
 ROOT = Path(__file__).parent.parent.parent
 PATCHES = Path(__file__).parent / "mutants"
 SEEDS = 1500
@@ -31,7 +33,7 @@ class Finding:
 
     name: str
     what: str
-    seed: int | None
+    seed: str | None
     seeds: int
     complaint: str | None
     seconds: float
@@ -48,6 +50,11 @@ def is_compiled(patch: Path) -> bool:
     return bool(re.search(r"^\+\+\+ .*\.(pyx|pxd)", patch.read_text(), re.MULTILINE))
 
 
+def kind_of(patch: Path) -> str:
+    """What is before the seeds that have to find it: those that are named transaction_ are of transactions."""
+    return TRANSACTIONS if patch.stem.startswith("transaction_") else ""
+
+
 def hunt(patch: Path, *, seeds: int = SEEDS) -> Finding:
     """Try one mutant."""
     began = time.monotonic()
@@ -61,14 +68,14 @@ def hunt(patch: Path, *, seeds: int = SEEDS) -> Finding:
             subprocess.run(
                 build, check=True, cwd=root, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-        command = [sys.executable, "-m", "tests.simulation.until_failure", str(seeds)]
+        command = [sys.executable, "-m", "tests.simulation.until_failure", f"{kind_of(patch)}{seeds}"]
         output = subprocess.run(command, check=True, cwd=root, env=environment, capture_output=True, text=True).stdout
     seed, tried, complaint = output.rstrip("\n").split("\t", 2)
     what = patch.read_text().splitlines()[0].removeprefix("# ")
     seconds = time.monotonic() - began
     if not complaint:
         return Finding(patch.stem, what, None, int(tried), None, seconds)
-    return Finding(patch.stem, what, int(seed), int(tried), complaint, seconds)
+    return Finding(patch.stem, what, seed, int(tried), complaint, seconds)
 
 
 def _copy(root: Path) -> None:

@@ -364,7 +364,7 @@ class Program:
         if error is not None and not isinstance(error, KafkaError):
             self._broken("submit raised %r", error)
         waited_ms = (record.ended_s - record.began_s) * 1000
-        if waited_ms > self._scenario.ms("max_block_ms") + 1000:
+        if error is not None and waited_ms > self._scenario.ms("max_block_ms") + 1000:
             self._broken(
                 "%s: refused after %d ms, max_block_ms=%d", record, waited_ms, self._scenario.ms("max_block_ms")
             )

@@ -6,11 +6,11 @@ test of its own beside the module that it was in.
 
 from __future__ import annotations
 
-REGRESSIONS: dict[int, str] = {
-    227: "send_many through interceptors lost count of a record that had ended before its call went on",
-    706: "send_many took a record, gave the loop a turn, and forgot it when the producer was closed meanwhile",
-    996: "InitProducerId went out beside another request, with one allowed in flight",
-    3502: "a topic that was forgotten while a record came in for it was never asked for again",
-    4044: "the simulation itself: a throttle that the answer can't tell of, to an unknown version of ApiVersions",
-    9776: "the simulation itself: it did not wait for a task that begins late in a run without faults",
+REGRESSIONS: dict[str, str] = {
+    "227": "send_many through interceptors lost count of a record that had ended before its call went on",
+    "706": "send_many took a record, gave the loop a turn, and forgot it when the producer was closed meanwhile",
+    "996": "InitProducerId went out beside another request, with one allowed in flight",
+    "3502": "a topic that was forgotten while a record came in for it was never asked for again",
+    "4044": "the simulation itself: a throttle that the answer can't tell of, to an unknown version of ApiVersions",
+    "9776": "the simulation itself: it did not wait for a task that begins late in a run without faults",
 }

@@ -1,7 +1,11 @@
-"""Runs many seeds over the processors of the machine."""
+"""Runs many seeds over the processors of the machine.
+
+There are two kinds of runs, each with seeds of its own: 17 is one of a producer without transactions, t17 one with.
+"""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import itertools
 import logging
@@ -14,18 +18,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Outcome
 
 CPU_LIMIT_S = 60
 """Of one run. They take some hundredths of a second; one that goes round in a single step of the loop never ends."""
 
 CHUNK = 20
 
+TRANSACTIONS = "t"
+"""Before the seeds of runs with transactions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a run came to, small enough to be sent to another process."""
 
-    seed: int
+    seed: str
     complaints: tuple[str, ...]
     report: str
     digest: str
@@ -40,9 +51,18 @@ class HangsError(Exception):
     """A run has used more time of the processor than any run needs."""
 
 
-def one(seed: int) -> Result:
-    """Run one seed."""
+def simulation(seed: str) -> Outcome:
+    """Run one seed of either kind."""
     from tests.simulation.run import simulate
+    from tests.simulation.transactions.run import simulate_transactions
+
+    if seed.startswith(TRANSACTIONS):
+        return simulate_transactions(int(seed.removeprefix(TRANSACTIONS)))
+    return simulate(int(seed))
+
+
+def one(seed: str) -> Result:
+    """Run one seed, with a limit to the time of the processor."""
 
     def hangs(number: int, frame: FrameType | None) -> None:
         raise HangsError(f"the run does not end; it is at {frame}")
@@ -50,7 +70,7 @@ def one(seed: int) -> Result:
     previous = signal.signal(signal.SIGVTALRM, hangs)
     signal.setitimer(signal.ITIMER_VIRTUAL, CPU_LIMIT_S)
     try:
-        outcome = simulate(seed)
+        outcome = simulation(seed)
     except Exception as error:
         return Result(
             seed, (f"the simulation itself failed: {error!r}",), f"seed {seed}: {error!r}", "", 0, 0, 0, 0, 0.0
@@ -72,21 +92,21 @@ def one(seed: int) -> Result:
     )
 
 
-def several(seeds: Iterable[int]) -> list[Result]:
+def several(seeds: Iterable[str]) -> list[Result]:
     """Run some seeds one after the other."""
     return [one(seed) for seed in seeds]
 
 
 def prepare() -> None:
     """What a process does once before its first run."""
-    import tests.simulation.run  # noqa: F401
+    import tests.simulation.transactions.run  # noqa: F401
 
     logging.disable(logging.CRITICAL)
     gc.collect()
     gc.freeze()
 
 
-def many(seeds: Sequence[int], *, jobs: int | None = None) -> Iterator[Result]:
+def many(seeds: Sequence[str], *, jobs: int | None = None) -> Iterator[Result]:
     """Run seeds, in no particular order.
 
     Args:
@@ -107,7 +127,9 @@ def many(seeds: Sequence[int], *, jobs: int | None = None) -> Iterator[Result]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def run(seeds: range, *, jobs: int | None = None, most: int = 10, say: Callable[[str], None] = print) -> list[Result]:
+def run(
+    seeds: Sequence[str], *, jobs: int | None = None, most: int = 10, say: Callable[[str], None] = print
+) -> list[Result]:
     """Run seeds with progress; the results that failed, at most ``most`` of them."""
     began = told = time.monotonic()
     failed: list[Result] = []
@@ -136,22 +158,25 @@ def run(seeds: range, *, jobs: int | None = None, most: int = 10, say: Callable[
     return failed
 
 
-def parse(text: str) -> range:
-    """``1000`` is the first thousand, ``5000-6000`` those from 5000 up to 6000."""
-    first, dash, last = text.partition("-")
-    return range(int(first), int(last)) if dash else range(int(first))
+def parse(text: str) -> list[str]:
+    """``1000`` is the first thousand, ``5000-6000`` those from 5000 up to 6000; ``t1000`` with transactions."""
+    kind = TRANSACTIONS if text.startswith(TRANSACTIONS) else ""
+    first, dash, last = text.removeprefix(kind).partition("-")
+    return [f"{kind}{seed}" for seed in (range(int(first), int(last)) if dash else range(int(first)))]
 
 
 def main(arguments: list[str]) -> int:
-    """The command: a count or a range of seeds; or ``seed N`` for one with its story."""
+    """The command: counts or ranges of seeds; or ``seed N`` for one with its story."""
     if arguments[:1] == ["seed"]:
         prepare()
-        from tests.simulation.run import simulate
-
-        outcome = simulate(int(arguments[1]))
+        outcome = simulation(arguments[1])
         sys.stdout.write(outcome.report() + "\n")
         return int(outcome.failed)
-    failed = run(parse(arguments[0] if arguments else "2000"), jobs=int(arguments[1]) if arguments[1:] else None)
+    parser = argparse.ArgumentParser(description="The producer under seeded faults.")
+    parser.add_argument("seeds", nargs="*", default=["2000", "t2000"], help="5000, 5000-6000; t5000 with transactions")
+    parser.add_argument("--jobs", type=int)
+    options = parser.parse_args(arguments)
+    failed = [result for text in options.seeds for result in run(parse(text), jobs=options.jobs)]
     for result in failed[:3]:
         sys.stdout.write(f"\n{result.report}\n")
     return int(bool(failed))

@@ -1,21 +1,22 @@
-"""Runs seeds from 0 in this process until one fails; prints seed, number of runs and complaint, apart by tabs."""
+"""Runs seeds from 0 or t0 in this process until one fails; prints seed, number of runs and complaint, apart by tabs."""
 
 from __future__ import annotations
 
 import sys
 
-from tests.simulation.seeds import one, prepare
+from tests.simulation.seeds import one, parse, prepare
 
 
-def main(most: int) -> None:
+def main(seeds: str) -> None:
     """Print what there is to say."""
     prepare()
-    for seed in range(most):
+    tried = 0
+    for tried, seed in enumerate(parse(seeds), 1):
         if complaints := one(seed).complaints:
-            print(seed, seed + 1, complaints[0].replace("\n", " ").replace("\t", " "), sep="\t")
+            print(seed, tried, complaints[0].replace("\n", " ").replace("\t", " "), sep="\t")
             return
-    print(-1, most, "", sep="\t")
+    print(-1, tried, "", sep="\t")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(sys.argv[1])

@@ -1,0 +1,136 @@
+"""What goes wrong around transactions, besides all that goes wrong anyhow."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.chaos import Chaos
+from tests.simulation.transactions.ledger import GROUP
+
+if TYPE_CHECKING:
+    from tests.simulation.producer import SimulatedProducer
+    from tests.simulation.transactions.scenario import TransactionScenario
+
+CALLS = (
+    "FindCoordinator", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "EndTxn",
+    "DescribeTransactions",
+)  # fmt: skip
+PASSING = (7, 14, 15, 16, 51, 56)
+PASSING_BY_API = {
+    "FindCoordinator": (7, 14, 15),
+    "AddPartitionsToTxn": (*PASSING, 3),
+    "TxnOffsetCommit": (7, 14, 15, 16, 3),
+}
+DONE_ALL_THE_SAME = (7, 15, 16)
+"""Codes that a coordinator sends although what it was asked for may have been done: its log did not answer in time."""
+
+ABORTABLE = {
+    "AddPartitionsToTxn": (29, 120),
+    "AddOffsetsToTxn": (30, 120),
+    "TxnOffsetCommit": (22, 25, 27, 29, 30, 120),
+    "EndTxn": (120,),
+}
+FATAL = {
+    "InitProducerId": (53, 90, 47),
+    "AddPartitionsToTxn": (53, 90, 49, 47),
+    "AddOffsetsToTxn": (53, 90, 47),
+    "TxnOffsetCommit": (53, 47),
+    "EndTxn": (53, 90, 48, 47),
+    "FindCoordinator": (53,),
+}
+OF_PRODUCE = (51, 51, 120, 47)
+"""What leaders say about transactions."""
+
+
+class TransactionChaos(Chaos):
+    """See the module."""
+
+    _scenario: TransactionScenario
+    apis = (*CALLS, "Produce", "Produce", "Metadata", "ApiVersions", None)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.producers: list[SimulatedProducer] = []
+
+    def kinds(self) -> list[tuple[Callable[[], Awaitable[None] | None], int]]:
+        faults = super().kinds()
+        faults += [
+            (self.coordinator_errors, 16),
+            (self.coordinator_errors, 30 * self._scenario.relentless),
+            (self.move_coordinator, 8),
+            (self.load_coordinator, 5),
+            (self.late_markers, 5),
+            (self.rebalance, 3),
+        ]
+        return faults
+
+    def heal(self) -> None:
+        super().heal()
+        self._model.coordinators.transactions.marker_delay_ms = 0
+
+    def _key(self) -> str:
+        return self._rng.choice((GROUP, *self._scenario.transactional_ids, *self._scenario.transactional_ids))
+
+    def coordinator_errors(self) -> None:
+        rng = self._rng
+        api = rng.choice(CALLS)
+        times, skip = rng.choice((1, 1, 2, 5, 30)), rng.choice((0, 0, 0, 1, 2))
+        apply = False
+        kind = rng.random()
+        if kind < 0.2 and api in ABORTABLE:
+            code, times = rng.choice(ABORTABLE[api]), 1
+        elif kind < 0.25:
+            api, code = "Produce", rng.choice(OF_PRODUCE)
+            times = times if code == OF_PRODUCE[0] else 1
+        elif kind < 0.5 and api != "FindCoordinator":
+            code, apply = rng.choice(DONE_ALL_THE_SAME), True
+        else:
+            code = rng.choice(PASSING_BY_API.get(api, PASSING))
+        self._story.tell("chaos: %s gets %d%s, %d times", api, code, " after the fact" * apply, times)
+        self._model.faults.fail(api, code, apply=apply, times=times, skip=skip)
+
+    def fatal(self) -> None:
+        api = self._rng.choice(list(FATAL))
+        code = self._rng.choice(FATAL[api])
+        self._story.tell("chaos: %s gets %d, which ends a producer", api, code)
+        self._model.faults.fail(api, code, times=1)
+
+    def move_coordinator(self) -> None:
+        key, node_id = self._key(), self._node()
+        self._story.tell("chaos: broker %d coordinates %s", node_id, key)
+        self._model.coordinators.move(key, node_id)
+        if self._rng.random() < 0.5:
+            self._load(node_id)
+
+    def load_coordinator(self) -> None:
+        node_id = self._model.coordinators.node_of(self._key())
+        if node_id is not None:
+            self._load(node_id)
+
+    def _load(self, node_id: int) -> None:
+        duration_ms = self._rng.choice((20, 200, 1000))
+        self._story.tell("chaos: broker %d loads what it coordinates for %d ms", node_id, duration_ms)
+        self._model.coordinators.load(node_id, self._network.model_now_ms() + duration_ms)
+
+    async def late_markers(self) -> None:
+        transactions = self._model.coordinators.transactions
+        transactions.marker_delay_ms = self._rng.choice((5, 50, 500, 2000))
+        self._story.tell("chaos: transactions end %d ms after they were ended", transactions.marker_delay_ms)
+        await self._a_while()
+        transactions.marker_delay_ms = 0
+
+    def rebalance(self) -> None:
+        group = self._model.coordinators.group(GROUP)
+        if group.members:
+            group.generation_id += 1
+            self._story.tell("chaos: the group is in generation %d", group.generation_id)
+
+    def cancel_a_task(self) -> None:
+        """Only of those that a producer can't live without: a call that somebody cancels in it need not end."""
+        tasks = [task for producer in self.producers if producer.engine for task in producer.engine._tasks]
+        tasks = [task for task in tasks if not task.done()]
+        if tasks:
+            victim = self._rng.choice(tasks)
+            self._story.tell("chaos: somebody cancels %s", victim.get_name())
+            victim.cancel()

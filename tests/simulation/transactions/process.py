@@ -1,0 +1,541 @@
+"""One process: a producer with its transactional id, and the program that writes transactions with it.
+
+The program deals with errors as docs/transactions.md tells it to: what can be called again it calls again, or gives up
+waiting and goes on to the next transaction; after an abortable error it aborts; after a fatal one it closes the
+producer. It is cancelled in the middle of its calls, closed by somebody else, or killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    MessageTooLargeError,
+    ProducerClosedError,
+    ProducerFailedError,
+    ProducerFencedError,
+    TransactionStateError,
+    TransactionTimeoutError,
+    UnsupportedVersionError,
+)
+from aioproducer.records import ConsumerGroupMetadata, PreparedTransaction
+from tests.simulation.producer import SimulatedProducer
+from tests.simulation.program import Program, UserError
+from tests.simulation.records import Sent
+from tests.simulation.transactions.ledger import GROUP, Fate, Ledger, Written
+
+if TYPE_CHECKING:
+    from tests.simulation.transactions.run import TransactionRun
+
+SLACK_S = 0.05
+"""What a call may take above max_block_ms: turns of the loop, nothing that anybody waits for."""
+
+MOST_TRIES = 4
+
+IN_CALM = (
+    UserError,
+    MessageTooLargeError,
+    ProducerFencedError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    UnsupportedVersionError,
+    TransactionStateError,
+)
+"""What can happen although nothing goes wrong: large records, newer producers, transactions that take too long."""
+
+ENDS = {"commit": "commit_transaction", "abort": "abort_transaction", "prepare": "prepare_transaction"}
+
+
+@dataclass(slots=True)
+class Told:
+    """What a call came to: cancelled, or a result, or an error."""
+
+    result: Any = None
+    error: BaseException | None = None
+    cancelled: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether it returned."""
+        return self.error is None and not self.cancelled
+
+    @property
+    def fatal(self) -> bool:
+        """Whether nothing more can be done with this producer."""
+        return isinstance(self.error, (ProducerClosedError, ProducerFailedError)) or (
+            isinstance(self.error, KafkaError) and self.error.fatal
+        )
+
+
+class TransactionalProgram(Program):
+    """Knows to which transaction each record belongs."""
+
+    ledger: Ledger
+    process: Process
+
+    async def chore(self, task: int) -> None:
+        """Something that sends, or is done beside it."""
+        chores = (
+            (self.submit_some, 6),
+            (self.burst, 2),
+            (self.send_one, 3),
+            (self.send_several, 1),
+            (self.send_many, 1),
+            (self.flush, 1),
+            (self.wait_for_some, 2),
+            (self.pause, 4),
+            (self.cancel_something, 2),
+        )
+        await self._rng.choices([chore for chore, _ in chores], [weight for _, weight in chores])[0](task)
+
+    async def pause(self, task: int) -> None:
+        await asyncio.sleep(self._rng.choice((0, 0.001, 0.01, 0.1, self._rng.uniform(0, 1.0))))
+
+    async def burst(self, task: int) -> None:
+        try:
+            await super().burst(task)
+        except (KafkaError, ProducerClosedError) as error:
+            self._story.tell("burst: %r", type(error).__name__)
+
+    def _begin(self, record: Sent) -> None:
+        super()._begin(record)
+        if (one := self.process.open_transaction()) is not None:
+            self.ledger.sent(record, one)
+
+
+class Process:
+    """See the module."""
+
+    def __init__(
+        self, run: TransactionRun, transactional_id: str, number: int, transaction_timeout_ms: int | None = None
+    ) -> None:
+        self.name = f"{transactional_id}{number}"
+        self.transactional_id = transactional_id
+        self.number = number
+        self.transaction_timeout_ms = transaction_timeout_ms or run.scenario.transaction_timeout_ms
+        self.producer: SimulatedProducer = run.make_producer(self.name, transactional_id, self.transaction_timeout_ms)
+        self.started: int | None = None
+        """The step of the run at which it had fenced all that were before it."""
+        self.over = False
+        """Whether its producer can do nothing more."""
+        self._run = run
+        self._scenario = run.scenario
+        self._rng = random.Random(run.rng.getrandbits(64))
+        self._loop = run.loop
+        self._ledger = run.ledger
+        self._open: dict[int, Written] = {}
+        """By the number that the producer gives its transactions."""
+        self._left: Written | None = None
+        """What the program has stopped to wait for."""
+        self._closing = False
+        self._senders: list[asyncio.Task[None]] = []
+        self._calls: dict[asyncio.Task[Any], None] = {}
+        self.program = TransactionalProgram(run.scenario, self.producer, self._rng, run.books, run.story, run.broken)
+        self.program.ledger, self.program.process = run.ledger, self
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open_transaction(self) -> Written | None:
+        """The one to which a record belongs that is sent now."""
+        engine = self.producer.engine
+        if engine is None or engine.transaction is None or not engine.transaction.states.admits:
+            return None
+        return self._open.get(engine.transaction.number)
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """From start to end."""
+        work = self._loop.create_task(self._work(), name=f"{self} works")
+        waits_s = self._rng.uniform(0, self._scenario.chaos_s) if self._rng.random() < self._scenario.crashes else None
+        await asyncio.wait([work], timeout=waits_s)
+        if work.done():
+            work.result()
+            await self._end(self._rng.random() < self._scenario.crashes / 3)
+        else:
+            crash = self._rng.random() < 0.6
+            if crash:
+                self._crash()
+                work.cancel()
+                await asyncio.wait([work])
+                await self._bury()
+            else:
+                await self._close()
+                await asyncio.wait([work], timeout=5)
+                if not work.done():
+                    self._run.broken("%s: a call goes on 5 s after close(); %s", self, self._run.where())
+                    work.cancel()
+                    await asyncio.wait([work])
+                if not work.cancelled():
+                    work.result()
+        for task in self._senders:
+            task.cancel()
+        if self._senders:
+            await asyncio.wait(self._senders)
+        await self.program.look_at_the_rest()
+        await self.program.close_again()
+
+    async def _work(self) -> None:
+        if not await self._start():
+            return
+        for _ in range(self._rng.randint(1, self._scenario.rounds)):
+            if self.over or self._closing or self._run.closing:
+                break
+            await self._one_transaction()
+            await asyncio.sleep(self._rng.choice((0, 0, 0.001, 0.1, 0.5)))
+        if self._run.closing and not self.over and not self._closing:
+            await self._run.works_again(self)
+
+    async def _start(self) -> bool:
+        while not (self._closing or self._run.closing):
+            began_s = self._loop.time()
+            try:
+                await self.producer.start()
+            except KafkaError as error:
+                self._run.story.tell("%s: start: %s", self, str(error).replace("\n", ";"))
+                if error.fatal:
+                    self.over = True
+                    return False
+                await asyncio.sleep(0.05)
+            else:
+                self.started = self._run.books.next_step()
+                self._run.story.tell("%s has started", self)
+                self._run.invariants.watch_also(self.producer)
+                return True
+            finally:
+                self._in_time("start", began_s, 2 * self._scenario.ms("max_block_ms") / 1000)
+        return False
+
+    async def _end(self, crash: bool) -> None:
+        if crash:
+            self._crash()
+            await self._bury()
+        else:
+            await self._close()
+
+    async def _close(self) -> None:
+        self._closing = True
+        await self.program.close()
+
+    def _crash(self) -> None:
+        """As kill -9: nothing more leaves the process, and nothing of it is told any more."""
+        self._run.story.tell("%s is killed", self)
+        self._closing = True
+        self._run.network.kill(self.name)
+
+    async def _bury(self) -> None:
+        for task in (*self._senders, *self._calls):
+            task.cancel()
+        for record in self._run.books.records:
+            record.closed_off = True
+        closing = self._loop.create_task(self.producer.close(0))
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await self.program.close_again()
+
+    # --- one transaction ----------------------------------------------------------------------------------------------
+
+    async def _one_transaction(self) -> None:
+        if self._rng.random() < 0.4:
+            await self._in_a_block()
+            return
+        if (one := await self._begin()) is not None:
+            await self._send_in(one)
+            wish = self._rng.choices(("commit", "abort", "prepare"), (6, 2, 3 * self._scenario.prepares))[0]
+            await self._finish(one, wish)
+
+    async def _begin(self) -> Written | None:
+        told = await self._call("begin_transaction", self.producer.begin_transaction)
+        if told.ok:
+            return self._begun()
+        if told.fatal:
+            self._note_fatal(None, told)
+        elif isinstance(told.error, TransactionTimeoutError) or told.cancelled:
+            return None
+        elif self._left is not None:
+            left = self._left
+            if not isinstance(told.error, TransactionStateError):
+                # What it was left with was a commit, which has failed.
+                self._note_abortable(left, told, "begin")
+            await self._finish(left, "abort")
+        else:
+            self._run.broken("%s: begin_transaction() raised %r", self, told.error)
+            self.over = True
+        return None
+
+    def _begun(self) -> Written:
+        left, self._left = self._left, None
+        if left is not None:
+            only = list(left.calls)
+            if only == ["commit"]:
+                self._ledger.told(left, Fate.COMMITTED, f"the next begin of {self}")
+            elif only == ["abort"]:
+                self._ledger.told(left, Fate.ABORTED, f"the next begin of {self}")
+        engine = self.producer.engine
+        assert engine is not None
+        assert engine.transaction is not None
+        one = self._open[engine.transaction.number] = self._ledger.begin(self.name, self._loop.time())
+        return one
+
+    async def _in_a_block(self) -> None:
+        """``async with producer.transaction()``, cancelled anywhere or not."""
+        stage, one = "begin", None
+        raises = self._rng.random() < 0.2
+
+        async def block() -> None:
+            nonlocal stage, one
+            async with self.producer.transaction():
+                one, stage = self._begun(), "body"
+                error = await self._send_in(one)
+                if error is not None and self._rng.random() < 0.8:
+                    stage = "abort"
+                    raise error
+                if raises:
+                    stage = "abort"
+                    raise UserError("in the transaction")
+                stage = "commit"
+                one.called("commit")
+
+        limit_s = 10 * self._scenario.ms("max_block_ms") / 1000 + self._scenario.ms("delivery_timeout_ms") / 1000 + 60
+        told = await self._call("transaction()", block, limit_s, cancels=0.25, longest_s=2.0)
+        if one is None:
+            if told.fatal:
+                self._note_fatal(None, told)
+            elif self._left is not None and not told.ok and not isinstance(told.error, TransactionTimeoutError):
+                await self._finish(self._left, "abort")
+            return
+        if told.ok:
+            self._ledger.told(one, Fate.COMMITTED, f"the block of {self}")
+            return
+        if stage in ("body", "abort"):
+            one.called("abort")
+            notes = getattr(told.error, "__notes__", ())
+            if told.cancelled and stage == "body":
+                one.muddled = True  # the abort itself may have been what was cancelled
+            elif not notes and not told.cancelled:
+                self._ledger.told(one, Fate.ABORTED, f"the block of {self}")
+            if told.fatal or (notes and self._failed()):
+                self.over = True
+            elif notes or told.cancelled:
+                self._left, one.muddled = one, True
+            return
+        if told.cancelled or isinstance(told.error, TransactionTimeoutError):
+            one.muddled = True
+            one.called("abort by itself")
+            if self._rng.random() < 0.7:
+                await self._finish(one, "commit")
+            else:
+                self._left = one
+        elif told.fatal:
+            self._note_fatal(one, told)
+        else:
+            self._note_abortable(one, told, "block")
+            one.called("abort by itself")
+            one.muddled = True
+            self._left = one
+
+    def _failed(self) -> bool:
+        return self.producer.has_failed or self._closing
+
+    async def _send_in(self, one: Written) -> BaseException | None:
+        """Records from several tasks, and perhaps offsets; the error of the latter."""
+        tasks = [
+            self._loop.create_task(self._sender(number), name=f"{self} sends")
+            for number in range(self._rng.choice((0, 1, 1, 2)))
+        ]
+        self._senders = [task for task in self._senders if not task.done()] + tasks
+        error = None
+        try:
+            if self._rng.random() < 0.4:
+                error = await self._send_offsets(one)
+            if tasks and self._rng.random() < 0.9:
+                await asyncio.wait(tasks)
+            if self._rng.random() < 0.1:
+                await asyncio.sleep(self._rng.uniform(0, 3))
+        finally:
+            if self._rng.random() < 0.9:
+                for task in tasks:
+                    task.cancel()
+        return error
+
+    async def _sender(self, number: int) -> None:
+        for _ in range(self._rng.choice((1, 1, 2))):
+            if self._closing:
+                break
+            await self.program.chore(number)
+
+    async def _send_offsets(self, one: Written) -> BaseException | None:
+        model = self._run.model.coordinators.group(GROUP)
+        group = ConsumerGroupMetadata(GROUP)
+        if model.members:
+            group = ConsumerGroupMetadata(GROUP, model.generation_id, "member")
+        one.offsets_sent = True
+        told = await self._call(
+            "send_offsets_to_transaction", lambda: self.producer.send_offsets_to_transaction(one.offsets(), group)
+        )
+        if told.ok:
+            one.offsets_taken = True
+        elif told.cancelled or isinstance(told.error, TransactionTimeoutError):
+            one.muddled = True
+        elif not told.fatal and not isinstance(told.error, TransactionStateError):
+            self._note_abortable(one, told, "send_offsets_to_transaction")
+        elif not told.fatal:
+            # Only if a straggler of ours, the transaction before, has something to do with it, which it has not.
+            self._run.broken("%s: send_offsets_to_transaction() raised %r", self, told.error)
+        return told.error
+
+    # --- its end ------------------------------------------------------------------------------------------------------
+
+    async def _finish(self, one: Written, wish: str) -> None:
+        """Call until the end is known, or leave it to what comes next."""
+        self._left = None
+        for _ in range(MOST_TRIES):
+            if self._closing or self.over:
+                return
+            one.called(wish)
+            told = await self._call(ENDS[wish], getattr(self.producer, ENDS[wish]))
+            if told.ok and wish == "prepare":
+                if await self._prepared(one, told.result):
+                    return
+                wish = self._rng.choice(("commit", "commit", "abort"))
+                continue
+            if told.ok:
+                fate = Fate.COMMITTED if wish == "commit" else Fate.ABORTED
+                self._ledger.told(one, fate, f"{ENDS[wish]}() of {self}")
+                return
+            if told.fatal:
+                self._note_fatal(one, told)
+                return
+            if told.cancelled or isinstance(told.error, TransactionTimeoutError):
+                one.muddled = True
+                if self._rng.random() < 0.3:
+                    break
+                if self._rng.random() < 0.3:
+                    wish = self._rng.choice(("commit", "abort"))
+            elif isinstance(told.error, TransactionStateError):
+                self._note_wrong_state(one, told, wish)
+                return
+            elif wish == "abort":
+                self._run.broken("%s: abort_transaction() raised %r", self, told.error)
+                self.over = True
+                return
+            else:
+                self._note_abortable(one, told, wish)
+                wish = "abort"
+        self._left = one
+
+    async def _prepared(self, one: Written, prepared: PreparedTransaction) -> bool:
+        """Whether somebody else ends it, and this producer does not."""
+        one.prepared = prepared
+        others = self._rng.choice((0, 0, 1, 1, 2))
+        for _ in range(others):
+            wish = self._rng.choices(("commit", "abort"), (3, 1))[0]
+            self._run.decide(one, wish)
+        if others and self._rng.random() < 0.6:
+            self.over = True  # as far as this program is concerned
+            return True
+        return False
+
+    def _note_abortable(self, one: Written, told: Told, by: str) -> None:
+        error = told.error
+        if isinstance(error, InvalidProducerEpochError) and self._is_undisturbed(one):
+            self._run.broken("%s: %s has taken no time, and is told: %s", self, one, error)
+        if not isinstance(error, KafkaError) or not error.abortable:
+            self._run.broken("%s: %s raised %r, which tells nothing of what to do", self, by, error)
+            self.over = True
+            return
+        one.spoilt = one.spoilt or f"{by} of {self} said {type(error).__name__}: {error}"
+        if Fate.COMMITTED in one.fates:
+            self._run.broken("%s: %s", one, one.spoilt)
+
+    def _is_undisturbed(self, one: Written | None) -> bool:
+        """Whether nothing can have fenced this producer, or aborted its transaction.
+
+        Where requests come late, those of its own start can.
+        """
+        if not self._scenario.calm or self._scenario.overlaps or self._scenario.prepares:
+            return False
+        return one is None or self._loop.time() - one.began_s < self.transaction_timeout_ms / 1000
+
+    def _note_fatal(self, one: Written | None, told: Told) -> None:
+        """The producer can do nothing more; without ``maybe_written`` nobody has asked for a commit."""
+        self.over = True
+        error = told.error
+        closed = isinstance(error, ProducerClosedError) or self._closing
+        if isinstance(error, ProducerFencedError) and self._is_undisturbed(one):
+            self._run.broken("%s is fenced, and by nobody: %s", self, error)
+        if one is None or closed or one.muddled or one.prepared is not None:
+            return
+        if isinstance(error, KafkaError) and not error.maybe_written:
+            one.spoilt = one.spoilt or f"{type(error).__name__} of {self}: {error}"
+            self._ledger.told(one, Fate.ABORTED, f"{type(error).__name__} of {self}")
+
+    def _note_wrong_state(self, one: Written, told: Told, wish: str) -> None:
+        """There is nothing to end any more, which tells how it ended if only one other thing was ever called."""
+        if not one.muddled:
+            self._run.broken("%s: %r", one, told.error)
+            self.over = True
+        elif list(one.calls) == ["commit", "abort"] and wish == "abort":
+            self._ledger.told(one, Fate.COMMITTED, f"the wrong state of {self}")
+        elif list(one.calls) == ["abort", "commit"] and wish == "commit":
+            self._ledger.told(one, Fate.ABORTED, f"the wrong state of {self}")
+
+    # --- one call -----------------------------------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        name: str,
+        work: Callable[[], Awaitable[Any]],
+        limit_s: float | None = None,
+        cancels: float = 0.12,
+        longest_s: float = 0.5,
+    ) -> Told:
+        """Call, and perhaps cancel; in any case it has to end in time."""
+        run, rng = self._run, self._rng
+        limit_s = self._scenario.ms("max_block_ms") / 1000 if limit_s is None else limit_s
+        began_s = self._loop.time()
+        run.story.tell("%s: %s", self, name)
+
+        async def called() -> Any:
+            return await work()
+
+        task = self._loop.create_task(called(), name=f"{self} {name}")
+        self._calls[task] = None
+        if rng.random() < cancels:
+            await asyncio.wait([task], timeout=rng.choice((0, 0, 0.001, 0.01, rng.uniform(0, longest_s))))
+            if not task.done():
+                task.cancel()
+        await asyncio.wait([task])
+        del self._calls[task]
+        self._in_time(name, began_s, limit_s)
+        if task.cancelled():
+            run.story.tell("%s: %s was cancelled", self, name)
+            return Told(cancelled=True)
+        error = task.exception()
+        if error is None:
+            return Told(task.result())
+        run.story.tell("%s: %s: %s", self, name, repr(error))
+        if not isinstance(error, (KafkaError, UserError)):
+            run.broken("%s: %s raised %r", self, name, error)
+            self.over = True
+        if self._scenario.calm and not isinstance(error, IN_CALM) and not self._closing:
+            run.broken("%s: nothing goes wrong, and %s raised %r", self, name, error)
+        took_s = self._loop.time() - began_s
+        is_early = took_s < limit_s - 0.002 and name != "transaction()" and not self._failed()
+        if isinstance(error, TransactionTimeoutError) and is_early:
+            run.broken("%s: %s gave up after %.3f s, max_block_ms=%d", self, name, took_s, limit_s * 1000)
+        return Told(error=error)
+
+    def _in_time(self, name: str, began_s: float, limit_s: float) -> None:
+        took_s = self._loop.time() - began_s
+        if took_s > limit_s + SLACK_S:
+            self._run.broken("%s: %s took %.3f s, %.3f s are allowed", self, name, took_s, limit_s)

@@ -1,0 +1,80 @@
+"""What a seed stands for, where programs write transactions."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+
+from tests.simulation.scenario import Scenario, draw
+
+VERSIONS = ("4.3", "4.3", "4.3", "4.3", "3.9", "3.9", "2.8", "2.1", "0.11")
+MEMBERS_SINCE = ("4.3", "3.9", "2.8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionScenario(Scenario):
+    """One run's givens.
+
+    Attributes:
+        transaction_version: of the cluster: 2 for transactions V2.
+        transactional_ids: what programs there are; each has one producer after the other.
+        transaction_timeout_ms: of each producer.
+        members: whether the group has members, so that offsets come with generation and member.
+        prepares: whether transactions are prepared, and ended by others.
+        overlaps: whether the next producer of an id starts while the former one still works.
+        crashes: how often a producer ends by kill -9, or in the middle of a call.
+        rounds: how many transactions a producer writes at most.
+    """
+
+    transaction_version: int
+    transactional_ids: tuple[str, ...]
+    transaction_timeout_ms: int
+    members: bool
+    prepares: bool
+    overlaps: bool
+    crashes: float
+    rounds: int
+
+
+def draw_transactions(rng: random.Random) -> TransactionScenario:
+    """A scenario by chance."""
+    base = draw(rng)
+    given = {field.name: getattr(base, field.name) for field in fields(base)}
+    version = rng.choice(VERSIONS)
+    calm = rng.random() < 0.1
+    configs = base.configs | {
+        "enable_idempotence": True,
+        "acks": "all",
+        "compression_type": rng.choice(("none", "none", "none", "lz4", "gzip")),
+        "buffer_memory": max(base.configs["buffer_memory"], 6_000),
+        "max_block_ms": rng.choice((500, 2000, 5000, 10_000)),
+    }
+    if configs.get("retries") == 0:
+        configs["retries"] = 1
+    configs.pop("partitioner_class", None)
+    return TransactionScenario(
+        **given
+        | {
+            "configs": configs,
+            "version": version,
+            "calm": calm,
+            "forgets": False,
+            "recreates": False,
+            "closes_early": False,
+            "interceptors": False,
+            "sabotage": rng.random() < 0.03,
+            "fatal": rng.random() < 0.08,
+            "serializers": rng.random() < 0.1,
+            "chaos_s": rng.choice((1.0, 2.0, 5.0, 12.0)),
+            "faults": 0 if calm else rng.choice((2, 4, 8, 12)),
+            "relentless": not calm and rng.random() < 0.25,
+        },
+        transaction_version=rng.choice((2, 2, 2, 1)) if version == "4.3" else 0,
+        transactional_ids=("a",) if rng.random() < 0.8 else ("a", "b"),
+        transaction_timeout_ms=rng.choice((300, 1000, 5000, 60_000, 60_000, 60_000)),
+        members=rng.random() < (0.4 if version in MEMBERS_SINCE else 0.05),
+        prepares=rng.random() < 0.35,
+        overlaps=rng.random() < 0.35,
+        crashes=rng.choice((0.0, 0.3, 0.3, 0.8)),
+        rounds=rng.choice((1, 2, 4, 6)),
+    )
