@@ -273,8 +273,7 @@ class TransactionRunner:
             try:
                 await self._wait(left, task, deadline_ms)
             except TransactionTimeoutError:
-                if not task.done():
-                    raise
+                raise  # not ended yet, or cut short with the producer, and nobody knows how it would have ended
             except KafkaError as error:
                 if left != name or name not in SHARED:
                     logger.info("%s(), which another call waited for, failed: %s", left, error)

@@ -751,6 +751,22 @@ async def test_close_is_cancelled_during_a_commit(version: int) -> None:
     assert scene.coordinators.is_quiet
 
 
+@pytest.mark.parametrize("next_call", ["commit_transaction", "abort_transaction"])
+async def test_a_call_that_was_left_is_cut_short(version: int, next_call: str) -> None:
+    """Nobody knows how it would have ended: that there is nothing to abort would sound like a commit."""
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    await scene.asked(EndTxnRequest)
+    commit.cancel()
+    await asyncio.wait([commit])
+    call = asyncio.create_task(cast(Coroutine[Any, Any, Any], CALLS[next_call](scene)))
+    await turns()
+    scene.runner.cut_short()
+    with pytest.raises(TransactionTimeoutError, match="cut short because the producer was closed"):
+        await call
+
+
 async def test_close_is_cancelled_before_it_aborts(version: int) -> None:
     scene = Scene(version)
     await scene.begun()
