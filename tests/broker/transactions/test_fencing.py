@@ -87,7 +87,7 @@ async def test_the_younger_may_be_idle(any_kafka: KafkaCluster) -> None:
 async def test_timed_out_by_the_coordinator(any_kafka: KafkaCluster, is_v2: bool, found_by: str) -> None:
     """With transactions V2 the producer aborts and goes on; before, the coordinator fences it for good."""
     topic, name = await new_topic(any_kafka), new_name()
-    async with producer_of(any_kafka, transactional_id=name, transaction_timeout_ms=500) as producer:
+    async with producer_of(any_kafka, transactional_id=name, transaction_timeout_ms=1_000) as producer:
         await producer.begin_transaction()
         await producer.send(topic, b"too slow")
         await timed_out(any_kafka, name)
@@ -107,7 +107,7 @@ async def test_timed_out_by_the_coordinator(any_kafka: KafkaCluster, is_v2: bool
 async def test_abort_of_a_transaction_that_was_timed_out(any_kafka: KafkaCluster, is_v2: bool) -> None:
     """It is what was asked for; before V2 the producer is fenced all the same."""
     topic, name = await new_topic(any_kafka), new_name()
-    async with producer_of(any_kafka, transactional_id=name, transaction_timeout_ms=500) as producer:
+    async with producer_of(any_kafka, transactional_id=name, transaction_timeout_ms=1_000) as producer:
         await producer.begin_transaction()
         await producer.send(topic, b"too slow")
         await timed_out(any_kafka, name)

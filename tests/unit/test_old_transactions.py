@@ -1,0 +1,132 @@
+"""Transactions with brokers of years ago, which no real one of runs here: in the versions that these speak."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aioproducer import (
+    ConsumerGroupMetadata,
+    Producer,
+    ProducerFencedError,
+    RecordTooLargeError,
+    TopicPartition,
+)
+from aioproducer.errors import UnknownServerError, UnsupportedVersionError
+from aioproducer.testing import FakeCluster
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+MEMBER = ConsumerGroupMetadata("group", 1, "member")
+
+
+@pytest.fixture(params=["2.8", "2.1", "0.11"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[FakeCluster]:
+    with FakeCluster(version=request.param) as running:
+        running.create_topic("topic", configs={"max.message.bytes": 1_000})
+        running.create_topic("source")
+        running.set_group("group", 1, {"member": None})
+        yield running
+
+
+@pytest.fixture
+def since_2_5(request: pytest.FixtureRequest) -> bool:
+    """Whether the brokers are of 2.5 or newer."""
+    return "2.8" in request.node.callspec.id
+
+
+@asynccontextmanager
+async def producer_of(cluster: FakeCluster) -> AsyncIterator[Producer]:
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name") as producer:
+        yield producer
+
+
+def values(cluster: FakeCluster) -> list[bytes | None]:
+    return [record.value for record in cluster.records("topic", read_committed=True)]
+
+
+async def test_committed_is_visible_aborted_is_not(cluster: FakeCluster) -> None:
+    async with producer_of(cluster) as producer:
+        for number in range(4):
+            await producer.begin_transaction()
+            await producer.send("topic", b"%d" % number)
+            await (producer.abort_transaction() if number % 2 else producer.commit_transaction())
+    assert values(cluster) == [b"0", b"2"]
+
+
+async def test_offsets_count_with_the_commit(cluster: FakeCluster) -> None:
+    """By the group's name alone, as these brokers know it, without fencing."""
+    async with producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({TopicPartition("source", 0): 3}, ConsumerGroupMetadata("group"))
+        await producer.abort_transaction()
+        assert not cluster.committed_offsets("group")
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({TopicPartition("source", 0): 5}, ConsumerGroupMetadata("group"))
+    assert [each.offset for each in cluster.committed_offsets("group").values()] == [5]
+
+
+async def test_the_membership_needs_kafka_2_5(cluster: FakeCluster, since_2_5: bool) -> None:
+    """Without it the fencing that was asked for could not be had: the transaction ends, and says why."""
+    offsets = {TopicPartition("source", 0): 3}
+    async with producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        if since_2_5:
+            await producer.send_offsets_to_transaction(offsets, MEMBER)
+            await producer.commit_transaction()
+        else:
+            with pytest.raises(UnsupportedVersionError, match=r"need Kafka 2\.5 or newer") as caught:
+                await producer.send_offsets_to_transaction(offsets, MEMBER)
+            assert caught.value.abortable
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata("group"))
+    assert [each.offset for each in cluster.committed_offsets("group").values()] == [3]
+
+
+async def test_the_older_is_fenced(cluster: FakeCluster) -> None:
+    async with producer_of(cluster) as older:
+        await older.begin_transaction()
+        await older.send("topic", b"older")
+        async with producer_of(cluster) as younger:
+            async with younger.transaction():
+                await younger.send("topic", b"younger")
+            with pytest.raises(ProducerFencedError):
+                await older.commit_transaction()
+    assert values(cluster) == [b"younger"]
+
+
+async def test_after_a_record_that_was_refused(cluster: FakeCluster) -> None:
+    """It is surely not there, so its number is given to the next, and the producer goes on after the abort."""
+    async with producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("topic", b"before")
+        with pytest.raises(RecordTooLargeError):
+            await producer.send("topic", bytes(2_000))
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("topic", b"after")
+    assert values(cluster) == [b"after"]
+
+
+async def test_after_a_record_in_doubt(cluster: FakeCluster, since_2_5: bool) -> None:
+    """Its number may be taken, so a new epoch is needed, which only Kafka 2.5 or newer gives to a running producer."""
+    async with producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("topic", b"before")
+        cluster.faults.fail("Produce", "UNKNOWN_SERVER_ERROR", times=1)
+        with pytest.raises(UnknownServerError):
+            await producer.send("topic", b"in doubt")
+        await producer.abort_transaction()
+        if since_2_5:
+            async with producer.transaction():
+                await producer.send("topic", b"after")
+        else:
+            with pytest.raises(UnsupportedVersionError, match="close it and make a new one") as caught:
+                await producer.begin_transaction()
+            assert caught.value.fatal
+    async with producer_of(cluster) as successor, successor.transaction():
+        await successor.send("topic", b"successor")
+    assert values(cluster) == ([b"after"] if since_2_5 else []) + [b"successor"]
