@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
 from aioproducer import Producer
-from aioproducer.testing import KafkaCluster, unsecured_token
-from tests.broker.fixtures import new_topic, until
+from aioproducer.testing import CertificateAuthority, KafkaCluster, unsecured_token
+from tests.broker.fixtures import PATIENCE_S, new_topic, until
 from tests.broker.load import check_exactly_once, check_log, load_on
 from tests.broker.security.fixtures import SESSION_MS, SHORT_SESSION_MS
 
@@ -113,8 +115,11 @@ async def test_a_password_that_changes_leaves_connections_until_their_session_en
     assert "s3cret" not in caplog.text + repr(failure) + repr(producer)
 
 
-async def test_certificates_change_under_load(secure_kafka: KafkaCluster, tmp_path: Any) -> None:
-    """New connections show the new certificate; a file that is half written keeps the last good one."""
+async def test_certificates_change_under_load(
+    secure_kafka: KafkaCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New connections show and trust the new certificates; a file that is half written keeps the last good ones."""
+    caplog.set_level(logging.INFO, "aioproducer.tls")
     topic = await new_topic(secure_kafka, 2)
     trust, keys = tmp_path / "trust.pem", tmp_path / "keys.pem"
     authority = secure_kafka.authority
@@ -129,14 +134,19 @@ async def test_certificates_change_under_load(secure_kafka: KafkaCluster, tmp_pa
     ) as producer:
         client = producer._engine._client  # type: ignore[union-attr]
         async with load_on(producer, topic, pace=PACE) as load:
-            for text in (
-                authority.issue("client.test", common_name="alice").pem,
-                authority.pem[:50],
-                authority.issue("client.test", common_name="alice").encrypted_key("unknown"),
-                authority.issue("client.test", common_name="alice").pem,
+            for file, text, expected in (
+                (keys, authority.issue("client.test", common_name="alice").pem, "use what they hold now"),
+                (keys, authority.pem[:50], "the last ones are"),
+                (keys, authority.issue("client.test", common_name="alice").encrypted_key("?"), "the last ones are"),
+                (keys, authority.issue("client.test", common_name="alice").pem, "use what they hold now"),
+                (trust, CertificateAuthority().pem + authority.pem, "use what they hold now"),
+                (trust, "", "the last ones are"),
             ):
                 await load.advance(50)
-                keys.write_text(text)
-                client.abort_all()
-                await load.advance(50)
+                caplog.clear()
+                file.write_text(text)
+                async with asyncio.timeout(PATIENCE_S):
+                    while expected not in caplog.text:  # one that was being made just now may have the former
+                        client.abort_all()
+                        await load.advance(50)
     await check_exactly_once(secure_kafka, topic, load)
