@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 LOG_FAILURES_EVERY_MS = 10_000
 
-ROOM_BYTES = 1024 * 1024
+ROOM_BYTES = 512 * 1024
 """What ready() waits for: much more than a block, so that the callers do not stop for each one, and little enough to be
 filled within some milliseconds, which is how long they keep the loop then."""
 

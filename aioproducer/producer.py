@@ -464,7 +464,7 @@ class Producer(Admission):
         """Wait for room in the buffer, first come, first served, and give the loop a turn.
 
         The full-speed pattern is ``submit_nowait`` until BufferExhaustedError, then ``await ready()``. Room means
-        1 MiB, or a quarter of ``buffer_memory`` if that is less, so that the pattern does not stop for every block.
+        512 KiB, or a quarter of ``buffer_memory`` if that is less, so that the pattern does not stop for every block.
 
         Raises:
             BufferExhaustedError: there was none within ``max_block_ms``.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ class Sealer:
         if self._compresses:
             for batch in batches:
                 if not batch.sealed:
-                    batch.seal(self._codec.compress(batch.contents(), self._level), self._codec.attribute)
+                    batch.seal(_compressed(self._codec, self._level, batch.payload()), self._codec.attribute)
 
     def seal_in_workers(self, batches: list[ProducerBatch]) -> None:
         """Compress batches off the loop, where the interpreter lock is released; small ones share a job."""
@@ -69,7 +70,7 @@ class Sealer:
                 group, size_bytes = [], 0
 
     def _start_job(self, workers: ThreadPoolExecutor, batches: list[ProducerBatch]) -> None:
-        contents: list[Data] = [batch.contents() for batch in batches]
+        contents = [batch.payload() for batch in batches]
         job = self._loop.run_in_executor(workers, _compress_all, self._codec, self._level, contents)
         self._jobs[job] = None
         job.add_done_callback(lambda done: self._sealed(batches, done))
@@ -100,8 +101,38 @@ class Sealer:
             await asyncio.gather(*self._jobs, return_exceptions=True)
 
 
-def _compress_all(codec: Codec, level: int | None, contents: list[Data]) -> list[bytes]:
+class _Scratch(threading.local):
+    """Memory of a thread to join the blocks of a batch in, kept.
+
+    Taking it from the system each time costs more than the copying: at 1 KiB a record a sixth of all time with lz4.
+    """
+
+    def __init__(self) -> None:
+        self.memory = bytearray()
+
+    def join(self, parts: Sequence[Data]) -> memoryview:
+        """The parts as one; good until the next call in this thread."""
+        size = sum(map(len, parts))
+        if size > len(self.memory):
+            self.memory = bytearray(size + size // 4)
+        joined = memoryview(self.memory)[:size]
+        start = 0
+        for part in parts:
+            end = start + len(part)
+            joined[start:end] = part
+            start = end
+        return joined
+
+
+_scratch = _Scratch()
+
+
+def _compressed(codec: Codec, level: int | None, parts: Sequence[Data]) -> bytes:
+    return codec.compress(parts[0] if len(parts) == 1 else _scratch.join(parts), level)
+
+
+def _compress_all(codec: Codec, level: int | None, contents: list[list[bytes | memoryview]]) -> list[bytes]:
     try:
-        return [codec.compress(data, level) for data in contents]
+        return [_compressed(codec, level, parts) for parts in contents]
     finally:
         contents.clear()  # views of the batches' memory, which is to be free when the loop hears of the result

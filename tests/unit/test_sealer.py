@@ -69,6 +69,27 @@ async def test_on_the_loop(bench: Bench) -> None:
     assert bench.sealer.plain(batch) == plain
 
 
+async def test_batches_of_many_blocks(bench: Bench) -> None:
+    """What lies in several blocks is compressed as one, whatever the thread has compressed before."""
+    topic = add_topic(bench.accumulator, leaders=[1] * 4)
+    for partition, records in enumerate((8, 40, 5, 41)):
+        for number in range(records):
+            put(bench.accumulator, topic, b"%d-%d " % (partition, number) * 1000, partition=partition)
+    bench.accumulator.close_all(0)
+    _, batches = bench.accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
+    plain = [bytes(batch.contents()) for batch in batches]
+    assert [len(batch.payload()) > 1 for batch in batches] == [True] * 4
+    bench.sealer.seal_all(batches[:3])
+    bench.sealer.seal_in_workers(batches[3:])
+    while not batches[3].sealed:
+        bench.sealed.clear()
+        await bench.sealed.wait()
+    assert [bench.sealer.plain(batch) for batch in batches] == plain
+    assert all(batch.compressed for batch in batches)
+    assert bench.accumulator.pool.used_bytes == 0
+    await bench.sealer.close()
+
+
 async def test_in_workers(bench: Bench) -> None:
     """Batches are compressed by other threads, and come back to the accumulator on the loop."""
     batches = bench.batches(300_000, 300_000)
