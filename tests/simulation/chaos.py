@@ -78,6 +78,8 @@ class Chaos:
     def kinds(self) -> list[tuple[Callable[[], Awaitable[None] | None], int]]:
         """What can go wrong in this run, and how often one beside the other."""
         if self._scenario.overtakes:
+            if self._scenario.recreates:
+                return [(self.make_again, 4), (self.leave_behind, 1), (self.reset_connections, 1)]
             return [(self.leave_behind, 4), (self.swap_answers, 3), (self.reset_connections, 1)]
         faults: list[tuple[Callable[[], Awaitable[None] | None], int]] = [
             (self.answer_with_errors, 8),
@@ -238,7 +240,7 @@ class Chaos:
             link.swallows_up = how == "requests are lost"
             link.swallows_down = how == "answers are lost"
         await asyncio.sleep(self._rng.choice((0.005, 0.02, 0.1)) * self._rng.uniform(0.5, 1))
-        if self._model.leader_of(*place) == node_id:
+        if place[0] in self._model.topics and self._model.leader_of(*place) == node_id:
             self._story.tell("chaos: the leader of %s-%d moves to %d", *place, self._model.move_leader(*place))
         await asyncio.sleep(self._scenario.ms("request_timeout_ms") / 1000 * self._rng.uniform(0.3, 1.3))
         if how == "all stands still":
@@ -247,6 +249,26 @@ class Chaos:
             if link.swallows_up or link.swallows_down:
                 link.reset()
         self._story.tell("chaos: broker %d goes on", node_id)
+
+    async def make_again(self) -> None:
+        """A topic is made again while answers of the former one are to come, and what goes to it first is refused."""
+        name = self._topic()
+        if name is None:
+            return
+        self._model.faults.delay("Produce", self._rng.choice((50, 200)), times=self._rng.choice((1, 2, 4)))
+        await asyncio.sleep(self._rng.uniform(0, 0.02))
+        if name not in self._model.topics:
+            return
+        self.remember_topics()
+        partitions = len(self._model.topics[name].partitions)
+        self._model.delete_topic(name)
+        if self._rng.random() < 0.3:
+            await asyncio.sleep(self._rng.uniform(0, 0.1))
+        if name not in self._model.topics:
+            self._model.create_topic(name, partitions)
+        code, times, skip = self._rng.choice(RETRIABLE), self._rng.choice((1, 1, 2)), self._rng.choice((0, 0, 1))
+        self._story.tell("chaos: %s is made again; after %d Produce gets %d, %d times", name, skip, code, times)
+        self._model.faults.fail("Produce", code, times=times, skip=skip, topic=name)
 
     async def no_leader(self) -> None:
         place = self._partition()

@@ -27,7 +27,7 @@ CROWDED = 5
 """One seed in so many has all its records in few partitions."""
 
 OVERTAKING, OVERTAKING_REST = 20, 3
-"""One seed in so many, those with this rest, has a leader move away from what is in flight."""
+"""One seed in so many, those with this rest, has leaders move, and topics made again, under what is in flight."""
 
 
 @dataclass(slots=True)

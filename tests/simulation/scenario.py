@@ -170,7 +170,7 @@ def overtake(scenario: Scenario, rng: random.Random) -> Scenario:
         calm=False,
         fatal=False,
         forgets=False,
-        recreates=False,
+        recreates=scenario.version == "4.3" and rng.random() < 0.6,
         sabotage=False,
         tasks=4,
         chores=(40,),
