@@ -109,6 +109,24 @@ _PRODUCER: Mapping[str, Statistic] = {
 }
 
 
+GAUGES = (
+    "buffer-total-bytes",
+    "buffer-available-bytes",
+    "waiting-threads",
+    "connection-count",
+    "requests-in-flight",
+    "metadata-age",
+)
+"""What is not counted but looked at; the engine registers how."""
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "producer-metrics": (*_PRODUCER, *_NODE, *GAUGES),
+    "producer-topic-metrics": tuple(_TOPIC),
+    "producer-node-metrics": tuple(_NODE),
+}
+"""All names of a snapshot by group."""
+
+
 def _show(statistics: Mapping[str, Statistic], view: View[Any]) -> dict[str, float]:
     return {name: statistic(view) for name, statistic in statistics.items()}
 

@@ -8,7 +8,7 @@ import os
 import random
 import warnings
 import weakref
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -280,7 +280,18 @@ class Producer(Admission):
         bulk = self._bulk("send_many", _checked_topic(topic))
         if self._preparation.is_trivial:
             return await bulk.send(records, raise_on_error=raise_on_error)
-        return await bulk.send_slowly(records, self._submit_slow, raise_on_error=raise_on_error)
+        return await self._told(topic, bulk.send_slowly(records, self._submit_slow, raise_on_error=raise_on_error))
+
+    async def _told(self, topic: str | None, bulk: Coroutine[Any, Any, BatchResult]) -> BatchResult:
+        """Let interceptors know of a bulk call, in the task that makes it."""
+        self._preparation.bulk_began(topic)
+        try:
+            result = await bulk
+        except BaseException as error:
+            self._preparation.bulk_ended(getattr(error, "result", None), error)
+            raise
+        self._preparation.bulk_ended(result, None)
+        return result
 
     async def send_arrow(
         self,
@@ -331,8 +342,9 @@ class Producer(Admission):
             "timestamp": timestamp,
             "topic_column": topic_column,
         }
-        submit = None if self._preparation.is_trivial else self._submit_slow
-        return await bulk.send_arrow(data, columns, submit, raise_on_error=raise_on_error)
+        if self._preparation.is_trivial:
+            return await bulk.send_arrow(data, columns, None, raise_on_error=raise_on_error)
+        return await self._told(topic, bulk.send_arrow(data, columns, self._submit_slow, raise_on_error=raise_on_error))
 
     def _bulk(self, name: str, topic: str | None, on_admitted: Callable[[], object] | None = None) -> BulkSend:
         engine = self._running_engine()
@@ -365,13 +377,18 @@ class Producer(Admission):
         record = self._preparation.intercept(
             Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         )
+        admitted: list[Delivery] = []
         try:
-            return await self._admit_prepared(engine, record, awaited)
-        except KafkaError as error:
-            self._preparation.ended(None, error, record.headers)
+            return await self._admit_prepared(engine, record, awaited, admitted)
+        except BaseException as error:
+            if not admitted:  # else its end is yet to come, and only its caller is gone
+                told = error if isinstance(error, KafkaError) else KafkaError("given up before it was in the buffer")
+                self._preparation.ended(None, told, record.headers)
             raise
 
-    async def _admit_prepared(self, engine: Engine, record: Record, awaited: bool) -> Delivery:
+    async def _admit_prepared(
+        self, engine: Engine, record: Record, awaited: bool, admitted: list[Delivery]
+    ) -> Delivery:
         deadline_ms = engine.now_ms() + self._config.max_block_ms
         topic = _topic_of(record)
         check_partition(record.partition, topic)
@@ -386,7 +403,9 @@ class Producer(Admission):
         def admit(queued: bool = False) -> Delivery | None:
             self._check_admitting(transaction)
             delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited, queued=queued)
-            return None if delivery is None else self._watched(delivery, record)
+            if delivery is not None:
+                admitted.append(self._watched(delivery, record))
+            return delivery
 
         delivery = admit()
         while delivery is None:
@@ -609,6 +628,16 @@ class Producer(Admission):
     def metrics(self) -> dict[str, dict[str, Any]]:
         """A snapshot of all metrics under Kafka's names: ``{group: {name: value}}``, topic and node groups nested."""
         return {} if self._engine is None else self._engine.metrics_snapshot()
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers log, measure and limit this producer."""
+        return self._config.client_id
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop in which it was started, None before."""
+        return None if self._engine is None else self._engine.loop
 
     def health(self) -> ProducerHealth:
         """What the producer is doing, and what keeps it from sending; a plain look that waits for nothing.

@@ -13,7 +13,7 @@ from typing import Any
 
 from aioproducer.errors import KafkaError, SerializationError
 from aioproducer.partitioners import BUILT_IN, BuiltIn
-from aioproducer.records import PartitionInfo, Record, RecordMetadata
+from aioproducer.records import BatchResult, PartitionInfo, Record, RecordMetadata
 
 logger = logging.getLogger("aioproducer.record_preparation")
 
@@ -94,6 +94,22 @@ class RecordPreparation:
                 interceptor.on_transaction_end(committed)
             except Exception:
                 logger.warning("interceptor %s.on_transaction_end raised", type(interceptor).__name__, exc_info=True)
+
+    def bulk_began(self, topic: str | None) -> None:
+        """Tell ``on_bulk_begin`` of each interceptor, in the task that sends."""
+        for interceptor in self._with("on_bulk_begin"):
+            try:
+                interceptor.on_bulk_begin(topic)
+            except Exception:
+                logger.warning("interceptor %s.on_bulk_begin raised", type(interceptor).__name__, exc_info=True)
+
+    def bulk_ended(self, result: BatchResult | None, error: BaseException | None) -> None:
+        """Tell ``on_bulk_end`` of each interceptor, in the same task: what came of it, or what ended it."""
+        for interceptor in self._with("on_bulk_end"):
+            try:
+                interceptor.on_bulk_end(result, error)
+            except Exception:
+                logger.warning("interceptor %s.on_bulk_end raised", type(interceptor).__name__, exc_info=True)
 
     def close(self) -> None:
         """Close each interceptor."""

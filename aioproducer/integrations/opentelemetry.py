@@ -1,0 +1,270 @@
+"""OpenTelemetry: spans from a record's acceptance to its acknowledgement, and metrics, by the messaging conventions.
+
+producer = Producer(bootstrap_servers="localhost:9092", interceptor_classes=[Tracing()])
+observe(producer)
+
+Source: OpenTelemetry's semantic conventions for messaging and Kafka.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+from opentelemetry import context, metrics, propagate, trace
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+from opentelemetry.propagators.textmap import Getter, Setter
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+
+from aioproducer import BatchResult, KafkaError, Producer, Record, RecordMetadata
+from aioproducer.integrations.metrics import read
+from aioproducer.metrics import NAMES
+
+SCOPE = "aioproducer"
+DURATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+CREATION_CONTEXT = frozenset({"traceparent", "b3", "x-b3-traceid"})
+"""Headers by which a record's own context is known, in the common formats."""
+
+Pairs = list[tuple[str, bytes | None]]
+
+
+class _AsPairs(Setter[Pairs]):
+    def set(self, carrier: Pairs, key: str, value: str) -> None:
+        carrier.append((key, value.encode("ascii", "replace")))
+
+
+class _OfPairs(Getter[Pairs]):
+    def get(self, carrier: Pairs, key: str) -> list[str] | None:
+        return [(value or b"").decode("ascii", "replace") for name, value in carrier if name.lower() == key] or None
+
+    def keys(self, carrier: Pairs) -> list[str]:
+        return [name for name, _ in carrier]
+
+
+class _Bulk:
+    """One send_many or send_arrow."""
+
+    def __init__(self, span: Span, started_s: float) -> None:
+        self.span = span
+        self.started_s = started_s
+        self.topics: set[str] = set()
+
+
+class Tracing:
+    """An interceptor that makes spans and puts their context into the records' headers.
+
+    A single send has a span ``send <topic>`` of kind PRODUCER, from the call to the acknowledgement or the error. A
+    ``send_many`` or ``send_arrow`` has one of kind CLIENT for the call, with links to a span ``create <topic>`` of each
+    record. A record that comes with a context of its own in its headers keeps it untouched; its span is of kind CLIENT,
+    with a link to it.
+
+    Args:
+        tracer_provider, meter_provider: None takes the global ones.
+        create_spans: False makes no span for each record of a bulk call; their headers then carry the call's context.
+        attributes: put on every span and measurement, such as ``{"server.address": "kafka.internal"}``.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        create_spans: bool = True,
+        attributes: Mapping[str, str | int] | None = None,
+    ) -> None:
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", unit="{message}", description="Records that were acknowledged or failed."
+        )
+        self._duration = meter.create_histogram(
+            "messaging.client.operation.duration",
+            unit="s",
+            description="From a record's acceptance to its end.",
+            explicit_bucket_boundaries_advisory=DURATION_BUCKETS_S,
+        )
+        self._create_spans = create_spans
+        self._attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            **(attributes or {}),
+        }
+        self._bulk: ContextVar[_Bulk | None] = ContextVar("aioproducer_bulk", default=None)
+        # By the context that stands in the record's headers: one that the program sets may come more than once.
+        self._open: dict[bytes, list[tuple[Span | None, float, str]]] = {}
+
+    # --- what the producer calls --------------------------------------------------------------------------------------
+
+    def on_send(self, record: Record) -> Record:
+        """Begin the record's span, and give it its context unless it has one."""
+        headers = _pairs(record.headers)
+        topic = record.topic or ""
+        bulk = self._bulk.get()
+        own = _context_of(headers)
+        span: Span | None = None
+        if bulk is not None:
+            bulk.topics.add(topic)
+            if own is None:
+                own = self._inject_created(record, topic, headers, bulk)
+        elif own is None:
+            span = self._start(record, topic, SpanKind.PRODUCER)
+            own = self._inject(headers, trace.set_span_in_context(span))
+        else:
+            theirs = trace.get_current_span(propagate.extract(headers, getter=_OfPairs())).get_span_context()
+            span = self._start(record, topic, SpanKind.CLIENT, [Link(theirs)] if theirs.is_valid else [])
+        if own is not None:
+            self._open.setdefault(own, []).append((span, time.monotonic(), topic))
+        elif span is not None:
+            span.end()  # nothing was put into the headers, so its record can't be told again
+        return replace(record, headers=headers)
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
+        """End it."""
+        own = _context_of(_pairs(headers))
+        waiting = self._open.get(own) if own is not None else None
+        if own is None or not waiting:
+            return
+        span, started_s, topic = waiting.pop(0)
+        if not waiting:
+            del self._open[own]
+        measured: dict[str, str | int] = {**self._attributes, "messaging.destination.name": topic}
+        if metadata is not None:
+            measured["messaging.destination.partition.id"] = str(metadata.partition)
+        if error is not None:
+            measured["error.type"] = error.name
+        self._sent.add(1, measured)
+        self._duration.record(time.monotonic() - started_s, measured)
+        if span is not None:
+            if metadata is not None:
+                span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
+                if metadata.offset >= 0:
+                    span.set_attribute("messaging.kafka.offset", metadata.offset)
+            _end(span, error)
+
+    def on_bulk_begin(self, topic: str | None) -> None:
+        """Begin the span of a bulk call."""
+        attributes = dict(self._attributes)
+        if topic is not None:
+            attributes["messaging.destination.name"] = topic
+        span = self._tracer.start_span(f"send {topic or ''}".strip(), kind=SpanKind.CLIENT, attributes=attributes)
+        self._bulk.set(_Bulk(span, time.monotonic()))
+
+    def on_bulk_end(self, result: BatchResult | None, error: BaseException | None) -> None:
+        """End it."""
+        bulk = self._bulk.get()
+        if bulk is None:
+            return
+        self._bulk.set(None)
+        if result is not None:
+            bulk.span.set_attribute("messaging.batch.message_count", result.acked + result.failed)
+        _end(bulk.span, error)
+
+    def close(self) -> None:
+        """End what the producer can no longer tell of."""
+        for waiting in self._open.values():
+            for span, _, _ in waiting:
+                if span is not None:
+                    span.end()
+        self._open.clear()
+
+    # --- spans and contexts -------------------------------------------------------------------------------------------
+
+    def _start(self, record: Record, topic: str, kind: SpanKind, links: list[Link] | None = None) -> Span:
+        return self._tracer.start_span(
+            f"send {topic}", kind=kind, attributes=self._of_record(record, topic), links=links or []
+        )
+
+    def _of_record(self, record: Record, topic: str) -> dict[str, Any]:
+        attributes: dict[str, Any] = {**self._attributes, "messaging.destination.name": topic}
+        if record.value is None:
+            attributes["messaging.kafka.message.tombstone"] = True
+        if isinstance(record.key, str):
+            attributes["messaging.kafka.message.key"] = record.key
+        return attributes
+
+    def _inject_created(self, record: Record, topic: str, headers: Pairs, bulk: _Bulk) -> bytes | None:
+        if not self._create_spans:
+            return self._inject(headers, trace.set_span_in_context(bulk.span))
+        attributes = {**self._of_record(record, topic), "messaging.operation.name": "create"}
+        attributes["messaging.operation.type"] = "create"
+        created = self._tracer.start_span(f"create {topic}", kind=SpanKind.PRODUCER, attributes=attributes)
+        created.end()
+        bulk.span.add_link(created.get_span_context())
+        return self._inject(headers, trace.set_span_in_context(created))
+
+    def _inject(self, headers: Pairs, of: context.Context) -> bytes | None:
+        propagate.inject(headers, of, setter=_AsPairs())
+        return _context_of(headers)
+
+
+def observe(producer: Producer, *, meter_provider: MeterProvider | None = None) -> None:
+    """Show all metrics of ``Producer.metrics()`` as observable instruments.
+
+    They are named ``kafka.producer.<Java's name>``, ``kafka.producer.topic.`` and ``kafka.producer.node.`` with ``.``
+    for ``-``, with the attribute ``messaging.client.id``, and ``messaging.destination.name`` or
+    ``messaging.kafka.node.id``. What Java names ``-total`` is a counter, all else a gauge. They are read when the
+    exporter asks, in its thread.
+    """
+    meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+    latest = _Latest(producer)
+    for group, names in NAMES.items():
+        short = group.removesuffix("-metrics").replace("-", "_")
+        for name in names:
+            create = meter.create_observable_counter if name.endswith("-total") else meter.create_observable_gauge
+            create(
+                f"kafka.{short.replace('_', '.')}.{name.replace('-', '.')}",
+                callbacks=[latest.observer(short, name.replace("-", "_"))],
+                description=f"{name} of Kafka's Java producer",
+            )
+
+
+class _Latest:
+    """One snapshot serves all instruments of a collection."""
+
+    FRESH_S = 0.1
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._taken_s = float("-inf")
+        self._readings: dict[tuple[str, str], list[Observation]] = {}
+
+    def observer(self, group: str, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        return lambda _: self._at_hand().get((group, name), [])
+
+    def _at_hand(self) -> dict[tuple[str, str], list[Observation]]:
+        now_s = time.monotonic()
+        if now_s - self._taken_s > self.FRESH_S:
+            self._readings = {}
+            for reading in read(self._producer):
+                attributes = {"messaging.client.id": self._producer.client_id}
+                if "topic" in reading.labels:
+                    attributes["messaging.destination.name"] = reading.labels["topic"]
+                if "node_id" in reading.labels:
+                    attributes["messaging.kafka.node.id"] = reading.labels["node_id"]
+                observed = Observation(reading.value, attributes)
+                self._readings.setdefault((reading.group, reading.name), []).append(observed)
+            self._taken_s = time.monotonic()
+        return self._readings
+
+
+def _pairs(headers: Any) -> Pairs:
+    if headers is None:
+        return []
+    return list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+
+
+def _context_of(headers: Pairs) -> bytes | None:
+    """The header by which a record's context is known."""
+    return next((value for name, value in headers if value is not None and name.lower() in CREATION_CONTEXT), None)
+
+
+def _end(span: Span, error: BaseException | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", getattr(error, "name", "_OTHER"))
+        # The text of the producer's own errors names topic and broker, never what is in a record.
+        span.set_status(Status(StatusCode.ERROR, str(error) if isinstance(error, KafkaError) else type(error).__name__))
+    span.end()

@@ -1,0 +1,254 @@
+"""Spans and metrics as the messaging conventions have them, by OpenTelemetry's own exporters in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
+
+from aioproducer import BufferExhaustedError, KafkaError, Producer, Record, SendManyError
+from aioproducer.integrations.opentelemetry import Tracing, observe
+from aioproducer.testing import FakeCluster
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+PATIENCE_S = 30
+THEIRS = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+
+
+class Telemetry:
+    """What was exported."""
+
+    def __init__(self) -> None:
+        self._spans = InMemorySpanExporter()
+        self.tracers = TracerProvider()
+        self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
+        self._reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self._reader])
+
+    def tracing(self, **options: Any) -> Tracing:
+        return Tracing(tracer_provider=self.tracers, meter_provider=self.meters, **options)
+
+    def spans(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self._spans.get_finished_spans() if span.name == name]
+
+    def measured(self, name: str) -> dict[frozenset[tuple[str, Any]], Any]:
+        data = self._reader.get_metrics_data()
+        return {
+            frozenset((point.attributes or {}).items()): point
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        }
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        yield cluster
+
+
+def producer_of(cluster: FakeCluster, tracing: Tracing, **configs: Any) -> Producer:
+    return Producer(bootstrap_servers=cluster.bootstrap_servers, interceptor_classes=[tracing], **configs)
+
+
+def parent_of(span: ReadableSpan) -> str:
+    """The header that says that a record was created by this span."""
+    own = span.context
+    assert own is not None
+    return f"00-{format_trace_id(own.trace_id)}-{format_span_id(own.span_id)}-{own.trace_flags:02x}"
+
+
+def headers(cluster: FakeCluster) -> list[dict[str, list[str]]]:
+    found = []
+    for record in cluster.records("orders"):
+        by_name: dict[str, list[str]] = {}
+        for name, value in record.headers:
+            by_name.setdefault(name, []).append((value or b"").decode())
+        found.append(by_name)
+    return found
+
+
+async def test_a_send(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """One span from the call to the acknowledgement, a child of the caller's, whose context is in the headers."""
+    tracing = telemetry.tracing(attributes={"server.address": "kafka.internal"})
+    async with producer_of(cluster, tracing) as producer:
+        with telemetry.tracers.get_tracer("test").start_as_current_span("request"):
+            await producer.send("orders", "value", key="k", headers=[("own", b"1")])
+    (span,), (request,) = telemetry.spans("send orders"), telemetry.spans("request")
+    assert span.kind is SpanKind.PRODUCER
+    assert span.parent is not None
+    assert request.context is not None
+    assert span.parent.span_id == request.context.span_id
+    assert dict(span.attributes or {}) == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "orders",
+        "messaging.destination.partition.id": "0",
+        "messaging.kafka.message.key": "k",
+        "messaging.kafka.offset": 0,
+        "server.address": "kafka.internal",
+    }
+    assert span.status.status_code is StatusCode.UNSET
+    assert headers(cluster) == [{"own": ["1"], "traceparent": [parent_of(span)]}]
+
+
+async def test_the_span_lasts_until_the_acknowledgement(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    async with producer_of(cluster, telemetry.tracing(), linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+        delivery = await producer.submit("orders", None, key=b"k")
+        assert telemetry.spans("send orders") == []
+        await producer.flush()
+        assert delivery.done()
+        (span,) = telemetry.spans("send orders")
+        assert dict(span.attributes or {})["messaging.kafka.message.tombstone"] is True
+
+
+async def test_many_at_once_are_not_mixed_up(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    cluster.create_topic("many", 5)
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        sent = await asyncio.gather(*[producer.send("many", b"%d" % number) for number in range(200)])
+    spans = {parent_of(span): dict(span.attributes or {}) for span in telemetry.spans("send many")}
+    assert len(spans) == 200
+    for partition in range(5):
+        for record in cluster.records("many", partition):
+            found = spans[dict(record.headers)["traceparent"].decode()]  # type: ignore[union-attr]
+            assert found["messaging.destination.partition.id"] == str(partition)
+            assert found["messaging.kafka.offset"] == record.offset
+    assert len(sent) == 200
+
+
+async def test_a_context_of_its_own_stays(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """Not changed, not doubled; the span says by a link whom it belongs to."""
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        for number in range(2):
+            await producer.send("orders", b"%d" % number, headers={"traceparent": THEIRS.encode()})
+    assert headers(cluster) == [{"traceparent": [THEIRS]}] * 2
+    spans = telemetry.spans("send orders")
+    assert [span.kind for span in spans] == [SpanKind.CLIENT] * 2
+    assert [dict(span.attributes or {})["messaging.kafka.offset"] for span in spans] == [0, 1]
+    for span in spans:
+        (link,) = span.links
+        assert format_span_id(link.context.span_id) == "0123456789abcdef"
+
+
+async def test_a_failure(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    cluster.faults.fail("Produce", 29)
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        with pytest.raises(KafkaError):
+            await producer.send("orders", b"secret value")
+    (span,) = telemetry.spans("send orders")
+    assert span.status.status_code is StatusCode.ERROR
+    assert dict(span.attributes or {})["error.type"] == "TOPIC_AUTHORIZATION_FAILED"
+    assert "secret" not in span.to_json()
+
+
+def fill(producer: Producer) -> None:
+    """Submit until there is no room."""
+    while True:
+        producer.submit_nowait("orders", b"x" * 900).add_done_callback(lambda _: None)
+
+
+async def test_records_that_were_never_in_the_buffer(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """Refused, or given up by their caller: their spans end as well."""
+    producer = producer_of(cluster, telemetry.tracing(), buffer_memory=40_000, batch_size=1_000)
+    await producer.start()
+    await producer.partitions_for("orders")
+    cluster.faults.swallow("Produce", times=None)
+    with pytest.raises(BufferExhaustedError):
+        fill(producer)
+    waiting = asyncio.create_task(producer.submit("orders", b"x" * 900))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not producer.health().waiting:
+                await asyncio.sleep(0.001)
+    finally:
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        errors = [dict(span.attributes or {})["error.type"] for span in telemetry.spans("send orders")]
+        await producer.close(timeout=0)
+    assert errors == ["BUFFER_EXHAUSTED", "KAFKA_ERROR"]
+    assert all(span.end_time for span in telemetry.spans("send orders"))
+
+
+async def test_send_many(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """One span for the call, with a link to that of each record."""
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        await producer.send_many("orders", [b"1", (b"k", b"2"), Record(b"3", headers={"traceparent": THEIRS.encode()})])
+        await producer.send("orders", b"alone")
+    batch, alone = telemetry.spans("send orders")
+    assert (batch.kind, alone.kind) == (SpanKind.CLIENT, SpanKind.PRODUCER)
+    assert dict(batch.attributes or {})["messaging.batch.message_count"] == 3
+    created = telemetry.spans("create orders")
+    assert [span.kind for span in created] == [SpanKind.PRODUCER] * 2
+    assert [link.context.span_id for link in batch.links] == [span.context.span_id for span in created if span.context]
+    assert [one["traceparent"] for one in headers(cluster)] == [
+        [parent_of(created[0])],
+        [parent_of(created[1])],
+        [THEIRS],
+        [parent_of(alone)],
+    ]
+
+
+async def test_send_many_without_a_span_for_each_record(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    async with producer_of(cluster, telemetry.tracing(create_spans=False)) as producer:
+        await producer.send_many("orders", [b"1", b"2"])
+    (batch,) = telemetry.spans("send orders")
+    assert telemetry.spans("create orders") == []
+    assert [one["traceparent"] for one in headers(cluster)] == [[parent_of(batch)]] * 2
+
+
+async def test_send_many_that_fails(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    async with producer_of(cluster, telemetry.tracing(), max_request_size=1_000) as producer:
+        with pytest.raises(SendManyError):
+            await producer.send_many("orders", [b"1", b"x" * 2_000])
+    (batch,) = telemetry.spans("send orders")
+    assert batch.status.status_code is StatusCode.ERROR
+    assert dict(batch.attributes or {})["messaging.batch.message_count"] == 2
+
+
+async def test_metrics_of_the_conventions(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        await producer.send("orders", b"1")
+        await producer.send_many("orders", [b"2", b"3"])
+        cluster.faults.fail("Produce", 29)
+        with pytest.raises(KafkaError):
+            await producer.send("orders", b"4")
+    common = {
+        ("messaging.system", "kafka"),
+        ("messaging.operation.name", "send"),
+        ("messaging.operation.type", "send"),
+        ("messaging.destination.name", "orders"),
+    }
+    sent = telemetry.measured("messaging.client.sent.messages")
+    assert sent[frozenset({*common, ("messaging.destination.partition.id", "0")})].value == 3
+    assert sent[frozenset({*common, ("error.type", "TOPIC_AUTHORIZATION_FAILED")})].value == 1
+    durations = telemetry.measured("messaging.client.operation.duration")
+    assert sum(point.count for point in durations.values()) == 4
+    assert next(iter(durations.values())).explicit_bounds[:3] == (0.005, 0.01, 0.025)
+
+
+async def test_all_metrics_of_the_producer(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, client_id="shop") as producer:
+        observe(producer, meter_provider=telemetry.meters)
+        await producer.send("orders", b"1")
+        shop = ("messaging.client.id", "shop")
+        assert telemetry.measured("kafka.producer.record.send.total")[frozenset({shop})].value == 1
+    of_topic = await asyncio.to_thread(telemetry.measured, "kafka.producer.topic.record.send.total")
+    assert of_topic[frozenset({shop, ("messaging.destination.name", "orders")})].value == 1
