@@ -66,7 +66,16 @@ def test_mutants_apply(patch: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["leader_not_refreshed", "doubt_forgotten", "throttle_ignored", "waiters_last_first"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "leader_not_refreshed",
+        "doubt_forgotten",
+        "throttle_ignored",
+        "waiters_last_first",
+        "transaction_epoch_not_taken",
+    ],
+)
 def test_mutants_are_found(name: str) -> None:
     """Some of what ``make mutants`` tries: the simulation finds a bug when there is one."""
     patch = PATCHES / f"{name}.patch"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.transactions.process import Process
 
 MUCH_LATER_MS = 3_600_000
+NEVER = (-1, -1)
 
 
 class TransactionInvariants(Invariants):
@@ -56,7 +57,7 @@ class TransactionInvariants(Invariants):
                 self._nothing_left(process.producer)
                 appended += process.producer.engine.accumulator.appended_records
         self._ends(appended)
-        order = {process.name: process.number for process in processes}
+        order = {process.name: process.started for process in processes if process.started is not None}
         seen: dict[int, list[str]] = {}
         for topic in self._chaos.topics:
             for partition in topic.partitions:
@@ -93,11 +94,16 @@ class TransactionInvariants(Invariants):
                 self._broken("%s is in the log, and in no transaction", record)
 
     def _one_view(
-        self, topic: Topic, index: int, view: list[LogRecord], order: dict[str, int], seen: dict[int, list[str]]
+        self,
+        topic: Topic,
+        index: int,
+        view: list[LogRecord],
+        order: dict[str, tuple[int, int]],
+        seen: dict[int, list[str]],
     ) -> None:
         """2: what a reader of committed records gets: each record once, in the order in which they were sent."""
         latest: dict[str, int] = {}
-        newest: dict[str, int] = {}
+        newest: dict[str, tuple[int, int]] = {}
         for entry in view:
             number = _number(entry.value)
             if number is None or number not in self.ledger.of_record:
@@ -109,9 +115,9 @@ class TransactionInvariants(Invariants):
                 self._broken("%s: %s is behind one that was sent after it", where, record)
             latest[one.owner] = max(latest.get(one.owner, -1), record.began)
             transactional_id = one.owner[0]
-            if order[one.owner] < newest.get(transactional_id, -1):
+            if order[one.owner] < newest.get(transactional_id, NEVER):
                 self._broken("%s: %s of %s is behind what a newer producer wrote", where, record, one)
-            newest[transactional_id] = max(newest.get(transactional_id, -1), order[one.owner])
+            newest[transactional_id] = max(newest.get(transactional_id, NEVER), order[one.owner])
             if record.metadata is not None and record.metadata.offset not in (-1, entry.offset):
                 self._broken("%s: %s was acknowledged at %d", where, record, record.metadata.offset)
 

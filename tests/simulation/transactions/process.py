@@ -121,8 +121,8 @@ class Process:
         self.number = number
         self.transaction_timeout_ms = transaction_timeout_ms or run.scenario.transaction_timeout_ms
         self.producer: SimulatedProducer = run.make_producer(self.name, transactional_id, self.transaction_timeout_ms)
-        self.started: int | None = None
-        """The step of the run at which it had fenced all that were before it."""
+        self.started: tuple[int, int] | None = None
+        """Its first producer id and epoch, which tell who of several has fenced whom."""
         self.over = False
         """Whether its producer can do nothing more."""
         self._run = run
@@ -206,13 +206,19 @@ class Process:
                     return False
                 await asyncio.sleep(0.05)
             else:
-                self.started = self._run.books.next_step()
+                self.note_start()
                 self._run.story.tell("%s has started", self)
                 self._run.invariants.watch_also(self.producer)
                 return True
             finally:
                 self._in_time("start", began_s, 2 * self._scenario.ms("max_block_ms") / 1000)
         return False
+
+    def note_start(self) -> None:
+        """The producer has got its epoch."""
+        assert self.producer.engine is not None
+        sequences = self.producer.engine._transactions
+        self.started = sequences.producer_id, sequences.epoch
 
     async def _end(self, crash: bool) -> None:
         if crash:

@@ -57,6 +57,7 @@ def draw_transactions(rng: random.Random) -> TransactionScenario:
         | {
             "configs": configs,
             "version": version,
+            "topics": {f"t{number}": rng.choice((1, 1, 2, 3)) for number in range(rng.choice((1, 1, 2)))},
             "calm": calm,
             "forgets": False,
             "recreates": False,
