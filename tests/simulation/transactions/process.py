@@ -26,6 +26,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.records import ConsumerGroupMetadata, PreparedTransaction
+from aioproducer.transaction_state import TransactionState
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.program import Program, UserError
 from tests.simulation.records import Sent
@@ -219,6 +220,17 @@ class Process:
         assert self.producer.engine is not None
         sequences = self.producer.engine._transactions
         self.started = sequences.producer_id, sequences.epoch
+
+    async def abort_what_is_open(self) -> None:
+        """Make room for the next transaction."""
+        engine = self.producer.engine
+        assert engine is not None
+        assert engine.transaction is not None
+        states = engine.transaction.states
+        if states.is_open or states.error is not None or states.state is TransactionState.PREPARED:
+            if self._left is not None:
+                self._left.called("abort by itself")
+            await self.producer.abort_transaction()
 
     async def _end(self, crash: bool) -> None:
         if crash:

@@ -304,9 +304,7 @@ class TransactionRun(Run):
 
     async def _probe(self, process: Process) -> None:
         """A record for each partition, and an offset."""
-        states = process.producer.engine.transaction.states  # type: ignore[union-attr]
-        if states.is_open or states.error is not None:
-            await process.producer.abort_transaction()
+        await process.abort_what_is_open()
         one: Written | None = None
         records = []
         async with process.producer.transaction():
