@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import MutableMapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from aioproducer.config_jaas import Jaas, parse_jaas
 from aioproducer.errors import ConfigError
@@ -101,12 +102,25 @@ def _check_token(values: MutableMapping[str, Any], jaas: Jaas) -> None:
             "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url with "
             "client id and secret"
         )
-    if not url.startswith(("https://", "http://")):
-        raise ConfigError(f"sasl_oauthbearer_token_endpoint_url={url!r} is refused; allowed: https://..., http://...")
+    _check_endpoint(url)
     for name in (_OIDC["clientId"], _OIDC["clientSecret"]):
         if not values[name]:
             raise ConfigError(f"sasl_oauthbearer_token_endpoint_url needs {name}")
     _check_package("OAUTHBEARER with sasl_oauthbearer_token_endpoint_url", "httpx", "oauth")
+
+
+def _check_endpoint(url: str) -> None:
+    """No part of it is shown, as some have a password in it."""
+    name = "sasl_oauthbearer_token_endpoint_url"
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{name} is refused; allowed: https://host/..., http://host/...")
+    if "@" in parts.netloc:
+        raise ConfigError(f"{name} has a user in it: give {_OIDC['clientId']} and {_OIDC['clientSecret']} instead")
 
 
 def _check_package(what: str, module: str, extra: str) -> None:

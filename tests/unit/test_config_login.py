@@ -31,6 +31,28 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 @pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("ftp://s3cret@host/token", "is refused; allowed: https://host/..."),
+        ("https://", "is refused"),
+        ("https://host:99999/token", "is refused"),
+        ("https://[s3cret/token", "is refused"),
+        ("https://user:s3cret@host/token", "has a user in it: give sasl_oauthbearer_client_credentials_client_id and"),
+    ],
+)
+def test_token_endpoints_that_are_not_taken_are_not_shown(url: str, expected: str) -> None:
+    told = refusal(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url=url,
+        sasl_oauthbearer_client_credentials_client_id="client",
+        sasl_oauthbearer_client_credentials_client_secret="secret",
+    )
+    assert expected in told
+    assert "s3cret" not in told
+
+
+@pytest.mark.parametrize(
     ("text", "options"),
     [
         (f'{PLAIN} username="alice" password="s3cret";', {"username": "alice", "password": "s3cret"}),
@@ -105,7 +127,7 @@ def test_a_login_module_takes_the_place_of_user_and_password() -> None:
         ({"sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url"),
         (
             {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "ftp://x"},
-            "sasl_oauthbearer_token_endpoint_url='ftp://x' is refused",
+            "sasl_oauthbearer_token_endpoint_url is refused; allowed: https",
         ),
         (
             {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "https://x"},
