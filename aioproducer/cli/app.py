@@ -147,6 +147,26 @@ def produce(
     _finish(command)
 
 
+@app.command("config")
+def show_configs(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORD]...", help="Show only configs with all these words.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """Show every config with default, range and meaning; found by words, and by librdkafka's names too.
+
+    Exit code 0: shown; 1: no config has these words.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.configs import show
+
+        return show(words or (), as_json=as_json)
+
+    _finish(command)
+
+
 @transactions.command("list")
 def list_transactions(
     prefix: Annotated[str, typer.Option(help="Only transactional ids that begin with this.")] = "",
