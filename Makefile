@@ -6,9 +6,10 @@ BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
 CORE := $(wildcard aioproducer/_*.pyx aioproducer/_*.pxd) setup.py pyproject.toml
 
-.PHONY: help install build test test-long simulate mutants check sanitize fuzz demo bench bench-quick soak clean
+.PHONY: help install build test test-long simulate mutants check sanitize fuzz demo demo-spark bench bench-quick soak clean
 help:
 	@echo "make demo [BOOTSTRAP=host:port]  publish a real data set into a real Kafka, read it back, verify it"
+	@echo "make demo-spark                  the same data through Spark, exactly once, proved by an audit"
 	@echo "make test                        every test, with real brokers (sets itself up)"
 	@echo "make test-long                   the same tests, longer variants included"
 	@echo "make simulate [SEEDS=n | SEEDS=from-to | SEED=n]  the producer under seeded faults, see docs/simulation.md"
@@ -32,6 +33,9 @@ install build: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/aioproducer demo $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP))
+
+demo-spark: $(STAMP)
+	$(BIN)/aioproducer demo-spark $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP))
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)

@@ -1,4 +1,4 @@
-"""The console script ``aioproducer``: ``aioproducer demo``, ``produce``, ``transactions``."""
+"""The console script ``aioproducer``: ``produce``, ``audit``, ``transactions``, ``demo``, ``demo-spark``."""
 
 from __future__ import annotations
 

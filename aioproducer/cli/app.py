@@ -99,6 +99,26 @@ def demo(
     _finish(lambda: run(bootstrap=bootstrap, records=records, output=output, keep_topic=keep_topic))
 
 
+@app.command("demo-spark")
+def demo_spark(
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="A Kafka you have; without it one is started and ended.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Directory of pictures and tables.")] = Path("out/demo-spark"),
+) -> None:
+    """Write 336,776 real flights from a CSV file through Spark into Kafka, exactly once, and prove it by an audit.
+
+    Exit code 0: each record is there, once, in order; 1: not so; 2: it could not run; 130: interrupted.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.demo.spark import run
+
+        return run(bootstrap=bootstrap, output=output)
+
+    _finish(command)
+
+
 @app.command()
 def produce(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="What to send; - is standard input.")],
@@ -163,6 +183,88 @@ def show_configs(
         from aioproducer.cli.configs import show
 
         return show(words or (), as_json=as_json)
+
+    _finish(command)
+
+
+@app.command()
+def audit(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to audit.")],
+    bootstrap: BootstrapOption = None,
+    statements: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="What producers have stated: a file, directory or URI; may be repeated."),
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Directory of pictures and tables.")] = Path("out/audit"),
+    tables: Annotated[
+        str | None, typer.Option(metavar="URI", help="Where the tables go instead, as Parquet; for clusters.")
+    ] = None,
+    bucket: Annotated[int, typer.Option(min=1, metavar="SECONDS", help="Length of a time bucket.")] = 60,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what was sent from then on; ISO 8601, or -SECONDS.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what was sent before; -60 where producers are at work.")
+    ] = None,
+    read_uncommitted: Annotated[bool, typer.Option(help="Also what aborted transactions have written.")] = False,
+    state: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Directory of what was found; the next call goes on from there."),
+    ] = None,
+    every: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="SECONDS", help="With --state: go on until Ctrl-C, and look so often."),
+    ] = None,
+    lag: Annotated[
+        int, typer.Option(min=0, metavar="SECONDS", help="With --state: what is younger is not missing yet.")
+    ] = 60,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark cluster; by default Spark runs in this process.")
+    ] = None,
+    spark_config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of Spark; may be repeated.")
+    ] = None,
+    source_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of Spark's Kafka source; may be repeated."),
+    ] = None,
+    config: ConfigOption = None,
+    properties: PropertiesOption = None,
+    pictures: Annotated[bool, typer.Option(help="Draw.")] = True,
+) -> None:
+    """Prove what arrived: read topics whose records have marks of aioproducer.audit, and compare, by a job of Spark.
+
+    Exit code 0: each record is there, once, in order; 1: not so; 2: it could not be found out; 130: interrupted.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.audit import AuditOptions, moment_ms, pairs, run
+        from aioproducer.cli.settings import configs_of
+
+        if state is None and every is not None:
+            raise CommandError("--every needs --state: a directory for what was found")
+        if state is not None and (since is not None or until is not None):
+            raise CommandError("--since and --until are for audits without --state")
+        return run(
+            AuditOptions(
+                topics=topics,
+                configs=configs_of(properties, config or (), bootstrap=bootstrap),
+                statements=statements or (),
+                output=output,
+                tables=tables,
+                bucket_s=bucket,
+                since_ms=moment_ms(since, "--since"),
+                until_ms=moment_ms(until, "--until"),
+                read_uncommitted=read_uncommitted,
+                state=state,
+                every_s=every,
+                lag_s=lag,
+                master=master,
+                source=pairs(source_option or (), "--source-option"),
+                spark=pairs(spark_config or (), "--spark-config"),
+                pictures=pictures,
+            )
+        )
 
     _finish(command)
 

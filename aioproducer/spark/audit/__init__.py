@@ -1,0 +1,16 @@
+"""The delivery audit as a job of Spark: what is in topics, compared with what the marks and statements say.
+
+    found = audit_topics(spark, {"kafka.bootstrap.servers": ...}, ["orders"], statements="/audit/orders")
+    found.table.show()
+
+``aioproducer audit`` is the same from the command line. See docs/audit.md.
+"""
+
+from __future__ import annotations
+
+from aioproducer.spark.audit.report import Findings as Findings
+from aioproducer.spark.audit.run import audit_stream as audit_stream
+from aioproducer.spark.audit.run import audit_topics as audit_topics
+from aioproducer.spark.audit.run import stream_findings as stream_findings
+
+__all__ = ["Findings", "audit_stream", "audit_topics", "stream_findings"]

@@ -1,0 +1,139 @@
+"""What was found: records that are compared with each other, and what of it the next micro-batch has to know.
+
+Theory of operation. All records of a producer and topic are brought together, by the one shuffle that the audit makes
+of records, and sorted by sequence number. Then each row needs to know only how far the rows before it reach:
+
+    it reaches this one     a duplicate
+    it reaches the one before   the island of numbers goes on
+    else                    a new island begins, after a gap
+
+Order is a question of the log: among the rows of one attempt in one partition, sorted by offset, a record is out of
+order if a later one of its producer stands before it. Duplicates have no order.
+
+What is known already joins as rows of the same form: islands, with a first and a last number, and the highest number by
+attempt and partition. So a micro-batch is a batch in which some is known, and nothing of earlier records is kept but
+their islands. Gaps are looked for in the end, because partitions are not read at the same pace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from aioproducer.spark.audit.records import two_digits
+
+ISLAND, HIGH, RECORD = 0, 1, 2
+
+ROW = """producer string, topic string, kind int, first bigint, last bigint, attempt string, partition int,
+    offset bigint, first_ms bigint, last_ms bigint, latency_ms bigint, high bigint"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What all records read so far say.
+
+    Args:
+        islands: producer, topic, first, last, first_ms, last_ms: numbers without a gap between them.
+        highs: producer, topic, attempt, partition, high: the highest number there.
+        cells: topic, partition, bucket_s, latency_ms, found, duplicated, out_of_order: counts of records.
+    """
+
+    islands: DataFrame
+    highs: DataFrame
+    cells: DataFrame
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """Of the tables, in order."""
+        return "islands", "highs", "cells"
+
+
+def compared(records: DataFrame, bucket_s: int, known: Found | None = None) -> DataFrame:
+    """Records and what is known, compared and counted: one row for each island, place, bucket and latency.
+
+    Args:
+        records: as of ``records.marked``, all with a mark.
+        bucket_s: length of a time bucket.
+        known: what was found before.
+    """
+    rows = _rows(
+        records, RECORD, first="sequence", last="sequence", first_ms="time_ms", last_ms="time_ms", high="sequence"
+    )
+    if known is not None:
+        rows = rows.unionByName(_rows(known.islands, ISLAND)).unionByName(_rows(known.highs, HIGH))
+    one = Window.partitionBy("producer", "topic")
+    by_number = one.orderBy("first", "kind", "first_ms", "attempt", "partition", "offset")
+    by_offset = Window.partitionBy("producer", "topic", "attempt", "partition").orderBy("offset")
+    before, upto = (Window.unboundedPreceding, -1), (Window.unboundedPreceding, Window.currentRow)
+    is_record = F.col("kind") == RECORD
+    reached = F.max("last").over(by_number.rowsBetween(*before))
+    counts = (
+        rows.withColumn("reached", reached)
+        .withColumn("again", is_record & F.coalesce(F.col("reached") >= F.col("first"), F.lit(False)))
+        .withColumn("begins", F.coalesce(F.col("first") > F.col("reached") + 1, F.col("first").isNotNull()))
+        .withColumn("island", F.sum(F.col("begins").cast("int")).over(by_number.rowsBetween(*upto)))
+        .withColumn("high", F.when(~F.col("again"), F.col("high")))
+        .withColumn("higher", F.max("high").over(by_offset.rowsBetween(*before)))
+        .withColumn("late", is_record & ~F.col("again") & F.coalesce(F.col("first") < F.col("higher"), F.lit(False)))
+        .withColumn("bucket_s", F.when(is_record, bucket(F.floor(F.col("first_ms") / 1000), bucket_s)))
+        .withColumn("latency_ms", two_digits(F.col("latency_ms")))
+    )
+    return counts.groupBy("producer", "topic", "island", "attempt", "partition", "bucket_s", "latency_ms").agg(
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.min_by("first_ms", "first").alias("first_ms"),
+        F.max_by("last_ms", "last").alias("last_ms"),
+        F.max("high").alias("high"),
+        F.count_if(is_record & ~F.col("again")).alias("found"),
+        F.count_if(F.col("again")).alias("duplicated"),
+        F.count_if("late").alias("out_of_order"),
+    )
+
+
+def found_in(compared: DataFrame, known: Found | None = None) -> Found:
+    """What there is to know, from the rows of ``compared``, which should be kept in memory or on disk.
+
+    Args:
+        known: as given to ``compared``; its counts are added.
+    """
+    cells = compared.where(F.col("found") + F.col("duplicated") > 0).select(*CELL, *COUNTS)
+    if known is not None:
+        cells = cells.unionByName(known.cells)
+    return Found(
+        islands=compared.where("first IS NOT NULL")
+        .groupBy("producer", "topic", "island")
+        .agg(
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
+            F.min_by("first_ms", "first").alias("first_ms"),
+            F.max_by("last_ms", "last").alias("last_ms"),
+        )
+        .drop("island"),
+        highs=compared.where("partition IS NOT NULL")
+        .groupBy("producer", "topic", "attempt", "partition")
+        .agg(F.max("high").alias("high"))
+        .where("high IS NOT NULL"),
+        cells=cells.groupBy(*CELL).agg(*(F.sum(name).alias(name) for name in COUNTS)),
+    )
+
+
+CELL = ("topic", "partition", "bucket_s", "latency_ms")
+COUNTS = ("found", "duplicated", "out_of_order")
+
+
+def bucket(second: Column, length_s: int) -> Column:
+    """The second in which a second's bucket begins."""
+    return (F.floor(second / length_s) * length_s).cast("bigint")
+
+
+def _rows(frame: DataFrame, kind: int, **sources: str) -> DataFrame:
+    """The columns of ROW: of their own name, or as said, else null."""
+    columns = []
+    for column in ROW.split(","):
+        name, of_type = column.split()
+        source = sources.get(name, name)
+        value = F.lit(kind) if name == "kind" else F.col(source) if source in frame.columns else F.lit(None)
+        columns.append(value.cast(of_type).alias(name))
+    return frame.select(*columns)

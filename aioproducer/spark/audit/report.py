@@ -1,0 +1,243 @@
+"""Findings: the answer of an audit, as tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from aioproducer.spark.audit.found import Found, bucket
+from aioproducer.spark.audit.statements import Statements
+
+PERCENTILES = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+
+SUMS = ("sent", "acked", "failed", "found", "missing", "duplicated", "out_of_order")
+
+END, LINE, NUMBERS = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What an audit comes to.
+
+    Args:
+        sent, acked, failed: as stated; None where nothing was.
+        found: records that are there, each counted once.
+        missing: records that are not, though later ones are, or though they are stated to be acknowledged.
+        duplicated: further copies of records that are there.
+        out_of_order: records that stand behind later ones.
+        producers, stated, closed: instances found or stated; with a statement; with one that says that it was the end.
+    """
+
+    sent: int | None
+    acked: int | None
+    failed: int | None
+    found: int
+    missing: int
+    duplicated: int
+    out_of_order: int
+    producers: int
+    stated: int
+    closed: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether each record is there, once, in order."""
+        return not (self.missing or self.duplicated or self.out_of_order)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What an audit has found.
+
+    Args:
+        table: a row for each topic, partition and time bucket: topic, partition, bucket, the counts of Totals up to
+            out_of_order, and latencies in ms: append_p50_ms, append_p99_ms, append_max_ms (to the broker's timestamp,
+            topics with LogAppendTime), ack_p50_ms, ack_p99_ms, ack_max_ms (to the acknowledgement, as stated). The
+            partition is null for records of which nobody knows it.
+        missing: a row for each range of sequence numbers: topic, partition, producer, first, last, records,
+            acknowledged (false: nobody says so), bucket.
+        producers: producer, found, stated, closed.
+        unmarked: how many records without a mark were read; None in streams.
+    """
+
+    table: DataFrame
+    missing: DataFrame
+    producers: DataFrame
+    unmarked: int | None = field(default=None)
+
+    def keep(self) -> Findings:
+        """Have Spark keep the tables once they are computed; they are small."""
+        for frame in (self.missing, self.table, self.producers):
+            frame.persist()
+        return self
+
+    def forget(self) -> None:
+        """Undo ``keep``."""
+        for frame in (self.missing, self.table, self.producers):
+            frame.unpersist()
+
+    def totals(self) -> Totals:
+        """Everything added up."""
+        sums = self.table.agg(*(F.sum(name).alias(name) for name in SUMS)).first()
+        flags = self.producers.agg(
+            F.count("*").alias("producers"), F.count_if("stated").alias("stated"), F.count_if("closed").alias("closed")
+        ).first()
+        assert sums is not None
+        assert flags is not None
+        counts = {name: sums[name] for name in SUMS}
+        for name in ("found", "missing", "duplicated", "out_of_order"):
+            counts[name] = counts[name] or 0
+        return Totals(**counts, **flags.asDict())
+
+
+def findings(
+    found: Found, statements: Statements | None, bucket_s: int, *, heads: bool, judged_ms: int | None = None
+) -> Findings:
+    """Compare what was found with what was stated.
+
+    Args:
+        heads: whether the first number of each producer that is not stated has to be 0.
+        judged_ms: records sent from this time on are not missing yet.
+    """
+    gaps = _gaps(found, statements, heads)
+    if judged_ms is not None:
+        gaps = gaps.where(F.col("time_ms") < judged_ms)
+    missing = _missing(gaps, statements).withColumn("bucket_s", bucket(F.floor(F.col("time_ms") / 1000), bucket_s))
+    parts = [found.cells, missing.select("topic", "partition", "bucket_s", F.col("records").alias("missing"))]
+    if statements is not None:
+        parts.append(statements.cells(bucket_s))
+    return Findings(
+        table=_table(parts),
+        missing=missing.select(
+            "topic", "partition", "producer", "first", "last", "records", "acknowledged", _moment("bucket_s")
+        ),
+        producers=_producers(found, statements),
+    )
+
+
+def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame:
+    """Ranges of numbers that are neither found nor stated to have failed, those a statement covers apart."""
+    columns = "producer", "topic", "kind", "first", "last", "stated", "first_ms", "last_ms"
+
+    def rows(frame: DataFrame, kind: int, first: str, last: Column, stated: Column) -> DataFrame:
+        times = [F.col(name) if name in frame.columns else F.lit(None).cast("bigint") for name in columns[-2:]]
+        return frame.select(
+            "producer",
+            "topic",
+            F.lit(kind).alias("kind"),
+            F.col(first).alias("first"),
+            last.cast("bigint").alias("last"),
+            stated.cast("boolean").alias("stated"),
+            *(time.alias(name) for time, name in zip(times, columns[-2:], strict=True)),
+        )
+
+    none = F.lit(None)
+    parts = [rows(found.islands, NUMBERS, "first", F.col("last"), none)]
+    if statements is not None:
+        bounds = statements.bounds()
+        parts += [
+            rows(statements.failed(), NUMBERS, "first", F.col("last"), none),
+            rows(bounds, LINE, "first", none, F.lit(True)),
+            rows(bounds, END, "next", none, F.lit(False)),
+        ]
+    before = (
+        Window.partitionBy("producer", "topic")
+        .orderBy("first", "kind", "last")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    boundary = F.when(F.col("stated").isNotNull(), F.col("first"))
+    return (
+        reduce(DataFrame.unionByName, parts)
+        .select(
+            "producer",
+            "topic",
+            "first",
+            "first_ms",
+            F.max("last").over(before).alias("reached"),
+            F.last(boundary, ignorenulls=True).over(before).alias("boundary"),
+            F.last("stated", ignorenulls=True).over(before).alias("acknowledged"),
+            F.last("last_ms", ignorenulls=True).over(before).alias("before_ms"),
+        )
+        # greatest() passes null over; where nothing came before, the first number is where numbers begin.
+        .withColumn(
+            "from", F.coalesce(F.greatest(F.col("reached") + 1, F.col("boundary")), F.lit(0 if heads else None))
+        )
+        .where(F.col("from") < F.col("first"))
+        .select(
+            "producer",
+            "topic",
+            F.col("from").alias("first"),
+            (F.col("first") - 1).alias("last"),
+            F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
+            F.coalesce("before_ms", "first_ms").alias("time_ms"),
+        )
+    )
+
+
+def _missing(gaps: DataFrame, statements: Statements | None) -> DataFrame:
+    """The gaps with what is known of where they are."""
+    columns = "producer", "topic", "first", "last", "partition", "acknowledged", "time_ms"
+    unknown = gaps.withColumn("partition", F.lit(None).cast("int")).select(*columns)
+    if statements is not None:
+        known = (
+            statements.runs_of(gaps.where("acknowledged"))
+            .withColumn("acknowledged", F.lit(True))
+            .withColumn("time_ms", F.col("second") * 1000)
+            .select(*columns)
+        )
+        unknown = unknown.where("NOT acknowledged").unionByName(known)
+    return unknown.withColumn("records", F.col("last") - F.col("first") + 1)
+
+
+def _table(parts: list[DataFrame]) -> DataFrame:
+    def union(one: DataFrame, other: DataFrame) -> DataFrame:
+        return one.unionByName(other, allowMissingColumns=True)
+
+    whole = reduce(union, parts)
+    for name, of_type in (("acked", "bigint"), ("failed", "bigint"), ("ack_ms", "bigint"), ("acks", "bigint")):
+        if name not in whole.columns:
+            whole = whole.withColumn(name, F.lit(None).cast(of_type))
+    copies = F.coalesce(F.col("found") + F.col("duplicated"), F.lit(0))
+    acks = F.coalesce(F.col("acks"), F.lit(0))
+    shares = F.array(*(F.lit(share) for _, share in PERCENTILES))
+    sums = whole.groupBy("topic", "partition", "bucket_s").agg(
+        F.sum("acked").alias("acked"),
+        F.sum("failed").alias("failed"),
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SUMS[3:]),
+        F.percentile("latency_ms", shares, copies).alias("append"),
+        F.percentile("ack_ms", shares, acks).alias("ack"),
+    )
+    stated = F.coalesce("acked", F.lit(0)) + F.coalesce("failed", F.lit(0))
+    latencies = [
+        F.get(what, F.lit(index)).cast("bigint").alias(f"{what}_{name}_ms")
+        for what in ("append", "ack")
+        for index, (name, _) in enumerate(PERCENTILES)
+    ]
+    return sums.select(
+        "topic",
+        "partition",
+        _moment("bucket_s"),
+        F.when(F.coalesce("acked", "failed").isNotNull(), stated).alias("sent"),
+        *SUMS[1:],
+        *latencies,
+    )
+
+
+def _producers(found: Found, statements: Statements | None) -> DataFrame:
+    seen = found.islands.select("producer", F.lit(True).alias("found"))
+    if statements is not None:
+        stated = statements.lines.select(
+            "producer", F.lit(True).alias("stated"), F.coalesce("closed", F.lit(False)).alias("closed")
+        )
+        seen = seen.unionByName(stated, allowMissingColumns=True)
+    else:
+        seen = seen.withColumn("stated", F.lit(False)).withColumn("closed", F.lit(False))
+    flags = ("found", "stated", "closed")
+    return seen.groupBy("producer").agg(*(F.coalesce(F.bool_or(name), F.lit(False)).alias(name) for name in flags))
+
+
+def _moment(seconds: str) -> Column:
+    return F.timestamp_seconds(seconds).alias("bucket")

@@ -1,0 +1,127 @@
+"""What producers have stated, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from aioproducer.audit.statement import FAILED
+from aioproducer.spark.audit.found import bucket
+from aioproducer.spark.audit.records import within
+
+SCHEMA = """producer string, topic string, first bigint, next bigint, runs array<array<bigint>>,
+    acked array<array<bigint>>, failed array<array<bigint>>, latency_ms array<array<bigint>>, closed boolean"""
+
+
+class Statements:
+    """The lines of all statements, and what they say of one thing each.
+
+    Args:
+        lines: of SCHEMA.
+        since_ms, until_ms: records that were sent at other times do not count.
+    """
+
+    def __init__(self, lines: DataFrame, since_ms: int | None = None, until_ms: int | None = None) -> None:
+        # A producer that was killed may have left the beginning of a line.
+        self.lines = lines.where("producer IS NOT NULL AND (topic IS NOT NULL OR closed)")
+        self._since_ms = since_ms
+        self._until_ms = until_ms
+
+    @classmethod
+    def read(
+        cls,
+        spark: SparkSession,
+        paths: Sequence[str],
+        topics: Sequence[str] | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> Statements:
+        """Read files and directories.
+
+        Args:
+            topics: those that count; None for all.
+        """
+        lines = spark.read.schema(SCHEMA).json(list(paths))
+        if topics is not None:
+            lines = lines.where(F.col("closed") | F.col("topic").isin(*topics))
+        return cls(lines, since_ms, until_ms)
+
+    def keep(self) -> Statements:
+        """Read them now, and have Spark keep them."""
+        self.lines.persist(StorageLevel.MEMORY_AND_DISK).count()
+        return self
+
+    def bounds(self) -> DataFrame:
+        """Where lines begin and end: producer, topic, first, next."""
+        if self._since_ms is None and self._until_ms is None:
+            return self.lines.where("topic IS NOT NULL").select("producer", "topic", "first", "next")
+        kept = F.filter("runs", lambda run: within(run[2] * 1000, self._since_ms, self._until_ms))
+        return (
+            self.lines.where("topic IS NOT NULL")
+            .withColumn("kept", kept)
+            .where(F.size("kept") > 0)
+            .select(
+                "producer",
+                "topic",
+                F.array_min(F.transform("kept", lambda run: run[0])).alias("first"),
+                (F.array_max(F.transform("kept", lambda run: run[1])) + 1).alias("next"),
+            )
+        )
+
+    def failed(self) -> DataFrame:
+        """Records whose program was told that they failed: producer, topic, first, last, second."""
+        return self._each("failed", "first", "last", "second")
+
+    def runs_of(self, gaps: DataFrame) -> DataFrame:
+        """Where the records of some gaps were acknowledged: those gaps, cut, with partition (or null) and second.
+
+        Args:
+            gaps: producer, topic, first, last; few of them.
+        """
+        gap, line = F.broadcast(gaps.alias("gap")), self.lines.alias("line")
+        overlap = (
+            (F.col("gap.producer") == F.col("line.producer"))
+            & (F.col("gap.topic") == F.col("line.topic"))
+            & (F.col("gap.first") < F.col("line.next"))
+            & (F.col("gap.last") >= F.col("line.first"))
+        )
+        return (
+            line.join(gap, overlap)
+            .select("gap.producer", "gap.topic", "gap.first", "gap.last", F.explode("line.runs").alias("run"))
+            .where((F.col("run")[0] <= F.col("last")) & (F.col("run")[1] >= F.col("first")))
+            .select(
+                "producer",
+                "topic",
+                F.greatest("first", F.col("run")[0]).alias("first"),
+                F.least("last", F.col("run")[1]).alias("last"),
+                F.col("run")[3].cast("int").alias("partition"),
+                F.col("run")[2].alias("second"),
+            )
+            .where(F.coalesce(F.col("partition"), F.lit(0)) != FAILED)
+        )
+
+    def cells(self, bucket_s: int) -> DataFrame:
+        """What was sent when: topic, partition (null of records that failed), bucket_s, acked, failed, ack_ms, acks."""
+        acked = self._each("acked", "partition", "second", "acked")
+        failed = self.failed().withColumn("failed", F.col("last") - F.col("first") + 1)
+        latency = self._each("latency_ms", "partition", "second", "ack_ms", "acks")
+        whole = acked.unionByName(failed, allowMissingColumns=True).unionByName(latency, allowMissingColumns=True)
+        return whole.select(
+            "topic",
+            F.col("partition").cast("int"),
+            bucket(F.col("second"), bucket_s).alias("bucket_s"),
+            "acked",
+            "failed",
+            "ack_ms",
+            "acks",
+        )
+
+    def _each(self, what: str, *names: str) -> DataFrame:
+        entries = self.lines.where("topic IS NOT NULL").select("producer", "topic", F.explode(what).alias("one"))
+        columns = [F.col("one")[index].alias(name) for index, name in enumerate(names)]
+        return entries.select("producer", "topic", *columns).where(
+            within(F.col("second") * 1000, self._since_ms, self._until_ms)
+        )

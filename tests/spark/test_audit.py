@@ -1,0 +1,336 @@
+"""The delivery audit finds what was planted, exactly, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from aioproducer import Producer, Record, RecordMetadata, SerializationError
+from aioproducer.audit import Audit
+from aioproducer.cli.audit import AuditOptions, run
+from aioproducer.spark.audit import audit_stream, stream_findings
+from aioproducer.testing import ExistingCluster, KafkaCluster
+from tests.spark.readers import values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MakeTopic = Callable[..., str]
+Range = tuple[str, int | None, str, int, int]
+"""Topic, partition, producer, first, last."""
+COUNTS = ("found", "missing", "duplicated", "out_of_order")
+RECORDS = 600
+CLEAN_RECORDS = 2_300
+SPARK_ROWS = 60_000
+PATIENCE_S = 120.0
+BAD = b"bad"
+
+
+@dataclass
+class Plan:
+    """What is wrong in a topic."""
+
+    topic: str
+    log: list[Record] = field(default_factory=list)
+    """In the order of writing."""
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """By count and partition."""
+    missing: set[Range] = field(default_factory=set)
+
+
+def plan(audit: Audit, topic: str, rng: random.Random, partitions: int = 3, gone_from: int = RECORDS) -> Plan:
+    """Records of a producer who was told that all are in the topic, and what became of them.
+
+    Args:
+        gone_from: from this number on nothing is in the topic.
+    """
+    made = Plan(topic)
+    last: dict[int, Record] = {}
+    highest: Counter[int] = Counter()
+    gone: dict[int, int] = {}
+    number = 0
+    while number < RECORDS:
+        partition = rng.randrange(partitions)
+        records = [audit.on_send(Record(b"v", topic=topic, partition=partition)) for _ in range(rng.randint(1, 9))]
+        for record in records:
+            audit.on_acknowledgement(RecordMetadata(topic, partition, number, 0, 0, 1), None, record.headers)
+        numbered = list(zip(range(number, number + len(records)), records, strict=True))
+        number += len(records)
+        fate = "lost" if number > gone_from else rng.choice(["fine"] * 6 + ["lost", "swapped", "again", "late again"])
+        if fate == "lost":
+            gone.update((each, partition) for each, _ in numbered)
+            continue
+        if fate == "swapped" and len(records) > 1:
+            numbered[0], numbered[-1] = numbered[-1], numbered[0]
+        for each, record in numbered:
+            made.log.append(record)
+            made.counts["found", partition] += 1
+            made.counts["out_of_order", partition] += each < highest[partition]
+            highest[partition] = max(highest[partition], each)
+        if fate == "again":
+            made.log += records
+            made.counts["duplicated", partition] += len(records)
+        if fate == "late again" and partition in last:
+            made.log.append(last[partition])
+            made.counts["duplicated", partition] += 1
+        last[partition] = records[0]
+    for each in sorted(gone):
+        made.counts["missing", gone[each]] += 1
+        if gone.get(each - 1) != gone[each]:
+            end = each
+            while gone.get(end + 1) == gone[each]:
+                end += 1
+            made.missing.add((topic, gone[each], audit.producer, each, end))
+    return made
+
+
+async def write(kafka: KafkaCluster, records: Sequence[Record]) -> None:
+    """By a producer that knows nothing of audits."""
+    async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        assert records[0].topic is not None
+        await producer.send_many(records[0].topic, records)
+
+
+def source(kafka: KafkaCluster) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+
+
+def counted(rows: Iterable[Any], *more: str) -> Counter[tuple[Any, ...]]:
+    """By topic, count and partition; what is 0 is left out."""
+    sums: Counter[tuple[Any, ...]] = Counter()
+    for row in rows:
+        for name in (*COUNTS, *more):
+            sums[row["topic"], name, row["partition"]] += row[name] or 0
+    return +sums
+
+
+def planned(*plans: Plan) -> Counter[tuple[Any, ...]]:
+    sums: Counter[tuple[Any, ...]] = Counter()
+    for one in plans:
+        sums.update({(one.topic, *key): count for key, count in one.counts.items()})
+    return +sums
+
+
+@dataclass
+class Audited:
+    """What came of the audit.
+
+    Args:
+        names: topics by what happened in them.
+    """
+
+    names: dict[str, str]
+    plans: list[Plan]
+    exit_code: int
+    screen: str
+    output: Path
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(self.output / table).to_pylist()
+        return rows
+
+    def counts(self, *more: str) -> Counter[tuple[Any, ...]]:
+        return counted(self.rows("delivery"), *more)
+
+
+async def serialize(value: bytes) -> bytes:
+    """Takes its time to find out that a value is bad, so that records after it get their numbers first."""
+    if value == BAD:
+        await asyncio.sleep(0)
+        raise ValueError("bad")
+    return value
+
+
+async def write_clean(kafka: KafkaCluster, name: str, statements: Path) -> None:
+    """Several producers at once, one that aborts transactions, others of which records fail."""
+
+    def producer(number: int, **configs: Any) -> Producer:
+        audit = Audit(f"clean-{number}", statements=statements)
+        return Producer(bootstrap_servers=kafka.bootstrap_servers, interceptors=[audit], **configs)
+
+    async def plain(number: int) -> None:
+        async with producer(number, compression_type="lz4", value_serializer=serialize) as one:
+            bad = [one.send(name, BAD) for _ in range(3)]
+            good = [one.send(name, b"v", key=b"%d" % (key % 7)) for key in range(500)]
+            ends = await asyncio.gather(*bad, *good, return_exceptions=True)
+            assert sum(isinstance(end, SerializationError) for end in ends) == 3
+            await one.send_many(name, [b"v"] * 500)
+
+    async def transactional() -> None:
+        async with producer(9, transactional_id=f"{name}-audit") as one:
+            for commits in (True, False, True, False, True):
+                await one.begin_transaction()
+                await one.send_many(name, [b"v"] * 100)
+                await (one.commit_transaction() if commits else one.abort_transaction())
+
+    await asyncio.gather(plain(1), plain(2), transactional())
+
+
+def failing_once(rows: DataFrame, bootstrap: str, topic: str, mark: Path) -> DataFrame:
+    """The same rows, but the first task of which some are in the topic fails."""
+    path = str(mark)
+
+    def pass_on(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        seen = 0
+        for batch in batches:
+            yield batch
+            seen += batch.num_rows
+            # Spark passes a batch on when it has the next but one.
+            if seen > 20_000 and not Path(path).exists():
+                deadline_s = time.monotonic() + PATIENCE_S
+                while not any(ExistingCluster(bootstrap).end_offsets(topic).values()):
+                    assert time.monotonic() < deadline_s, "no row was written"
+                    time.sleep(0.01)
+                Path(path).touch()
+                raise RuntimeError("the task fails")
+
+    return rows.mapInArrow(pass_on, rows.schema)
+
+
+def write_from_spark(spark: SparkSession, kafka: KafkaCluster, topic: str, work: Path, **options: str) -> None:
+    """60,000 rows, and a task of it fails."""
+    rows = spark.range(0, SPARK_ROWS, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    given = {**source(kafka), "topic": topic, "audit": "true", "auditStatements": str(work / "statements"), **options}
+    failing = failing_once(rows, kafka.bootstrap_servers, topic, work / topic)
+    failing.write.format("aioproducer").options(**given).mode("append").save()
+
+
+async def write_all(kafka: KafkaCluster, names: dict[str, str], statements: Path) -> list[Plan]:
+    """What is not from Spark; returns what is wrong with it."""
+    audits = [Audit(f"planted-{number}", statements=statements) for number in range(3)]
+    plans = [
+        plan(audits[0], names["planted"], random.Random(1)),
+        plan(audits[1], names["planted"], random.Random(2)),
+        plan(audits[2], names["cut off"], random.Random(3), gone_from=400),
+    ]
+    for audit in audits:
+        audit.close()
+        await audit.written()
+    await write_clean(kafka, names["clean"], statements)
+    for one in plans:
+        await write(kafka, one.log)
+    await write(kafka, [Record(b"nobody's", topic=names["planted"])] * 5)
+    return plans
+
+
+@pytest.fixture(scope="module")
+def audited(spark: SparkSession, kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """One audit of topics in which all kinds of things have happened."""
+    work = tmp_path_factory.mktemp("audit")
+    names = {}
+    for name in ("clean", "planted", "cut off", "once", "at least once"):
+        names[name] = f"audit-{name.replace(' ', '-')}"
+        configs = {"message.timestamp.type": "LogAppendTime"} if name == "planted" else {}
+        kafka.create_topic(names[name], 3, configs=configs)
+    plans = asyncio.run(write_all(kafka, names, work / "statements"))
+    prefix = {"transactional.id.prefix": "audited", "transactionLog": str(work / "log")}
+    write_from_spark(spark, kafka, names["once"], work, **prefix)
+    write_from_spark(spark, kafka, names["at least once"], work)
+
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    options = AuditOptions(
+        list(names.values()), servers, [str(work / "statements")], output=work / "out", bucket_s=3_600
+    )
+    screen = io.StringIO()
+    with contextlib.redirect_stdout(screen):
+        exit_code = run(options)
+    return Audited(names, plans, exit_code, screen.getvalue(), work / "out")
+
+
+def test_losses_duplicates_and_reorderings(audited: Audited) -> None:
+    """Where and how many, also a lost end, which only a statement can tell."""
+    of_plans = [audited.names["planted"], audited.names["cut off"]]
+    counts = {key: count for key, count in audited.counts().items() if key[0] in of_plans}
+    assert counts == planned(*audited.plans)
+    missing = audited.rows("missing")
+    found = {(row["topic"], row["partition"], row["producer"], row["first"], row["last"]) for row in missing}
+    assert found == set().union(*(one.missing for one in audited.plans))
+    assert all(row["acknowledged"] for row in missing)
+
+
+def test_nothing_in_clean_topics(audited: Audited) -> None:
+    """Though several producers write at once, one of them aborts transactions, and records of others fail."""
+    counts = {
+        key[1:]: count
+        for key, count in audited.counts("sent", "acked", "failed").items()
+        if key[0] == audited.names["clean"]
+    }
+    assert {name for name, _ in counts} == {"sent", "acked", "failed", "found"}
+    assert counts["failed", None] == 6  # nobody knows for which partition
+    assert sum(count for (name, _), count in counts.items() if name == "found") == CLEAN_RECORDS
+    assert all(counts["acked", partition] == counts["found", partition] for partition in range(3))
+
+
+def test_rows_of_spark(audited: Audited, kafka: KafkaCluster) -> None:
+    """What a failed attempt has written is found as duplicates; with transactions there is none."""
+    written = values(kafka, audited.names["at least once"])
+    copies = len(written) - len(set(written))
+    assert copies > 0
+    sums: Counter[tuple[str, str]] = Counter()
+    for (name, count, _), records in audited.counts("acked", "failed").items():
+        sums[name, count] += records
+    right = {"acked": SPARK_ROWS, "failed": 0, "found": SPARK_ROWS, "missing": 0, "duplicated": 0, "out_of_order": 0}
+    assert {count: sums[audited.names["once"], count] for count in right} == right
+    assert {count: sums[audited.names["at least once"], count] for count in right} == {**right, "duplicated": copies}
+
+
+def test_latencies(audited: Audited) -> None:
+    """To the broker where the topic has its time, to the acknowledgement where the producer has stated it."""
+    rows = {row["topic"]: row for row in audited.rows("delivery") if row["partition"] is not None}
+    assert rows[audited.names["planted"]]["append_p99_ms"] is not None
+    clean = rows[audited.names["clean"]]
+    assert clean["append_p99_ms"] is None
+    assert 0 <= clean["ack_p50_ms"] <= clean["ack_p99_ms"] <= clean["ack_max_ms"]
+
+
+def test_what_is_shown(audited: Audited) -> None:
+    assert audited.exit_code == 1
+    sums: Counter[str] = Counter()
+    for (_, name, _), count in audited.counts().items():
+        sums[name] += count
+    assert (
+        f"{sums['found']:,} records of 10 producers: {sums['missing']:,} missing, {sums['duplicated']:,} duplicated, "
+        f"{sums['out_of_order']:,} out of order."
+    ) in audited.screen
+    assert "5 further records have no mark" in audited.screen
+    assert "have stated nothing" not in audited.screen
+    assert "have not stated that they ended" not in audited.screen
+    for picture in ("audit-time.svg", "audit-partitions.svg"):
+        assert (audited.output / picture).read_text().startswith("<?xml")
+
+
+async def test_a_stream_finds_the_same(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Micro-batches know of each other, though a copy, or what belongs in a gap, comes later."""
+    name = topic(3)
+    audit = Audit("streamed")
+    made = plan(audit, name, random.Random(4))
+    statement = {key: count for key, count in planned(made).items() if key[1] != "missing"}
+    middle = len(made.log) // 2
+    for part in (made.log[:middle], made.log[middle:]):
+        await write(kafka, part)
+        query = audit_stream(spark, source(kafka), [name], str(tmp_path))
+        await asyncio.to_thread(query.awaitTermination, 120)
+    found = await asyncio.to_thread(stream_findings, spark, str(tmp_path), [name], lag_s=0)
+    assert found is not None
+    # Nobody has stated where they were acknowledged.
+    counts = counted(found.table.collect())
+    assert {key: count for key, count in counts.items() if key[1] != "missing"} == statement
+    lost = {number for _, _, _, first, last in made.missing for number in range(first, last + 1)}
+    missing = [tuple(row[:5]) for row in found.missing.collect()]
+    holes = {number for _, _, _, first, last in missing for number in range(first, last + 1)}
+    assert holes == {number for number in lost if any(number < other for other in set(range(RECORDS)) - lost)}
+    found.forget()

@@ -1,0 +1,167 @@
+"""What `aioproducer audit` makes of its options and shows; what it finds is tested in tests/spark."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from aioproducer.cli.app import app
+from aioproducer.cli.audit import (
+    COUNTS,
+    LATENCIES,
+    AuditOptions,
+    _reason,
+    missing_table,
+    moment_ms,
+    notes,
+    pairs,
+    source_options,
+    table,
+)
+from aioproducer.cli.outcome import CommandError
+from aioproducer.cli.spark_log import stderr_to
+from aioproducer.spark.audit.report import Totals
+
+
+def shown(what: object) -> str:
+    screen = io.StringIO()
+    Console(file=screen, width=200).print(what)
+    return screen.getvalue()
+
+
+def row(**fields: Any) -> dict[str, Any]:
+    return {
+        "topic": "t",
+        "partition": 0,
+        **dict.fromkeys((*COUNTS, *LATENCIES)),
+        **dict.fromkeys(COUNTS[3:], 0),
+        **fields,
+    }
+
+
+def totals(**fields: Any) -> Totals:
+    nothing = dict.fromkeys(Totals.__dataclass_fields__, 0)
+    return Totals(**{**nothing, **fields})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, None),
+        ("1970-01-01T00:00:01", 1_000),
+        ("1970-01-01T01:00:01+01:00", 1_000),
+        ("1970-01-02", 86_400_000),
+        ("1970-01-01T00:00:01.5Z", 1_500),
+    ],
+)
+def test_moments(text: str | None, expected: int | None) -> None:
+    assert moment_ms(text, "--since") == expected
+
+
+def test_moments_before_now() -> None:
+    before = int(time.time() * 1000)
+    found = moment_ms("-60", "--until")
+    assert found is not None
+    assert before - 60_000 <= found <= int(time.time() * 1000) - 60_000
+
+
+@pytest.mark.parametrize("text", ["yesterday", "60", "", "-1h"])
+def test_what_is_no_moment(text: str) -> None:
+    with pytest.raises(CommandError, match="--since takes a time"):
+        moment_ms(text, "--since")
+
+
+def test_pairs() -> None:
+    assert pairs(["a=1", "b=c=d"], "--spark-config") == {"a": "1", "b": "c=d"}
+    with pytest.raises(CommandError, match="--spark-config takes name=value"):
+        pairs(["secret"], "--spark-config")
+
+
+def test_what_the_source_is_told() -> None:
+    options = AuditOptions(["t"], {"bootstrap.servers": "x:1"}, source={"minPartitions": "8"})
+    assert source_options(options) == {"kafka.bootstrap.servers": "x:1", "minPartitions": "8"}
+    uncommitted = AuditOptions(["t"], {}, read_uncommitted=True)
+    assert source_options(uncommitted) == {"kafka.isolation.level": "read_uncommitted"}
+
+
+def test_the_table_leaves_out_what_nobody_knows() -> None:
+    text = shown(table("title", [row(found=1_234, missing=5), row(partition=None, found=0)]))
+    assert "1,234" in text
+    assert "t-0" in text
+    assert "t-?" in text
+    assert "out of order" in text
+    assert "acked" not in text
+    assert "p99" not in text
+
+
+def test_the_table_of_what_is_missing() -> None:
+    gap = {"topic": "t", "partition": 2, "producer": "p", "first": 10, "last": 1_009, "records": 1_000}
+    text = shown(missing_table([{**gap, "acknowledged": True}, {**gap, "partition": None, "acknowledged": False}]))
+    assert [line.split() for line in text.splitlines()[1:]] == [
+        ["t-2", "p", "10", "1,009", "1,000", "yes"],
+        ["t-?", "p", "10", "1,009", "1,000", "not", "known"],
+    ]
+
+
+def test_notes_say_what_is_not_known() -> None:
+    assert notes(totals(producers=3, stated=3, closed=3), 0, True) == []
+    text = "\n".join(notes(totals(producers=3, stated=2, closed=1), 7, True))
+    for part in ("7 further records", "1 of 3 producers have stated nothing", "1 producers have not stated that they"):
+        assert part in text
+    assert "without --statements" in "\n".join(notes(totals(producers=3), None, False))
+
+
+@pytest.mark.parametrize(
+    ("fields", "clean"),
+    [({"found": 5}, True), ({"missing": 1}, False), ({"duplicated": 1}, False), ({"out_of_order": 1}, False)],
+)
+def test_what_is_clean(fields: dict[str, int], clean: bool) -> None:
+    assert totals(**fields).clean is clean
+
+
+def test_of_sparks_errors_the_last_cause_is_told() -> None:
+    text = (
+        "An error occurred while calling o90.count.\n: org.apache.spark.SparkException: Job aborted\n\tat x.y(z)\n"
+        "Caused by: java.util.concurrent.ExecutionException: it failed\n\tat x.y(z)\n"
+        "Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: There is no such topic\n\tat x.y"
+    )
+    assert _reason(text) == "UnknownTopicOrPartitionException: There is no such topic"
+    assert (
+        _reason("[PATH_NOT_FOUND] Path does not exist.\n\nJVM stacktrace:\nat x")
+        == "[PATH_NOT_FOUND] Path does not exist."
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["t", "--every", "5"], "--every needs --state"),
+        (["t", "--state", "s", "--since", "-5"], "without --state"),
+        (["t", "--source-option", "x"], "--source-option takes name=value"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    result = CliRunner().invoke(app, ["audit", *arguments])
+    assert result.exit_code == 2
+    assert message in result.output + capfd.readouterr().err
+
+
+def test_what_processes_say_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also what they say after the block; our own does so no more."""
+    code = "import sys; sys.stderr.write('begins '); sys.stderr.flush(); sys.stdin.read(); sys.stderr.write('ends')"
+    with stderr_to(tmp_path / "new" / "log"):
+        child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+        assert child.stdin is not None
+    os.write(2, b"ours")
+    child.communicate()
+    assert (tmp_path / "new" / "log").read_text() == "begins ends"
+    assert capfd.readouterr().err == "ours"

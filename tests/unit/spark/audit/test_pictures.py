@@ -1,0 +1,45 @@
+"""The pictures of an audit."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.spark.audit.pictures import draw
+
+NOON = datetime(2026, 1, 31, 12)
+LATENCIES = [f"{what}_{which}_ms" for what in ("append", "ack") for which in ("p50", "p99", "max")]
+
+
+def row(number: int, **fields: Any) -> dict[str, Any]:
+    counts = {"found": 1_000, "missing": number, "duplicated": 0, "out_of_order": 2 * number}
+    return {"bucket": NOON + timedelta(minutes=number), **counts, **dict.fromkeys(LATENCIES), **fields}
+
+
+@pytest.mark.parametrize("times", [1, 30])
+@pytest.mark.parametrize("latencies", [0, 3, 6])
+def test_pictures(tmp_path: Path, times: int, latencies: int) -> None:
+    """The counts stand in the legend, for one among millions can't be seen; what is not known is not drawn."""
+    known = dict.fromkeys(LATENCIES[:latencies], 10)
+    by_time = [row(number, **(known if number % 2 == 0 else {})) for number in range(times)]
+    places = [{"topic": "orders", "partition": partition, **row(1)} for partition in (0, 1, None)]
+    paths = draw(by_time, places, tmp_path / "new", "audit of orders")
+    assert [path.name for path in paths] == ["audit-time.svg", "audit-partitions.svg"]
+    over_time, by_partition = (path.read_text() for path in paths)
+    for text in ("audit of orders", f"found: {1_000 * times:,}", f"missing: {sum(range(times)):,}"):
+        assert f"<!-- {text} -->" in over_time
+    assert ("ms to the broker" in over_time) == (latencies >= 3)
+    assert ("ms to the acknowledgement" in over_time) == (latencies == 6)
+    for text in ("orders-0", "orders-unknown", "missing: 3", "out of order: 6"):
+        assert f"<!-- {text} -->" in by_partition
+
+
+def test_the_same_rows_give_the_same_file(tmp_path: Path) -> None:
+    files = []
+    for directory in ("a", "b"):
+        paths = draw([row(1)], [{"topic": "t", "partition": 0, **row(1)}], tmp_path / directory, "title")
+        files.append([path.read_bytes() for path in paths])
+    assert files[0] == files[1]
