@@ -391,7 +391,8 @@ _RECORDS = (
         default=(),
         importance="low",
         doc="Objects that see, and may change, each record before it is serialized, and that see its end; "
-        "on_transaction_begin() and on_transaction_end(committed) are called if they have them.",
+        "on_transaction_begin(), on_transaction_end(committed), on_bulk_begin(topic) and on_bulk_end(result, error) "
+        "are called if they have them.",
     ),
 )
 
