@@ -55,7 +55,7 @@ class WatchedEngine(Engine):
 class SimulatedProducer(Producer):
     """A Producer, made with ``made_for``."""
 
-    loop: SimulatedLoop
+    simulated: SimulatedLoop
     rng: random.Random
     model: ClusterModel
     broken: Callable[..., None]
@@ -72,7 +72,7 @@ class SimulatedProducer(Producer):
     ) -> SimulatedProducer:
         """Make one whose chance is ``rng``."""
         producer = cls(**configs)
-        producer.loop, producer.rng, producer.model, producer.broken = loop, rng, model, broken
+        producer.simulated, producer.rng, producer.model, producer.broken = loop, rng, model, broken
         return producer
 
     def _make_engine(self, loop: asyncio.AbstractEventLoop) -> Engine:
@@ -81,7 +81,7 @@ class SimulatedProducer(Producer):
             loop,
             weakref.WeakMethod(self._engine_ended),
             rng=self.rng,
-            clocks=(self.loop.time, self.loop.wall_time),
+            clocks=(self.simulated.time, self.simulated.wall_time),
         )
         engine.broken = self.broken
         return engine
