@@ -50,6 +50,10 @@ def _always() -> bool:
     return True
 
 
+def _nothing() -> None:
+    pass
+
+
 class Coordinators:
     """The coordinators that one client deals with.
 
@@ -88,6 +92,7 @@ class Coordinators:
         max_version: int | None = None,
         min_version: int = 0,
         wanted: Callable[[], bool] = _always,
+        lost: Callable[[], None] = _nothing,
     ) -> Answered[M]:
         """Send a request to the coordinator of a key until it is answered without an error, or with one that stays.
 
@@ -96,6 +101,8 @@ class Coordinators:
             error_of: the error code of an answer, 0 for none.
             topics_of: the topics of an answer that such a code stands at.
             wanted: asked before each repetition; False ends the attempts with the latest error.
+            lost: called when an attempt was written and not answered, so that it may come late, whatever comes of the
+                others.
         Raises:
             KafkaError: flagged ``abortable`` or ``fatal`` by what it means for a transaction; ``maybe_written`` says
                 that an attempt may have been carried out: it was written and never answered, or the answer leaves it
@@ -123,7 +130,9 @@ class Coordinators:
                 error, api_key = refused.error, FindCoordinatorRequest.API_KEY
             except KafkaError as failure:
                 error, api_key = failure, request.API_KEY
-                doubtful = doubtful or failure.maybe_written
+                if failure.maybe_written:
+                    doubtful = True
+                    lost()
             self.last_error = error
             what = reaction(api_key, error)
             if what is Reaction.FIND:

@@ -13,7 +13,8 @@ having asked anybody. Nothing is asked either if nothing was sent.
 
 Who is who. With transactions V2 (KIP-890) each EndTxn gives the next epoch, so whatever is late is fenced. Before, the
 epoch stays, and the next ``begin_transaction`` gets a new one from InitProducerId (KIP-360) if something is left that
-must not come late: a gap in the sequences, or an EndTxn or AddPartitionsToTxn that was written and not answered.
+must not come late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn or TxnOffsetCommit that was written and not
+answered.
 A leader that knows a newer epoch than ours can't say why. InitProducerId can: either a newer producer has the
 transactional id, which is the end of this one, or the coordinator has aborted the transaction because it took too long,
 and gives the epoch that it has made for that (KIP-588; so do brokers with V2, older ones fence the producer here too).
@@ -536,6 +537,7 @@ class TransactionRunner:
                 topics_of=_topics_of_offsets_with,
                 max_version=None if is_v2 else LAST_OFFSETS_V1,
                 min_version=LAST_OFFSETS_V1 + 1 if is_v2 else MEMBERS_SINCE_VERSION if is_fenced else 0,
+                lost=self._offsets_may_come_late,
                 wanted=lambda: self.states.admits,
             )
         except UnsupportedVersionError as error:
@@ -544,6 +546,11 @@ class TransactionRunner:
                 f"ConsumerGroupMetadata(group_id) alone does without, and without fencing: {error}"
             )
             raise told.marked(abortable=True) from error
+
+    def _offsets_may_come_late(self) -> None:
+        """They would set back those of the next transaction, unless that has another epoch."""
+        if self._partitions.version < 2:
+            self._new_epoch_due = True
 
     # --- ids and partitions -------------------------------------------------------------------------------------------
 

@@ -188,7 +188,9 @@ async def test_a_lost_answer(cluster: ScriptedCluster, written: bool) -> None:
     asking = Asking(cluster)
     cluster.brokers[1].answers["EndTxn"] = [lost(written)]
     cluster.brokers[2].answers["EndTxn"] = ended(0)
-    assert (await asking.end()).doubtful is written
+    told: list[bool] = []
+    assert (await asking.end(lost=lambda: told.append(True))).doubtful is written
+    assert told == [True] * written
     assert [name for _, name in cluster.apis()].count("FindCoordinator") == 2
 
 

@@ -53,6 +53,7 @@ class Question:
 
     request: Any
     wanted: Callable[[], bool]
+    lost: Callable[[], None]
     answer: asyncio.Future[Answered[Any]]
 
     def good(self, response: Message | None = None, *, doubtful: bool = False) -> None:
@@ -76,9 +77,16 @@ class ScriptedCoordinators:
         self.last_error: KafkaError | None = None
 
     async def ask(
-        self, kind: int, key: str, request: Any, *, wanted: Callable[[], bool] = lambda: True, **options: Any
+        self,
+        kind: int,
+        key: str,
+        request: Any,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+        lost: Callable[[], None] = lambda: None,
+        **options: Any,
     ) -> Answered[Any]:
-        question = Question(request, wanted, asyncio.get_running_loop().create_future())
+        question = Question(request, wanted, lost, asyncio.get_running_loop().create_future())
         self.questions.put_nowait(question)
         return await question.answer
 
@@ -508,6 +516,32 @@ async def test_offsets_are_refused(version: int) -> None:
         await sending
     with pytest.raises(RecordTooLargeError):
         await scene.runner.commit()
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_lost_answer_to_offsets(version: int, refused: bool) -> None:
+    """Come late, they would set back those of the next transaction; before V2 only a new epoch keeps them out."""
+    scene = Scene(version)
+    await scene.begun(sent=False)
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    if version == 1:
+        (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
+    question = await scene.asked(TxnOffsetCommitRequest)
+    question.lost()
+    if refused:
+        question.bad(RecordTooLargeError("for example"), maybe_written=True, abortable=True)
+    else:
+        question.good(TxnOffsetCommitResponse(topics=[]), doubtful=True)
+    await asyncio.wait([sending])
+    assert (sending.exception() is not None) is refused
+    end = asyncio.create_task(scene.runner.abort() if refused else scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await end
+    begin = asyncio.create_task(scene.runner.begin())
+    if version == 1:
+        (await scene.asked(InitProducerIdRequest)).good(epoch(1))
+    await begin
     assert scene.coordinators.is_quiet
 
 
