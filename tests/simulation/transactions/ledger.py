@@ -35,7 +35,6 @@ class Written:
 
     number: int
     owner: str
-    began_s: float
     records: list[Sent] = field(default_factory=list)
     calls: dict[str, None] = field(default_factory=dict)
     fates: dict[Fate, str] = field(default_factory=dict)
@@ -81,9 +80,9 @@ class Ledger:
         self.written: list[Written] = []
         self.of_record: dict[int, Written] = {}
 
-    def begin(self, owner: str, now_s: float) -> Written:
+    def begin(self, owner: str) -> Written:
         """A transaction was begun."""
-        one = Written(len(self.written), owner, now_s)
+        one = Written(len(self.written), owner)
         self.written.append(one)
         self._tell("%s begins transaction %d", owner, one.number)
         return one

@@ -133,6 +133,8 @@ class Process:
         self._ledger = run.ledger
         self._open: dict[int, Written] = {}
         """By the number that the producer gives its transactions."""
+        self._began_s = 0.0
+        """When it began its latest transaction."""
         self._left: Written | None = None
         """What the program has stopped to wait for."""
         self._closing = False
@@ -301,7 +303,8 @@ class Process:
         engine = self.producer.engine
         assert engine is not None
         assert engine.transaction is not None
-        one = self._open[engine.transaction.number] = self._ledger.begin(self.name, self._loop.time())
+        self._began_s = self._loop.time()
+        one = self._open[engine.transaction.number] = self._ledger.begin(self.name)
         return one
 
     async def _in_a_block(self) -> None:
@@ -465,31 +468,32 @@ class Process:
 
     def _note_abortable(self, one: Written, told: Told, by: str) -> None:
         error = told.error
-        if isinstance(error, InvalidProducerEpochError) and self._is_undisturbed(one):
+        if isinstance(error, InvalidProducerEpochError) and self._is_undisturbed():
             self._run.broken("%s: %s has taken no time, and is told: %s", self, one, error)
         if not isinstance(error, KafkaError) or not error.abortable:
             self._run.broken("%s: %s raised %r, which tells nothing of what to do", self, by, error)
             self.over = True
             return
+        if one.prepared is not None:
+            return  # somebody else may have ended it
         one.spoilt = one.spoilt or f"{by} of {self} said {type(error).__name__}: {error}"
         if Fate.COMMITTED in one.fates:
             self._run.broken("%s: %s", one, one.spoilt)
 
-    def _is_undisturbed(self, one: Written | None) -> bool:
+    def _is_undisturbed(self) -> bool:
         """Whether nothing can have fenced this producer, or aborted its transaction.
 
         Where requests come late, those of its own start can.
         """
-        if not self._scenario.calm or self._scenario.overlaps or self._scenario.prepares:
-            return False
-        return one is None or self._loop.time() - one.began_s < self.transaction_timeout_ms / 1000
+        calm = self._scenario.calm and not self._scenario.overlaps and not self._scenario.prepares
+        return calm and self._loop.time() - self._began_s < self.transaction_timeout_ms / 1000
 
     def _note_fatal(self, one: Written | None, told: Told) -> None:
         """The producer can do nothing more; without ``maybe_written`` nobody has asked for a commit."""
         self.over = True
         error = told.error
         closed = isinstance(error, ProducerClosedError) or self._closing
-        if isinstance(error, ProducerFencedError) and self._is_undisturbed(one):
+        if isinstance(error, ProducerFencedError) and self._is_undisturbed():
             self._run.broken("%s is fenced, and by nobody: %s", self, error)
         if one is None or closed or one.muddled or one.prepared is not None:
             return
