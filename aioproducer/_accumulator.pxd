@@ -42,6 +42,7 @@ cdef class RecordAccumulator:
     cdef public bint memory_short           # somebody waits for memory
     cdef readonly int64_t last_serial
     cdef readonly int64_t appended_records
+    cdef public int64_t busy_ns             # that callers took to submit one record right after the other
     cdef readonly int32_t in_flight_batches
     cdef readonly Py_ssize_t batch_size
     cdef Py_ssize_t sticky_size

@@ -34,6 +34,9 @@ class RecordAccumulator:
     """Called when the sender has to look, once until the next ``ready``."""
     memory_short: bool
     """Somebody waits for memory: open batches do not linger once nothing is in flight."""
+    busy_ns: int
+    """How long, in sum, the program has done little else than to submit; where that is a twentieth of the time or more,
+    open batches that have few records on average linger longer."""
 
     def __init__(
         self,

@@ -36,9 +36,9 @@ cdef extern from "Python.h":
 
 cdef enum:
     BLOCK_BYTES = 16384
-    LINGER_STRETCH = 10     # how many times linger_ms open batches wait at most,
-    FULL_SPEED = 100        # if so many records have come a millisecond,
-    FULL_ENOUGH = 64        # and fewer than that for each open batch
+    LINGER_STRETCH = 20     # how many times linger_ms open batches wait at most,
+    BUSY_NS_A_MS = 50000    # if the program has submitted for a twentieth of the time,
+    FULL_ENOUGH = 64        # and fewer records than that for each open batch
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
@@ -236,6 +236,7 @@ cdef class RecordAccumulator:
         queue.topic.used_ms = now_ms
         batch.created_ms = now_ms
         batch.appended_before = self.appended_records
+        batch.busy_before = self.busy_ns
         batch.producer_id = -1
         batch.producer_epoch = -1
         batch.base_sequence = -1
@@ -380,14 +381,15 @@ cdef class RecordAccumulator:
         return [node_id for node_id, node in self.nodes.items() if (<NodeQueue>node).ready], deadline
 
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept:
-        """Whether open batches wait longer, as records come so fast, and for so many partitions, that a batch has few.
+        """Whether open batches wait longer, as the program submits at full speed, and batches have few records.
 
-        A batch costs the client, and the broker, as much as dozens of records. At a rate where that decides how many
-        of them can be sent at all, waiting saves more time than it takes.
+        A batch costs the client, and the broker, as much as dozens of records. Where that decides how many records can
+        be sent at all, waiting saves more time than it takes. Full speed is a share of the time and no rate, which the
+        cost of the batches would keep below any limit.
         """
         cdef int64_t age_ms = now_ms - oldest.created_ms
         cdef int64_t records = self.appended_records - oldest.appended_before
-        return (age_ms < LINGER_STRETCH * self.linger_ms and records >= FULL_SPEED * age_ms
+        return (age_ms < LINGER_STRETCH * self.linger_ms and self.busy_ns - oldest.busy_before >= BUSY_NS_A_MS * age_ms
                 and records < FULL_ENOUGH * <int64_t>len(self.open_batches))
 
     cdef bint any_ready(self):

@@ -44,6 +44,7 @@ cdef extern from "Python.h":
 cdef enum:
     TURN_NS = 1000000
     TURN_BYTES = 262144
+    RIGHT_AFTER_NS = 20000      # with no more between two calls the program does little else than to submit
 
 cdef enum Stage:
     FRESH
@@ -185,10 +186,13 @@ cdef class Admission:
 
     cdef int look(self) except -1:
         """Read the clocks, and now and then check that this is the producer's loop."""
+        cdef int64_t before_ns = self.now_ns
         if AIOP_HAS_CLOCK and self.clocks is None:
             self.now_ns = aiop_monotonic_ns()
         else:
             self.now_ns = <int64_t>(1e9 * (time.monotonic() if self.clocks is None else self.clocks[0]()))
+        if self.now_ns - before_ns < RIGHT_AFTER_NS:
+            self.accumulator.busy_ns += self.now_ns - before_ns
         if self.now_ns < self.look_again_ns:
             return 0
         if AIOP_HAS_CLOCK and self.clocks is None:

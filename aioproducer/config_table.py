@@ -277,8 +277,8 @@ _BATCHES = (
         default=5,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="How long a batch that is not full waits for more records. An awaited `send` does not wait for it. At more "
-        "than 100,000 records a second, batches that hold less than 64 records on average wait up to ten times as "
+        doc="How long a batch that is not full waits for more records. An awaited `send` does not wait for it. While a "
+        "program submits without a pause, batches that hold less than 64 records on average wait up to twenty times as "
         "long: with so many partitions their number would decide how fast it can go.",
     ),
     ConfigDef(

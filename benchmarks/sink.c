@@ -29,7 +29,8 @@
 
 enum {
     MAX_CONNECTIONS = 256,
-    MAX_TOPICS = 64,
+    MAX_TOPICS = 16384,
+    PLACES = 4 * MAX_TOPICS, /* a power of two */
     MAX_PARTITIONS = 1024,
     MAX_NAME = 249,
     MAX_FRAME = 256 * 1024 * 1024,
@@ -68,6 +69,7 @@ typedef struct {
 } Buffer;
 
 static Topic topics[MAX_TOPICS];
+static int topic_at[PLACES]; /* by the hash of the name: number of the topic + 1, 0 where there is none */
 static int topic_count;
 static int partition_count = 6;
 static int port;
@@ -190,10 +192,16 @@ static void put_tags(bool flexible) {
 /* ---- topics ---- */
 
 static Topic *topic_by_name(const uint8_t *name, int64_t size) {
-    for (int i = 0; i < topic_count; i++)
-        if (topics[i].name_size == size && !memcmp(topics[i].name, name, size)) return &topics[i];
-    if (!name || size < 1 || size > MAX_NAME || topic_count == MAX_TOPICS) return NULL;
+    if (!name || size < 1 || size > MAX_NAME) return NULL;
+    uint32_t place = 2166136261u; /* FNV-1a */
+    for (int64_t i = 0; i < size; i++) place = (place ^ name[i]) * 16777619u;
+    for (place &= PLACES - 1; topic_at[place]; place = (place + 1) & (PLACES - 1)) {
+        Topic *known = &topics[topic_at[place] - 1];
+        if (known->name_size == size && !memcmp(known->name, name, size)) return known;
+    }
+    if (topic_count == MAX_TOPICS) return NULL;
     Topic *topic = &topics[topic_count++];
+    topic_at[place] = topic_count;
     memcpy(topic->name, name, size);
     topic->name_size = (int)size;
     topic->partitions = calloc(partition_count, sizeof(Partition));
