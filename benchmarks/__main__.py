@@ -21,13 +21,14 @@ from benchmarks.bench_loop import BENCH as LOOP
 from benchmarks.bench_partitions import BENCH as PARTITIONS
 from benchmarks.bench_start import BENCH as START
 from benchmarks.bench_tls import BENCH as TLS
+from benchmarks.bench_topics import BENCH as TOPICS
 from benchmarks.bench_web import BENCH as WEB
-from benchmarks.peers import PUBLISHERS, SENDERS, Client
+from benchmarks.peers import PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
 from benchmarks.plan import FULL, QUICK, WARM_UP, Bench, Effort
 from benchmarks.runner import Run, as_json, run_bench
 from benchmarks.servers import Server, SinkServer, broker
 
-BENCHES = (CLIENT_COST, BROKER_THROUGHPUT, TLS, WEB, LATENCY, LOOP, PARTITIONS, START)
+BENCHES = (CLIENT_COST, BROKER_THROUGHPUT, TLS, WEB, LATENCY, LOOP, PARTITIONS, TOPICS, START)
 FILE_WIDTH = 160
 """Characters of a line where there is no terminal to ask; the tables are about that wide."""
 REPOSITORY = Path(__file__).parent.parent
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     benches = [bench for bench in BENCHES if not options.only or bench.slug in options.only]
     if options.quick:
         benches = [bench.shortened() for bench in benches]
-    chosen = [client for client in (*PUBLISHERS, *SENDERS) if not options.clients or client.name in options.clients]
+    known = (*PUBLISHERS, *TOPIC_PUBLISHERS, *SENDERS)
+    chosen = [client for client in known if not options.clients or client.name in options.clients]
     available, skipped = sort_out(chosen)
     for line in skipped:
         console.print(f"skipped: {line}", style="yellow")
@@ -64,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--only", action="append", choices=[bench.slug for bench in BENCHES], help="this bench; repeatable"
     )
-    names = sorted({client.name for client in (*PUBLISHERS, *SENDERS)})
+    names = sorted({client.name for client in (*PUBLISHERS, *TOPIC_PUBLISHERS, *SENDERS)})
     made.add_argument(
         "--clients", action="append", choices=names, metavar="NAME", help=f"repeatable; {', '.join(names)}"
     )

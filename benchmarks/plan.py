@@ -24,6 +24,7 @@ class Case:
             in its own loop, for some seconds; ``gather`` sends ``tasks`` records at once and waits for all, in a loop;
             ``paced`` sends ``rate`` records a second, whether the ones before are acknowledged or not; ``start`` makes
             a client, starts it, sends one record and closes it, in a loop.
+        topics: to which the records go in turn, with ``partitions`` each.
         tls: whether the records go over TLS.
         ticker: whether a task that wakes every millisecond measures how long the event loop is held.
         quick: whether the short plan has it too.
@@ -38,6 +39,7 @@ class Case:
     rate: int = 0
     batch_size: int | None = None
     partitions: int = 6
+    topics: int = 1
     ticker: bool = False
     tls: bool = False
     quick: bool = True

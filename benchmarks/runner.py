@@ -83,6 +83,7 @@ def job_for(case: Case, client: Client, visit: Visit, effort: Effort) -> Job:
     settings = Settings(
         bootstrap=visit.tls_bootstrap if case.tls else visit.bootstrap,
         topic=visit.topic,
+        topics=case.topics,
         codec=case.codec,
         linger_ms=case.linger_ms,
         batch_size=case.batch_size,

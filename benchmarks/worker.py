@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks import payloads
 from benchmarks.payloads import KeyValue
-from benchmarks.peers import PUBLISHERS, SENDERS, Client
+from benchmarks.peers import PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
 from benchmarks.peers.base import Ends, Sender, Settings
 from benchmarks.plan import Pattern
 
@@ -300,7 +300,8 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 def run(job: Job) -> Outcome:
     """Run the job."""
-    clients = {client.name: client for client in (PUBLISHERS if job.pattern == "publish" else SENDERS)}
+    known = (*PUBLISHERS, *TOPIC_PUBLISHERS) if job.pattern == "publish" else SENDERS
+    clients = {client.name: client for client in known}
     pattern = {"publish": publish, "start": begin}.get(job.pattern, wait)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(pattern(job, clients[job.client]))

@@ -175,6 +175,30 @@ PUBLISHERS = (
     ),
 )
 
+TOPIC_PUBLISHERS = (
+    Client(
+        "aioproducer submit_nowait to topics",
+        "aioproducer",
+        "aioproducer:SubmitNowaitToTopics",
+        "submit_nowait to one topic after the other, else as with one",
+        300_000,
+    ),
+    Client(
+        "aioproducer submit to topics",
+        "aioproducer",
+        "aioproducer:SubmitToTopics",
+        "await submit to one topic after the other, else as with one",
+        300_000,
+    ),
+    Client(
+        "confluent to topics",
+        "confluent-kafka",
+        "confluent:TopicsPublisher",
+        "Producer.produce to one topic after the other, else as with one",
+        300_000,
+    ),
+)
+
 SENDERS = (
     Client("aioproducer send", "aioproducer", "aioproducer:Send", "await send"),
     Client(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from itertools import islice
+from itertools import cycle, islice
 
 from aioproducer import BufferExhaustedError, Delivery, KafkaError, Producer
 from benchmarks.payloads import KeyValue
@@ -37,7 +38,8 @@ class DeliveryPublisher(Publisher):
     async def start(self) -> None:
         self.producer = producer_for(self.settings)
         await self.producer.start()
-        await self.producer.partitions_for(self.settings.topic)  # submit_nowait needs the topic to be known
+        names = self.settings.topic_names()
+        await asyncio.gather(*map(self.producer.partitions_for, names))  # submit_nowait needs the topics to be known
 
     async def stop(self) -> None:
         await self.producer.close()
@@ -75,6 +77,44 @@ class Submit(DeliveryPublisher):
         while chunk := [await submit(topic, value, key=key) for key, value in islice(records, CHUNK_RECORDS)]:
             await checks.add(chunk)
         await self.producer.flush()
+        return await checks.ends()
+
+
+class SubmitToTopics(DeliveryPublisher):
+    """``await submit`` a record, to one topic after the other."""
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        submit, names = self.producer.submit, cycle(self.settings.topic_names())
+        checks: Checks[Delivery] = Checks(failures)
+        while chunk := [
+            await submit(topic, value, key=key)
+            for (key, value), topic in zip(islice(records, CHUNK_RECORDS), names, strict=False)
+        ]:
+            await checks.add(chunk)
+        await self.producer.flush()
+        return await checks.ends()
+
+
+class SubmitNowaitToTopics(DeliveryPublisher):
+    """A plain call a record, to one topic after the other."""
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        submit, ready, names = self.producer.submit_nowait, self.producer.ready, cycle(self.settings.topic_names())
+        checks: Checks[Delivery] = Checks(failures)
+        chunk: list[Delivery] = []
+        for (key, value), topic in zip(records, names, strict=False):
+            while True:
+                try:
+                    chunk.append(submit(topic, value, key=key))
+                    break
+                except BufferExhaustedError:
+                    await ready()
+            if len(chunk) == CHUNK_RECORDS:
+                await ready()
+                await checks.add(chunk)
+                chunk = []
+        await self.producer.flush()
+        await checks.add(chunk)
         return await checks.ends()
 
 

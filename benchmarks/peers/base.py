@@ -22,6 +22,7 @@ class Settings:
     """What is the same for every client; acks=all and idempotence are always on.
 
     Attributes:
+        topics: how many topics the records go to in turn; only the clients of that bench look at it.
         codec: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
         batch_size: bytes; None leaves the client's own default.
         ca_pem: who signed the broker's certificate; empty for connections without TLS.
@@ -31,8 +32,13 @@ class Settings:
     topic: str
     codec: str
     linger_ms: int
+    topics: int = 1
     batch_size: int | None = None
     ca_pem: str = ""
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics."""
+        return [self.topic] if self.topics == 1 else [f"{self.topic}-{number}" for number in range(self.topics)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from itertools import islice
+from itertools import cycle, islice
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -55,6 +55,32 @@ class CallbackPublisher(Publisher):
             try:
                 produce(topic, value, key, on_delivery=ended)
             except BufferError:  # the queue is full: let deliveries end, as the documentation says
+                while len(self.producer) > 50_000:
+                    poll(0.1)
+                produce(topic, value, key, on_delivery=ended)
+            poll(0)
+        self.producer.flush(120)
+        return Ends(acked, failed)
+
+
+class TopicsPublisher(CallbackPublisher):
+    """The same, to one topic after the other."""
+
+    async def publish(self, records: Iterator[KeyValue]) -> Ends:
+        produce, poll, names = self.producer.produce, self.producer.poll, cycle(self.settings.topic_names())
+        acked = failed = 0
+
+        def ended(error: KafkaError | None, message: Message) -> None:
+            nonlocal acked, failed
+            if error is None:
+                acked += 1
+            else:
+                failed += 1
+
+        for (key, value), topic in zip(records, names, strict=False):
+            try:
+                produce(topic, value, key, on_delivery=ended)
+            except BufferError:
                 while len(self.producer) > 50_000:
                     poll(0.1)
                 produce(topic, value, key, on_delivery=ended)

@@ -17,12 +17,12 @@ from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.testing import ExistingCluster
 from benchmarks import payloads, report
 from benchmarks.__main__ import main
-from benchmarks.peers import PUBLISHERS, SENDERS, Client
+from benchmarks.peers import PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
 from benchmarks.plan import CPU, RATE, RECORD_CASES, Bench, Case, Effort
-from benchmarks.runner import Run, planned, run_bench, run_once
+from benchmarks.runner import Run, job_for, planned, run_bench, run_once, work
 from benchmarks.servers import Server, SinkServer, Visit, broker
 from benchmarks.sink import running_sink
-from benchmarks.worker import Ticker
+from benchmarks.worker import Outcome, Ticker
 
 TINY = Effort(repeats=1, share=0.0, seconds=0.2)
 """The least: 2,000 records to warm up and 2,000 to measure."""
@@ -97,6 +97,17 @@ async def test_a_ticker_counts_a_loop_that_was_held_to_the_end() -> None:
 def test_a_topic_has_as_many_partitions_as_the_case_says() -> None:
     done = run(client_named("aioproducer submit"), Case("partitions", 100, "none", partitions=40))
     assert done.problems == []
+
+
+@pytest.mark.parametrize("client", available(TOPIC_PUBLISHERS))
+def test_records_go_to_as_many_topics_as_the_case_says(client: Client) -> None:
+    case = Case("topics", 100, "none", partitions=1, topics=70)
+    with running_sink(1) as sink:
+        job = job_for(case, client, Visit(sink.bootstrap, "bench", "none"), TINY)
+        assert isinstance(work(job), Outcome)
+    assert sink.counts is not None
+    assert sink.counts.batches >= 70
+    assert sink.counts.problems("none", job.warmup_records + job.records) == []
 
 
 class Forgetful(Server):
