@@ -47,11 +47,13 @@ class Gssapi:
         """Tickets are looked up for every login."""
 
     def _context(self, host: str) -> Any:
-        target = gssapi.Name(f"{self._service}@{host}", gssapi.NameType.hostbased_service)
         try:
+            target = gssapi.Name(f"{self._service}@{host}", gssapi.NameType.hostbased_service)
             return gssapi.SecurityContext(name=target, usage="initiate", creds=self._credentials())
         except GSSError as error:
             raise _failure(f"{self.who} has no ticket", error) from None
+        except NotImplementedError as error:  # Kerberos of other makers has no credential stores
+            raise AuthenticationError(f"keyTab of sasl_jaas_config can't be used here: {excerpt(str(error))}") from None
 
     def _credentials(self) -> Any:
         if self._principal is None and self._key_table is None:
