@@ -83,6 +83,7 @@ cdef class TopicQueues:
     cdef uint32_t round_robin
     cdef double compression_ratio           # running estimate, of what goes out to what came in
     cdef readonly int64_t used_ms           # when its latest batch was opened
+    cdef public int64_t touched_ms          # when metadata was told that it is in use
 
     cdef int32_t partition_of_key(self, const char* key, Py_ssize_t size) noexcept
 

@@ -156,6 +156,9 @@ class PartitionQueue:
 class TopicQueues:
     """What the accumulator knows of one topic."""
 
+    touched_ms: int
+    """When metadata was told that it is in use."""
+
     @property
     def name(self) -> str: ...
     @property

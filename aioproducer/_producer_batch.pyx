@@ -19,6 +19,9 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 from aioproducer._hashing cimport murmur2_raw
 
 
+cdef int64_t NEVER = -1 << 62
+
+
 @cython.final
 cdef class ProducerBatch:
 
@@ -173,6 +176,7 @@ cdef class TopicQueues:
         self.queues = []
         self.sticky = -1
         self.compression_ratio = 1.0
+        self.touched_ms = NEVER
 
     @property
     def partitions(self):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from aioproducer._produce import (
@@ -33,7 +33,7 @@ from aioproducer.protocol.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from aioproducer._accumulator import RecordAccumulator
-    from aioproducer._producer_batch import ProducerBatch
+    from aioproducer._producer_batch import ProducerBatch, TopicQueues
     from aioproducer.batch_outcomes import BatchOutcomes
     from aioproducer.config import ProducerConfig
     from aioproducer.metadata import Metadata
@@ -48,6 +48,8 @@ NO_TOPIC_ID = bytes(16)
 THROTTLE_SINCE_VERSION = 6
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
+TOUCH_EVERY_MS = 1000
+"""How often metadata is told that a topic is in use; it is forgotten after minutes."""
 
 HINTED = frozenset((6, 74))
 """Codes whose answer may name the new leader (KIP-951)."""
@@ -61,15 +63,21 @@ class ProduceCall:
 
     __slots__ = ("batches", "connection", "names", "node_id", "sent_ms", "version")
 
-    def __init__(self, batches: list[ProducerBatch], connection: Connection, version: int, sent_ms: int) -> None:
+    def __init__(
+        self,
+        batches: list[ProducerBatch],
+        topics: Collection[TopicQueues],
+        connection: Connection,
+        version: int,
+        sent_ms: int,
+    ) -> None:
         self.batches = batches
         self.connection = connection
         self.node_id = connection.node_id
         self.version = version
         self.sent_ms = sent_ms
         by_id = version >= TOPIC_IDS_SINCE_VERSION
-        queues = {batch.queue.topic for batch in batches}
-        self.names: dict[str, str | bytes] = {topic.name: topic.topic_id if by_id else topic.name for topic in queues}
+        self.names: dict[str, str | bytes] = {topic.name: topic.topic_id if by_id else topic.name for topic in topics}
 
 
 class Sender:
@@ -212,14 +220,15 @@ class Sender:
         """Number, seal and write one request; an error here concerns its batches alone."""
         self._transactions.number_all(batches)
         self._sealer.seal_all(batches)
+        topics = {batch.queue.topic for batch in batches}
         try:
-            version = self._version(connection, batches)
+            version = self._version(connection, topics)
         except UnsupportedVersionError as error:
             for batch in batches:
                 self._outcomes.fail(batch, copy.copy(error), now_ms)
             self._on_progress()
             return
-        call = ProduceCall(batches, connection, version, now_ms)
+        call = ProduceCall(batches, topics, connection, version, now_ms)
         correlation_id = connection.next_correlation_id()
         buffers = encode_produce_request(
             version,
@@ -232,8 +241,10 @@ class Sender:
         )
         for batch in batches:
             batch.attempts += 1
-        for topic in call.names:
-            self._metadata.touch(topic, now_ms)
+        for topic in topics:
+            if now_ms - topic.touched_ms >= TOUCH_EVERY_MS:
+                topic.touched_ms = now_ms
+                self._metadata.touch(topic.name, now_ms)
         acknowledges = self._config.acks != 0
         self._produce_calls[call.node_id] = self._produce_calls.get(call.node_id, 0) + 1
         connection.send_frame(
@@ -251,13 +262,13 @@ class Sender:
                 self._outcomes.acknowledge(batch, -1, -1)
             self._on_progress()
 
-    def _version(self, connection: Connection, batches: list[ProducerBatch]) -> int:
+    def _version(self, connection: Connection, topics: Collection[TopicQueues]) -> int:
         version = self._transactions.produce_version(connection.version(ProduceRequest))
         if self._config.compression_type == "zstd" and version < ZSTD_SINCE_VERSION:
             raise UnsupportedVersionError(
                 f"compression_type=zstd needs Kafka 2.1 or newer, {connection} speaks Produce {version} at most"
             )
-        if version >= TOPIC_IDS_SINCE_VERSION and any(batch.topic_id == NO_TOPIC_ID for batch in batches):
+        if version >= TOPIC_IDS_SINCE_VERSION and any(topic.topic_id == NO_TOPIC_ID for topic in topics):
             return TOPIC_IDS_SINCE_VERSION - 1
         return version
 

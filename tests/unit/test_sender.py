@@ -335,6 +335,19 @@ async def test_request() -> None:
     assert bench.metadata.touched == ["orders"]
 
 
+async def test_metadata_hears_once_a_second_that_a_topic_is_in_use() -> None:
+    """A request with thousands of topics does not tell of all of them each time."""
+    bench = Bench()
+    bench.introduce()
+    assert bench.metadata.touched == ["orders"]
+    bench.topic.touched_ms = bench.now_ms() + 60_000  # however slow this test is, no second has passed
+    bench.send().answered()
+    assert bench.metadata.touched == ["orders"]
+    bench.topic.touched_ms = bench.now_ms() - 1000
+    bench.send()
+    assert bench.metadata.touched == ["orders", "orders"]
+
+
 @pytest.mark.parametrize(("acks", "expected"), [("all", -1), (1, 1)])
 async def test_acks(acks: Any, expected: int) -> None:
     """acks goes out as it is."""
