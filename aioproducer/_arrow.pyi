@@ -27,6 +27,8 @@ class ArrowSource:
 class ArrowFeed:
     """Turns rows into admitted records, straight from Arrow's buffers.
 
+    Of one batch they are here from the start, of a stream after ``fetch``.
+
     Args:
         tally: counts the records, and has the topic of rows that name none.
         key, value, headers, partition, timestamp, topic_column: names of columns; those that are not there are not

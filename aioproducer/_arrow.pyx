@@ -81,10 +81,11 @@ cdef class ArrowBatch:
 cdef class ArrowSource:
 
     def __init__(self, data):
-        if hasattr(data, "__arrow_c_stream__"):
-            self.take_stream(data.__arrow_c_stream__())
-        elif hasattr(data, "__arrow_c_array__"):
+        # A record batch has both; as an array it is here at once, and nobody has to be asked for more.
+        if hasattr(data, "__arrow_c_array__"):
             self.take_array(*data.__arrow_c_array__())
+        elif hasattr(data, "__arrow_c_stream__"):
+            self.take_stream(data.__arrow_c_stream__())
         else:
             raise TypeError(
                 f"data is a {type(data).__name__}; an object with the Arrow PyCapsule interface is needed "
@@ -509,6 +510,8 @@ cdef class ArrowFeed:
         if topic_column in places:
             self.topic = bytes_column(schema.children[<int64_t>places[topic_column]], topic_column)
             self.columns.append((self.topic, places[topic_column]))
+        if source.stream.release == NULL:
+            self.fetch()
 
     def __dealloc__(self):
         PyMem_Free(self.scratch)
@@ -529,6 +532,7 @@ cdef class ArrowFeed:
             else:
                 rows += batch.array.length
                 self.fetched.append(batch)
+                self.exhausted = self.source.stream.release == NULL
 
     cdef bint open_batch(self) except -1:
         """Bind the columns to the next batch that has rows; False if there is none here."""

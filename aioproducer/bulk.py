@@ -105,11 +105,14 @@ class BulkSend:
         """Send the rows of Arrow data.
 
         Args:
+            data: taken over in a worker thread, unless it is an ArrowSource already.
             columns: their names by purpose.
             submit: for producers whose records something of the user's has to see.
         """
         # What the other library does here, and when it is asked for rows, may be as long as a query.
-        source = await self._engine.loop.run_in_executor(None, _take_over, data)
+        source = data
+        if not isinstance(data, ArrowSource):
+            source = await self._engine.loop.run_in_executor(None, _take_over, data)
         feed = ArrowFeed(self._admission, self.tally, source, **columns)
         if submit is None:
             return await self._run(self._go_on(feed, feed.run), raise_on_error=raise_on_error)

@@ -36,7 +36,7 @@ LAYERS = (
     ),
     ("engine",),
     ("bulk",),
-    ("config_librdkafka", "consumers", "producer", "transactions"),
+    ("config_librdkafka", "consumers", "event_loop", "producer", "transactions"),
     ("__init__",),
     ("audit", "cli", "compat", "integrations", "spark", "testing"),
 )  # fmt: skip

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from aioproducer.event_loop import new_event_loop
+
 T = TypeVar("T")
 
 
@@ -16,16 +18,8 @@ def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
 
     Ctrl-C cancels it and comes out as KeyboardInterrupt, as with ``asyncio.run``, unless it handles signals itself.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
 
 
 @contextmanager

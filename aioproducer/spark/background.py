@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aioproducer.errors import KafkaError
+from aioproducer.event_loop import new_event_loop
 from aioproducer.producer import Producer
 
 CLOSE_S = 10.0
@@ -34,7 +35,7 @@ class Background:
     """A thread that runs an event loop until the process ends, and the producers that live in it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self.producers = ProducerCache()
         # A daemon: the end of the process must not wait for an event loop that never ends by itself.
         self._thread = threading.Thread(target=self._loop.run_forever, name="aioproducer spark", daemon=True)

@@ -10,6 +10,7 @@ import pyarrow
 from pyarrow import compute
 from pyspark.sql import Row
 
+from aioproducer._arrow import ArrowSource
 from aioproducer.producer import Producer
 from aioproducer.records import BatchResult, Record
 from aioproducer.spark.columns import Columns
@@ -104,7 +105,8 @@ class ArrowChunk:
     async def send(self, producer: Producer, topic: str | None, admitted: Callable[[], object]) -> BatchResult:
         """Send them; ``admitted`` is called when they are in the buffer."""
         bulk = producer._bulk("a write from Spark", topic, admitted)
-        return await bulk.send_arrow(self._batch, ARROW_COLUMNS, None, raise_on_error=False)
+        # Taken over right here: pyarrow only hands out pointers, and a worker thread would cost more than that.
+        return await bulk.send_arrow(ArrowSource(self._batch), ARROW_COLUMNS, None, raise_on_error=False)
 
     def record(self, index: int) -> Record:
         """One of them."""

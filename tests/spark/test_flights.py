@@ -70,18 +70,28 @@ def check(kafka: KafkaCluster, name: str, expected: Counter[tuple[Any, ...]]) ->
     assert found == expected
 
 
+@pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
 def test_flights_as_a_batch(
-    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, parquet: Path, expected: Counter[tuple[Any, ...]]
+    spark: SparkSession,
+    kafka: KafkaCluster,
+    topic: MakeTopic,
+    parquet: Path,
+    expected: Counter[tuple[Any, ...]],
+    tmp_path: Path,
+    exactly_once: bool,
 ) -> None:
     name = topic(3)
     totals = WriteTotals(spark)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.compression.type": "lz4", "topic": name}
+    if exactly_once:
+        options |= {"transactional.id.prefix": "flights", "transactionLog": str(tmp_path)}
     rows = records(spark.read.parquet(str(parquet)))
     rows.write.format("aioproducer").options(**options, **totals.options).mode("append").save()
     check(kafka, name, expected)
     assert totals.value.records == sum(expected.values()) == 336_776
 
 
+@pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
 def test_flights_as_a_stream(
     spark: SparkSession,
     kafka: KafkaCluster,
@@ -89,9 +99,12 @@ def test_flights_as_a_stream(
     parquet: Path,
     expected: Counter[tuple[Any, ...]],
     tmp_path: Path,
+    exactly_once: bool,
 ) -> None:
     name = topic(3)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.compression.type": "lz4", "topic": name}
+    if exactly_once:
+        options["transactional.id.prefix"] = "flights"
     schema = spark.read.parquet(str(parquet)).schema
     rows = records(spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(parquet)))
     stream = rows.writeStream.format("aioproducer").options(**options)

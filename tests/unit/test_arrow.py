@@ -355,6 +355,17 @@ def test_a_capsule_can_be_taken_once() -> None:
     del source
 
 
+def test_one_batch_is_there_at_once() -> None:
+    """No worker thread has to be asked for its rows, nor for the end; those of a stream may be a query's."""
+    batch = pa.record_batch({"value": ["v"] * 1_000})
+    feed, tally, _ = feed_of(batch)
+    assert feed.exhausted
+    assert feed.run() == FEED_DONE
+    assert tally.admitted == 1_000
+    feed, _, _ = feed_of(pa.table(batch))
+    assert feed.run() == FEED_EMPTY
+
+
 def test_a_source_that_is_not_used_is_released(batch: Batch) -> None:
     """Also where a column's type does not fit."""
     source = ArrowSource(batch)

@@ -1,0 +1,15 @@
+"""The event loop of what runs one of its own: the command line, and Spark's Python workers."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A uvloop where that is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
