@@ -19,12 +19,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from aioproducer.errors import KafkaError
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import BootstrapError, KafkaError
 from aioproducer.event_loop import new_event_loop
 from aioproducer.producer import Producer
 
 CLOSE_S = 10.0
 """How long the end of the process may wait for producers to close."""
+
+TRY_AGAIN_S = 0.5
+"""How long to wait before a cluster is looked for again that could not be reached."""
 
 logger = logging.getLogger("aioproducer.spark")
 
@@ -126,8 +130,7 @@ class ProducerCache:
         key = tuple(sorted(configs.items()))
         kept = self._kept.get(key)
         if kept is None:
-            producer = Producer.from_config(configs)
-            await producer.start()
+            producer = await _started(configs)
             kept = self._kept[key] = _Kept(producer)
         if kept.timer is not None:
             kept.timer.cancel()
@@ -178,13 +181,31 @@ async def in_transaction(configs: Mapping[str, str]) -> AsyncIterator[Producer]:
     Args:
         configs: with ``transactional.id``.
     """
-    producer = Producer.from_config(configs)
-    await producer.start()
+    producer = await _started(configs)
     try:
         await producer.begin_transaction()
         yield producer
     finally:
         await _close(producer, CLOSE_S)
+
+
+async def _started(configs: Mapping[str, str]) -> Producer:
+    """A producer that has found the cluster; while no broker can be reached it tries again, for max_block_ms.
+
+    A broker that is only restarting shall not cost the task one of its attempts.
+    """
+    producer = Producer.from_config(configs)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + ProducerConfig.parse_dotted(configs).max_block_ms / 1000
+    while True:
+        try:
+            await producer.start()
+        except BootstrapError:
+            if loop.time() + TRY_AGAIN_S >= deadline:
+                raise
+            await asyncio.sleep(TRY_AGAIN_S)
+        else:
+            return producer
 
 
 async def _close(producer: Producer, timeout: float | None) -> None:

@@ -511,7 +511,7 @@ async def test_failures_of_a_cancelled_call_are_not_silent(broker: ProducingBrok
             await producer.flush()
         await asyncio.sleep(0)
     assert caught.value.record_count == 10
-    assert told == [10]
+    assert sum(told) == 10
 
 
 async def test_a_call_that_is_dropped_before_its_end(broker: ProducingBroker) -> None:

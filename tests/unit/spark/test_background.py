@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from aioproducer import BootstrapError, Producer
+from aioproducer.spark import background as background_module
 from aioproducer.spark.background import Background, background
 from aioproducer.testing.fake import FakeCluster
 
@@ -89,6 +90,26 @@ def test_a_cluster_that_is_not_there_is_an_error_of_the_task(there: Background) 
     with pytest.raises(BootstrapError), there.inside(there.producers.borrow(nobody, KEPT_S)):
         pass
     assert there.producers.count == 0
+
+
+def test_a_cluster_that_can_not_be_reached_yet_is_waited_for(
+    there: Background, configs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that restarts costs the task nothing but time."""
+    tried: list[Producer] = []
+    start = Producer.start
+
+    async def start_late(self: Producer) -> None:
+        tried.append(self)
+        if len(tried) < 3:
+            raise BootstrapError
+        await start(self)
+
+    monkeypatch.setattr(Producer, "start", start_late)
+    monkeypatch.setattr(background_module, "TRY_AGAIN_S", 0.001)
+    with there.inside(there.producers.borrow(configs, KEPT_S)) as producer:
+        assert there.run(producer.send("t", b"1")).offset >= 0
+    assert tried == [producer] * 3
 
 
 def test_closing_ends_the_thread(configs: dict[str, str]) -> None:
