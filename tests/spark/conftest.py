@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
-    """One broker of the newest Kafka, which nobody stops; topics make themselves."""
+    """One broker of the newest Kafka; who stops it starts it again. Topics make themselves."""
     with KafkaCluster() as cluster:
         yield cluster
 

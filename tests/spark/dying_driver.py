@@ -3,6 +3,7 @@
     python -m tests.spark.dying_driver BOOTSTRAP TOPIC SOURCE WORK POINT
 
 WORK is a directory; the checkpoint is in it. The Python process that Spark starts to commit kills the JVM at POINT.
+``written`` is a stream without transactions; all others have some.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import functools
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +21,12 @@ from typing import Any, Never
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from aioproducer.spark import KafkaDataSource, local_session
+from aioproducer.spark import KafkaDataSource, driver, local_session
 from aioproducer.spark.commit_log import CommitLog
 from aioproducer.transactions import TransactionClient
 
 POINTS = {
+    "written": (driver, "commit", "before"),
     "prepared": (CommitLog, "record", "before"),
     "recorded": (CommitLog, "record", "after"),
     "between": (TransactionClient, "commit", "after"),
@@ -39,7 +42,7 @@ def die(work: str) -> Never:
 
 def deadly(method: Callable[..., Any], when: str, work: str) -> Callable[..., Any]:
     """The same method, but its caller dies before or after it."""
-    if method.__name__ == "commit":
+    if asyncio.iscoroutinefunction(method):
         first = asyncio.Lock()
 
         @functools.wraps(method)
@@ -78,15 +81,24 @@ def main(bootstrap: str, topic: str, source: str, work: str, point: str) -> None
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "topic": topic,
-        "transactional.id.prefix": "dying",
         "checkpointLocation": f"{work}/checkpoint",
         "work": work,
         "point": point,
     }
+    if point != "written":
+        options["transactional.id.prefix"] = "dying"
     rows = spark.readStream.text(source).repartition(3).selectExpr("value", "spark_partition_id() AS partition")
     query = rows.writeStream.format("aioproducer").options(**options).trigger(availableNow=True).start()
     query.awaitTermination()
     print("survived")
+
+
+def run_dying_driver(*arguments: str) -> None:
+    """Run the program, and see that it lost its driver."""
+    command = [sys.executable, "-m", "tests.spark.dying_driver", *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert "survived" not in ran.stdout
+    assert "Traceback" in ran.stderr, "the program did not lose its driver"
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from aioproducer.testing import TopicAdmin
 from tests.broker.readers import StoredRecord, read_topic, settled_ends
 
 
-def read_all(cluster: TopicAdmin, topic: str) -> list[StoredRecord]:
-    """Every record that a read_committed reader sees, partition by partition."""
-    return [record for records in read_topic(cluster, topic).values() for record in records]
+def read_all(cluster: TopicAdmin, topic: str, *, committed: bool = True) -> list[StoredRecord]:
+    """Every record that a read_committed reader sees, or all there are, partition by partition."""
+    return [record for records in read_topic(cluster, topic, committed=committed).values() for record in records]
 
 
-def values(cluster: TopicAdmin, topic: str) -> list[bytes | None]:
+def values(cluster: TopicAdmin, topic: str, *, committed: bool = True) -> list[bytes | None]:
     """The values of every record."""
-    return [record.value for record in read_all(cluster, topic)]
+    return [record.value for record in read_all(cluster, topic, committed=committed)]
 
 
 def visible_values(cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0) -> list[bytes | None]:

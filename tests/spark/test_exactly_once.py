@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow
 import pytest
 from pyspark.errors import PySparkException
 
 from aioproducer import transactions
 from aioproducer.testing import KafkaCluster
+from tests.spark import speculating
+from tests.spark.dying_driver import run_dying_driver
+from tests.spark.failing import breaking, killing_source
 from tests.spark.readers import values, visible_values
 
 if TYPE_CHECKING:
@@ -42,24 +42,6 @@ def numbers(kafka: KafkaCluster, topic: str) -> list[int]:
 async def open_transactions(kafka: KafkaCluster, prefix: str) -> list[str]:
     found = await transactions.list_transactions(prefix, states=["Ongoing"], bootstrap_servers=kafka.bootstrap_servers)
     return [one.transactional_id for one in found]
-
-
-def breaking(rows: DataFrame, mark: Path, how: str, at: int = 5_000) -> DataFrame:
-    """The same rows, but a task that has passed on ``at`` of them fails; once, or always."""
-    path = str(mark)
-
-    def pass_on(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        seen = 0
-        for batch in batches:
-            seen += batch.num_rows
-            if seen > at and (how == "always" or not os.path.exists(path)):
-                Path(path).touch()
-                if how == "kill":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise RuntimeError("the task fails")
-            yield batch
-
-    return rows.mapInArrow(pass_on, rows.schema)
 
 
 def rows_of(spark: SparkSession, count: int = ROWS) -> DataFrame:
@@ -97,6 +79,33 @@ async def test_a_task_that_fails_is_done_again(
     assert (tmp_path / "mark").exists()
     assert numbers(kafka, name) == list(range(ROWS))
     assert await open_transactions(kafka, f"task-{how}") == []
+
+
+async def test_the_worker_that_writes_is_killed(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """The rows that it has written are in the log, in a transaction that nobody will commit."""
+    name = topic()
+    spark.dataSource.register(killing_source(tmp_path / "mark", kafka.bootstrap_servers, name))
+    given = options(kafka, name, "writer", transactionLog=str(tmp_path / "log"))
+    rows_of(spark, 60_000).coalesce(1).write.format("killing").options(**given).mode("append").save()
+    assert (tmp_path / "mark").exists()
+    assert numbers(kafka, name) == list(range(60_000))
+    assert len(values(kafka, name, committed=False)) > 60_000
+    assert await open_transactions(kafka, "writer") == []
+
+
+@pytest.mark.slow
+async def test_a_task_is_done_twice_at_once(kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path) -> None:
+    """Speculation: both attempts write, neither disturbs the other, and only what the winner wrote is seen."""
+    name = topic()
+    command = [sys.executable, "-m", "tests.spark.speculating", kafka.bootstrap_servers, name, str(tmp_path)]
+    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=400, check=False)
+    assert "WRITTEN" in ran.stdout, ran.stderr[-3000:]
+    assert (tmp_path / "second").exists()
+    assert numbers(kafka, name) == list(range(speculating.ROWS))
+    assert len(values(kafka, name, committed=False)) > speculating.ROWS
+    assert await open_transactions(kafka, "speculating") == []
 
 
 async def test_a_query_that_fails_leaves_nothing(
@@ -167,13 +176,6 @@ def test_a_micro_batch_that_spark_repeats_is_not_written_again(
     add_file(tmp_path / "source", 1, 300)
     run_stream(spark, given, tmp_path / "source", tmp_path / "checkpoint")
     assert numbers(kafka, name) == list(range(600))
-
-
-def run_dying_driver(*arguments: str) -> None:
-    command = [sys.executable, "-m", "tests.spark.dying_driver", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-    assert "survived" not in ran.stdout
-    assert "Traceback" in ran.stderr, "the program did not lose its driver"
 
 
 @pytest.mark.parametrize(
