@@ -6,7 +6,7 @@ BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
 CORE := $(wildcard aioproducer/_*.pyx aioproducer/_*.pxd) setup.py pyproject.toml
 
-.PHONY: help install build test test-long simulate mutants check sanitize fuzz demo demo-spark bench bench-quick soak clean
+.PHONY: help install build test test-long simulate mutants check sanitize fuzz demo demo-spark bench bench-quick bench-spark soak clean
 help:
 	@echo "make demo [BOOTSTRAP=host:port]  publish a real data set into a real Kafka, read it back, verify it"
 	@echo "make demo-spark                  the same data through Spark, exactly once, proved by an audit"
@@ -18,6 +18,7 @@ help:
 	@echo "make sanitize                    the compiled core under AddressSanitizer and UBSan"
 	@echo "make fuzz [SECONDS=600]          damaged bytes for every decoder"
 	@echo "make bench, make bench-quick     speed beside the other Python clients"
+	@echo "make bench-spark                 speed in Spark, beside Spark's own sink"
 	@echo "make soak [MINUTES=30]           full load while brokers come and go: does anything grow?"
 
 $(VENV)/bin/python:
@@ -60,6 +61,9 @@ check: $(STAMP)
 bench bench-quick: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[bench]"
 	$(BIN)/python -m benchmarks $(if $(filter bench-quick,$@),--quick)
+
+bench-spark: $(STAMP)
+	$(BIN)/python -m benchmarks.bench_spark
 
 sanitize: $(STAMP)
 	$(BIN)/python tests/sanitize.py
