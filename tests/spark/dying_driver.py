@@ -96,7 +96,7 @@ def main(bootstrap: str, topic: str, source: str, work: str, point: str) -> None
 def run_dying_driver(*arguments: str) -> None:
     """Run the program, and see that it lost its driver."""
     command = [sys.executable, "-m", "tests.spark.dying_driver", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert "survived" not in ran.stdout
     assert "Traceback" in ran.stderr, "the program did not lose its driver"
 
