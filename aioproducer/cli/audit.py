@@ -84,7 +84,7 @@ def run(options: AuditOptions) -> int:
     except ClusterError as error:
         raise CommandError(one_line(error)) from error
     except (PySparkException, Py4JError) as error:
-        raise CommandError(_reason(str(error))) from error
+        raise CommandError(f"{', '.join(options.topics)} can't be audited: {_reason(str(error))}") from error
 
 
 @contextmanager

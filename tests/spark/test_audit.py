@@ -311,6 +311,7 @@ def test_what_is_shown(audited: Audited) -> None:
         assert (audited.output / picture).read_text().startswith("<?xml")
 
 
+@pytest.mark.slow
 async def test_a_stream_finds_the_same(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
