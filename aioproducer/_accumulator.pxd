@@ -47,6 +47,7 @@ cdef class RecordAccumulator:
     cdef readonly Py_ssize_t batch_size
     cdef Py_ssize_t sticky_size
     cdef readonly int64_t linger_ms
+    cdef readonly int64_t longest_linger_ms          # at full speed, for batches of few records
     cdef readonly int64_t delivery_timeout_ms
     cdef int64_t availability_timeout_ms
     cdef readonly Py_ssize_t max_request_size

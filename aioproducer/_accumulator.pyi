@@ -28,6 +28,7 @@ class RecordAccumulator:
         adaptive: keyless records avoid partitions with long queues; else they go to each alike.
         availability_timeout_ms: they avoid brokers that could not be sent to for so long; 0: they do not.
         mutes: one batch a partition in flight at a time.
+        longest_linger_ms: for batches of few records while the program submits at full speed; at least ``linger_ms``.
     """
 
     on_wake: Callable[[], object] | None
@@ -55,6 +56,7 @@ class RecordAccumulator:
         round_robin: bool = False,
         availability_timeout_ms: int = 0,
         mutes: bool = False,
+        longest_linger_ms: int = 0,
     ) -> None: ...
     @property
     def pool(self) -> BufferPool: ...
@@ -64,6 +66,8 @@ class RecordAccumulator:
     def batch_size(self) -> int: ...
     @property
     def linger_ms(self) -> int: ...
+    @property
+    def longest_linger_ms(self) -> int: ...
     @property
     def delivery_timeout_ms(self) -> int: ...
     @property

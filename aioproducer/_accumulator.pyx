@@ -36,9 +36,8 @@ cdef extern from "Python.h":
 
 cdef enum:
     BLOCK_BYTES = 16384
-    LINGER_STRETCH = 20     # how many times linger_ms open batches wait at most,
-    BUSY_NS_A_MS = 50000    # if the program has submitted for a twentieth of the time,
-    FULL_ENOUGH = 64        # and fewer records than that for each open batch
+    BUSY_NS_A_MS = 50000    # open batches linger on if the program has submitted for a twentieth of the time,
+    FULL_ENOUGH = 64        # and fewer records than that for each of them
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
@@ -59,12 +58,14 @@ cdef class RecordAccumulator:
     def __cinit__(self, *, DeliveryLedger ledger, random, Py_ssize_t batch_size, Py_ssize_t sticky_size,
                   int64_t linger_ms, Py_ssize_t buffer_memory, int64_t delivery_timeout_ms,
                   Py_ssize_t max_request_size, bint compresses=False, bint ignore_keys=False, bint adaptive=True,
-                  bint round_robin=False, int64_t availability_timeout_ms=0, bint mutes=False):
+                  bint round_robin=False, int64_t availability_timeout_ms=0, bint mutes=False,
+                  int64_t longest_linger_ms=0):
         self.ledger = ledger
         self.random = random
         self.batch_size = max(1, batch_size)
         self.sticky_size = max(1, sticky_size)
         self.linger_ms = linger_ms
+        self.longest_linger_ms = max(linger_ms, longest_linger_ms)
         self.pool = BufferPool(buffer_memory, min(BLOCK_BYTES, self.batch_size))
         self.outside = BufferPool(PY_SSIZE_T_MAX, BLOCK_BYTES)
         self.delivery_timeout_ms = delivery_timeout_ms
@@ -389,7 +390,7 @@ cdef class RecordAccumulator:
         """
         cdef int64_t age_ms = now_ms - oldest.created_ms
         cdef int64_t records = self.appended_records - oldest.appended_before
-        return (age_ms < LINGER_STRETCH * self.linger_ms and self.busy_ns - oldest.busy_before >= BUSY_NS_A_MS * age_ms
+        return (age_ms < self.longest_linger_ms and self.busy_ns - oldest.busy_before >= BUSY_NS_A_MS * age_ms
                 and records < FULL_ENOUGH * <int64_t>len(self.open_batches))
 
     cdef bint any_ready(self):

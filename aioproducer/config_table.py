@@ -277,9 +277,10 @@ _BATCHES = (
         default=5,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="How long a batch that is not full waits for more records. An awaited `send` does not wait for it. While a "
-        "program submits without a pause, batches that hold less than 64 records on average wait up to twenty times as "
-        "long: with so many partitions their number would decide how fast it can go.",
+        doc="How long a batch that is not full waits for more records, at most. An awaited `send` does not wait for "
+        "it. Where this config is not set, batches wait up to twenty times as long while a program submits without a "
+        "pause and they hold less than 64 records on average: with so many partitions their number would decide how "
+        "fast it can go.",
     ),
     ConfigDef(
         name="buffer_memory",

@@ -53,6 +53,9 @@ ROOM_BYTES = 512 * 1024
 """What ready() waits for: much more than a block, so that the callers do not stop for each one, and little enough to be
 filled within some milliseconds, which is how long they keep the loop then."""
 
+LINGER_STRETCH = 20
+"""Times ``linger_ms``: how long batches of few records wait at full speed, where that config is not set."""
+
 JAVA_BATCH_SIZE = 16384
 """Keyless records change partition after so many bytes unless ``batch_size`` is set, however large a batch may grow."""
 
@@ -106,6 +109,7 @@ class Engine:
             round_robin=config.partitioner_class == "round_robin",
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
             mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
+            longest_linger_ms=0 if "linger_ms" in config.given else LINGER_STRETCH * config.linger_ms,
         )
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
         self._client = NetworkClient(

@@ -132,13 +132,19 @@ def test_no_linger() -> None:
 
 
 def crowd(
-    partitions: int, records_a_ms: int, *, until_ms: int, linger_ms: int = 5, busy_ns: int = 50_000
+    partitions: int,
+    records_a_ms: int,
+    *,
+    until_ms: int,
+    linger_ms: int = 5,
+    longest_linger_ms: int = 100,
+    busy_ns: int = 50_000,
 ) -> RecordAccumulator:
     """Records at a steady rate from 0 on, in turn to so many partitions; brokers are looked at each millisecond.
 
     Submitting them has taken ``busy_ns`` of each millisecond.
     """
-    accumulator = make_accumulator(linger_ms=linger_ms)
+    accumulator = make_accumulator(linger_ms=linger_ms, longest_linger_ms=longest_linger_ms)
     topic = add_topic(accumulator, leaders=[1] * partitions)
     number = 0
     for now_ms in range(until_ms):
@@ -151,7 +157,7 @@ def crowd(
 
 
 def test_at_full_speed_many_partitions_linger_longer() -> None:
-    """Where a batch would hold few records of many, it waits for more: 20 times linger_ms at most, then all go."""
+    """Where a batch would hold few records of many, it waits for more, for so long at most, then all go."""
     accumulator = crowd(300, 20, until_ms=100)
     assert accumulator.ready(100)[0] == [1]
     batches = drain(accumulator, now_ms=100)
@@ -176,16 +182,21 @@ def test_enough_records_end_the_longer_linger() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "busy_ns", "linger_ms"),
+    ("partitions", "busy_ns", "linger_ms", "longest_linger_ms"),
     [
-        pytest.param(300, 49_000, 5, id="not as busy"),
-        pytest.param(14, 50_000, 5, id="few partitions"),
-        pytest.param(300, 1_000_000, 0, id="no linger"),
+        pytest.param(300, 49_000, 5, 100, id="not as busy"),
+        pytest.param(14, 50_000, 5, 100, id="few partitions"),
+        pytest.param(300, 1_000_000, 5, 0, id="linger set"),
+        pytest.param(300, 1_000_000, 0, 0, id="no linger"),
     ],
 )
-def test_else_linger_is_what_was_asked_for(partitions: int, busy_ns: int, linger_ms: int) -> None:
-    """A program that does more than to submit, or few partitions; and no linger is not stretched."""
-    accumulator = crowd(partitions, 200, until_ms=linger_ms, linger_ms=linger_ms, busy_ns=busy_ns)
+def test_else_linger_is_what_was_asked_for(
+    partitions: int, busy_ns: int, linger_ms: int, longest_linger_ms: int
+) -> None:
+    """A program that does more than to submit, or few partitions; and a linger that is meant as it is."""
+    accumulator = crowd(
+        partitions, 200, until_ms=linger_ms, linger_ms=linger_ms, longest_linger_ms=longest_linger_ms, busy_ns=busy_ns
+    )
     put(accumulator, add_topic(accumulator, "other"), now_ms=linger_ms)
     assert accumulator.ready(linger_ms)[0] == [1]
 
