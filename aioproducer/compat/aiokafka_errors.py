@@ -78,7 +78,7 @@ def _theirs(module: Any, error: KafkaError) -> type[BaseException]:
 def _both(ours: type[KafkaError], theirs: type[BaseException]) -> type[KafkaError]:
     kind = _KINDS.get((ours, theirs))
     if kind is None:
-        kind = type(ours.__name__, (ours, theirs), {"__str__": ours.__str__, "__module__": ours.__module__})
+        kind = type(ours.__name__, (ours, theirs), {"__str__": ours.__str__, "__module__": __name__, "name": ours.name})
         _KINDS[ours, theirs] = kind
     return kind
 

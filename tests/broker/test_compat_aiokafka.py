@@ -13,7 +13,7 @@ import pytest
 from aiokafka import errors
 
 import aioproducer.compat.aiokafka as facade
-from aioproducer import KafkaError
+from aioproducer import KafkaError, RecordTooLargeError
 from aioproducer.testing import KafkaCluster
 from tests.broker.fixtures import PATIENCE_S, new_name, new_topic
 from tests.broker.readers import read, read_values
@@ -236,6 +236,7 @@ async def test_errors_are_of_both_libraries(kafka: KafkaCluster) -> None:
             await producer.send(topic, b"x" * 2_000)
     assert isinstance(caught.value, KafkaError)
     assert caught.value.maybe_written is False
+    assert caught.value.name == RecordTooLargeError.name
     assert "max_request_size" in str(caught.value)
 
 

@@ -91,7 +91,10 @@ def test_flights_as_a_batch(
     assert totals.value.records == sum(expected.values()) == 336_776
 
 
-@pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "exactly_once",
+    [pytest.param(False, id="at-least-once"), pytest.param(True, id="exactly-once", marks=pytest.mark.slow)],
+)
 def test_flights_as_a_stream(
     spark: SparkSession,
     kafka: KafkaCluster,
