@@ -676,7 +676,7 @@ class TestLeaders:
     def test_replicas_in_sync(self, three: AnyCluster) -> None:
         """Below min.insync.replicas only acks=all is refused, and nothing is written."""
         topic = new_name()
-        three.create_topic(topic, assignments={n: [1, 2, 3] for n in range(4)}, configs={"min.insync.replicas": 3})
+        three.create_topic(topic, assignments={0: [1, 2, 3]}, configs={"min.insync.replicas": 3})
         with RawConnection(three.address_of(1)) as broker:
             pid = broker.producer_id()
             assert broker.produce(topic, batch(b"a", producer=(pid, 0, 0))).error_code == 0
@@ -685,11 +685,9 @@ class TestLeaders:
             while len(broker.topic(topic).partitions[0].isr_nodes) > 2:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            # A broker tells of the change a moment before it acts on it, one partition after the other.
-            for other in (1, 2, 3):
-                while name(broker.produce(topic, V, partition=other).error_code) != "NOT_ENOUGH_REPLICAS":
-                    assert time.monotonic() < deadline
-            time.sleep(1)
+            # A broker tells of the change a moment before it acts on it; what it has already it does not write again.
+            while name(broker.produce(topic, batch(b"a", producer=(pid, 0, 0))).error_code) != "NOT_ENOUGH_REPLICAS":
+                assert time.monotonic() < deadline
             shown = broker.topic(topic).partitions[0]
             assert (shown.error_code, shown.leader_id, shown.offline_replicas) == (0, 1, [3])
             tried = [(batch(b"b", producer=(pid, 0, 1)), -1), (batch(b"b", producer=(pid, 0, 1)), 1)]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config import ProducerConfig
@@ -171,12 +171,12 @@ class SaslAuthenticator:
     def _renew(self, connection: Connection, ends_ms: int) -> None:
         if not connection.closed:
             connection.login_task = self._loop.create_task(
-                self._guarded(self._log_in_again(connection, ends_ms)), name=f"aioproducer login at {connection}"
+                self._renew_session(connection, ends_ms), name=f"aioproducer login at {connection}"
             )
 
-    async def _guarded(self, work: Awaitable[None]) -> None:
+    async def _renew_session(self, connection: Connection, ends_ms: int) -> None:
         try:
-            await work
+            await self._log_in_again(connection, ends_ms)
         except Exception as error:
             self._on_internal_error(error)
 
