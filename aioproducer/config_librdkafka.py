@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from aioproducer.config_table import CONFIGS
 from aioproducer.errors import ConfigError
 from aioproducer.oauth_token import OAuthToken
 from aioproducer.partitioners import LIBRDKAFKA
@@ -124,8 +125,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 _LEVELS = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
 _FILES = {"ssl.certificate.location", "ssl.key.location"}
 _UNLIMITED_MS = 2_147_483_647
-LINGER_MS = 5
-REQUEST_TIMEOUT_MS = 30_000
+_DEFAULTS = {definition.name: definition.default for definition in CONFIGS}
 
 
 def translate(configs: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,8 +166,9 @@ def translate(configs: Mapping[str, Any]) -> dict[str, Any]:
 def _fit_request_timeout(ours: dict[str, Any]) -> None:
     """A request waits no longer than its records may live; there the smaller of two limits counts, here they fit."""
     if "delivery_timeout_ms" in ours:
-        left_ms = int(ours["delivery_timeout_ms"]) - int(ours.get("linger_ms", LINGER_MS))
-        ours["request_timeout_ms"] = max(1, min(int(ours.get("request_timeout_ms", REQUEST_TIMEOUT_MS)), left_ms))
+        values = {**_DEFAULTS, **ours}
+        left_ms = int(values["delivery_timeout_ms"]) - int(values["linger_ms"])
+        ours["request_timeout_ms"] = max(1, min(int(values["request_timeout_ms"]), left_ms))
 
 
 def _converted(name: str, value: Any, given: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -71,53 +71,37 @@ class RecordPreparation:
                 record = changed
         return record
 
+    def _tell(self, method: str, *arguments: Any) -> None:
+        """Call a method of each interceptor that has it; one that fails is logged and passed by."""
+        for interceptor in self._with(method):
+            try:
+                getattr(interceptor, method)(*arguments)
+            except Exception:
+                logger.warning("interceptor %s.%s raised", type(interceptor).__name__, method, exc_info=True)
+
     def ended(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
         """Tell ``on_acknowledgement`` of each interceptor how a record ended."""
-        for interceptor in self._with("on_acknowledgement"):
-            try:
-                interceptor.on_acknowledgement(metadata, error, headers)
-            except Exception:
-                logger.warning("interceptor %s.on_acknowledgement raised", type(interceptor).__name__, exc_info=True)
+        self._tell("on_acknowledgement", metadata, error, headers)
 
     def transaction_began(self) -> None:
         """Tell ``on_transaction_begin`` of each interceptor."""
-        for interceptor in self._with("on_transaction_begin"):
-            try:
-                interceptor.on_transaction_begin()
-            except Exception:
-                logger.warning("interceptor %s.on_transaction_begin raised", type(interceptor).__name__, exc_info=True)
+        self._tell("on_transaction_begin")
 
     def transaction_ended(self, committed: bool) -> None:
         """Tell ``on_transaction_end`` of each interceptor whether it was committed."""
-        for interceptor in self._with("on_transaction_end"):
-            try:
-                interceptor.on_transaction_end(committed)
-            except Exception:
-                logger.warning("interceptor %s.on_transaction_end raised", type(interceptor).__name__, exc_info=True)
+        self._tell("on_transaction_end", committed)
 
     def bulk_began(self, topic: str | None) -> None:
         """Tell ``on_bulk_begin`` of each interceptor, in the task that sends."""
-        for interceptor in self._with("on_bulk_begin"):
-            try:
-                interceptor.on_bulk_begin(topic)
-            except Exception:
-                logger.warning("interceptor %s.on_bulk_begin raised", type(interceptor).__name__, exc_info=True)
+        self._tell("on_bulk_begin", topic)
 
     def bulk_ended(self, result: BatchResult | None, error: BaseException | None) -> None:
         """Tell ``on_bulk_end`` of each interceptor, in the same task: what came of it, or what ended it."""
-        for interceptor in self._with("on_bulk_end"):
-            try:
-                interceptor.on_bulk_end(result, error)
-            except Exception:
-                logger.warning("interceptor %s.on_bulk_end raised", type(interceptor).__name__, exc_info=True)
+        self._tell("on_bulk_end", result, error)
 
     def close(self) -> None:
         """Close each interceptor."""
-        for interceptor in self._with("close"):
-            try:
-                interceptor.close()
-            except Exception:
-                logger.warning("interceptor %s.close raised", type(interceptor).__name__, exc_info=True)
+        self._tell("close")
 
     def serialize_nowait(self, record: Record) -> tuple[bytes | None, bytes | None]:
         """Key and value as bytes, by serializers that do not have to be awaited.
