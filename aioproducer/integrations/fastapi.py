@@ -16,12 +16,12 @@ async def click(page: str, producer: ProducerDep) -> None:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends
 from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, StreamingResponse
 
 from aioproducer import Producer
 from aioproducer.integrations.starlette import (
@@ -29,6 +29,7 @@ from aioproducer.integrations.starlette import (
     Lifespan,
     add_error_handlers,
     health_response,
+    metrics_response,
     producer_lifespan,
     producer_of,
 )
@@ -38,6 +39,8 @@ __all__ = [
     "ProducerDep",
     "add_error_handlers",
     "health_router",
+    "metrics_response",
+    "metrics_router",
     "producer_dependency",
     "producer_lifespan",
 ]
@@ -72,5 +75,24 @@ def health_router(*, live: str = "/livez", ready: str = "/readyz") -> APIRouter:
     @router.get(ready, summary="Whether records would go on their way at once", responses={503: {}})
     async def readiness(connection: HTTPConnection) -> JSONResponse:
         return health_response(connection, lambda health: health.ready)
+
+    return router
+
+
+def metrics_router(
+    path: str = "/producer/events",
+    *,
+    interval: float = 1.0,
+    extra: Callable[[], Mapping[str, Any]] | None = None,
+    name: str = DEFAULT_NAME,
+) -> APIRouter:
+    """Live metrics as ``aioproducer.integrations.starlette.metrics_routes`` streams them, shown in the schema."""
+    router = APIRouter(tags=["metrics"])
+
+    @router.get(
+        path, summary="The producer's metrics and health as server-sent events", response_class=StreamingResponse
+    )
+    async def events(connection: HTTPConnection) -> StreamingResponse:
+        return metrics_response(connection, interval=interval, extra=extra, name=name)
 
     return router

@@ -19,10 +19,11 @@ from typing import Any, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError
+from aioproducer.integrations import sse
 
 logger = logging.getLogger("aioproducer.integrations")
 
@@ -129,6 +130,47 @@ def health_response(connection: HTTPConnection, is_well: Callable[[ProducerHealt
     well = bool(healths) and all(is_well(health) for health in healths.values())
     producers = {name: {"state": health.state, "reason": health.reason} for name, health in healths.items()}
     return JSONResponse({"ok": well, "producers": producers}, 200 if well else 503)
+
+
+# --- live metrics -----------------------------------------------------------------------------------------------------
+
+
+def metrics_routes(
+    path: str = "/producer/events",
+    *,
+    interval: float = 1.0,
+    extra: Callable[[], Mapping[str, Any]] | None = None,
+    name: str = DEFAULT_NAME,
+) -> list[Route]:
+    """A route that streams a producer's metrics and health as server-sent events, for ``EventSource`` in a browser.
+
+    `sse.metrics_events` says what an event holds. A stream ends with its client, with the producer, and when uvicorn is
+    told to end, which so has no open response to wait for. It shows the producer of the process that answers.
+
+    Args:
+        interval: seconds from one event to the next.
+        extra: adds to each event what the application counts itself.
+        name: of several producers, which one.
+    """
+
+    async def events(request: Request) -> Response:
+        return metrics_response(request, interval=interval, extra=extra, name=name)
+
+    return [Route(path, events)]
+
+
+def metrics_response(
+    connection: HTTPConnection,
+    *,
+    interval: float = 1.0,
+    extra: Callable[[], Mapping[str, Any]] | None = None,
+    name: str = DEFAULT_NAME,
+) -> StreamingResponse:
+    """The answer of such a route, for one of your own, as where somebody has to be logged in."""
+    events = sse.metrics_events(
+        producer_of(connection, name), interval=interval, extra=extra, ended=sse.server_is_ending
+    )
+    return StreamingResponse(events, headers=sse.HEADERS, media_type=sse.MEDIA_TYPE)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

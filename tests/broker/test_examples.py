@@ -36,7 +36,7 @@ def records_of(by_partition: dict[int, list[StoredRecord]]) -> list[StoredRecord
     return [record for records in by_partition.values() for record in records]
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize("name", sorted(str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")))
 def test_an_example_fits_on_a_screen(name: str) -> None:
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
 

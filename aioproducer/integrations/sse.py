@@ -1,0 +1,92 @@
+"""A producer's metrics and health as server-sent events, for a page that shows them live.
+
+The text works in any web framework; ``metrics_routes`` of ``aioproducer.integrations.starlette`` and ``metrics_router``
+of ``aioproducer.integrations.fastapi`` serve it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from aioproducer import Producer, ProducerState
+
+MEDIA_TYPE = "text/event-stream"
+HEADERS: Mapping[str, str] = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""What the answer needs besides its type: nobody on the way may keep it, or collect it (nginx)."""
+RETRY_MS = 1_000
+"""How long a browser waits after a broken stream before it asks again."""
+LOOK_S = 0.1
+"""How often an ended stream is looked for between events."""
+
+_ENDING = (ProducerState.CLOSING, ProducerState.CLOSED)
+
+
+async def metrics_events(
+    producer: Producer,
+    *,
+    interval: float = 1.0,
+    extra: Callable[[], Mapping[str, Any]] | None = None,
+    ended: Callable[[], bool] | None = None,
+) -> AsyncIterator[str]:
+    """Yield what the producer counts and how it is, at once and then every ``interval`` seconds, until it closes.
+
+    Each event is one JSON object: ``time_ms`` since the epoch, ``client_id``, ``health`` (``state``, ``ready``,
+    ``live``, ``reason``, ``waiting``), ``metrics`` as ``Producer.metrics()`` has them, with null for the averages of
+    nothing, and what ``extra`` adds. Averages, maxima and rates cover ``metrics_num_samples`` windows of
+    ``metrics_sample_window_ms``; differences of totals are as quick as the events.
+
+    Args:
+        extra: called for each event; what it returns stands beside ``metrics``.
+        ended: looked at several times a second; the stream ends soon after it has become true.
+    """
+    yield f"retry: {RETRY_MS}\n\n"
+    while True:
+        event = snapshot(producer)
+        if extra is not None:
+            event.update(extra())
+        yield f"data: {json.dumps(_without_nan(event), separators=(',', ':'))}\n\n"
+        due = time.monotonic() + interval
+        while (left := due - time.monotonic()) > 0:
+            if producer.health().state in _ENDING or (ended is not None and ended()):
+                return
+            await asyncio.sleep(min(left, LOOK_S))
+
+
+def snapshot(producer: Producer) -> dict[str, Any]:
+    """What one event tells of the producer."""
+    health = producer.health()
+    return {
+        "time_ms": time.time_ns() // 1_000_000,
+        "client_id": producer.client_id,
+        "health": {
+            "state": health.state,
+            "ready": health.ready,
+            "live": health.live,
+            "reason": health.reason,
+            "waiting": health.waiting,
+        },
+        "metrics": producer.metrics(),
+    }
+
+
+def server_is_ending() -> bool:
+    """Whether uvicorn, if it runs in this process, has been told to end.
+
+    It waits for open responses before it ends the application, and tells neither of them. But its server has to hear
+    signals, so that it can be found behind their handler, and it says so in ``should_exit``.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", False) is True
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {name: _without_nan(one) for name, one in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,169 @@
+"""Live metrics as server-sent events: what they tell, and that no stream outlives client, producer or server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+
+from aioproducer import Producer
+from aioproducer.integrations import fastapi, starlette
+from aioproducer.integrations.sse import RETRY_MS, metrics_events
+from aioproducer.metrics import NAMES
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.ports import free_ports
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 30
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("events")
+        yield cluster
+
+
+def data(text: str) -> dict[str, Any]:
+    assert text.startswith("data: ")
+    assert text.endswith("\n\n")
+    assert text.count("\n") == 2
+    event: dict[str, Any] = json.loads(text.removeprefix("data: "), parse_constant=pytest.fail)
+    return event
+
+
+async def test_an_event_has_the_metrics_and_the_health(cluster: FakeCluster) -> None:
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, client_id="shop") as producer:
+        events = metrics_events(producer, interval=0.001, extra=lambda: {"page": "home"})
+        assert await anext(events) == f"retry: {RETRY_MS}\n\n"
+        first = data(await anext(events))
+        await producer.send("events", b"x")
+        second = data(await anext(events))
+        await events.aclose()
+    assert first["client_id"] == "shop"
+    assert first["page"] == "home"
+    assert first["health"] == {"state": "running", "ready": True, "live": True, "reason": "", "waiting": 0}
+    assert set(first["metrics"]["producer-metrics"]) == set(NAMES["producer-metrics"])
+    assert first["metrics"]["producer-metrics"]["batch-size-avg"] is None  # of nothing
+    assert second["metrics"]["producer-metrics"]["record-send-total"] == 1
+    assert second["metrics"]["producer-metrics"]["batch-size-avg"] > 0
+    assert second["metrics"]["producer-node-metrics"].keys() == {"node-1"}
+    assert second["time_ms"] >= first["time_ms"]
+
+
+async def test_a_producer_that_has_not_started_is_shown_as_such(cluster: FakeCluster) -> None:
+    producer = Producer(bootstrap_servers=cluster.bootstrap_servers)
+    events = metrics_events(producer)
+    await anext(events)
+    event = data(await anext(events))
+    await events.aclose()
+    assert (event["health"]["state"], event["health"]["ready"], event["metrics"]) == ("new", False, {})
+
+
+async def test_a_stream_ends_with_its_producer(cluster: FakeCluster) -> None:
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        events = metrics_events(producer, interval=3_600)
+        await anext(events)
+        await anext(events)
+        last = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+    with pytest.raises(StopAsyncIteration):
+        await asyncio.wait_for(last, PATIENCE_S)
+
+
+async def test_a_stream_ends_when_it_is_told_to(cluster: FakeCluster) -> None:
+    told = False
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        events = metrics_events(producer, interval=3_600, ended=lambda: told)
+        await anext(events)
+        await anext(events)
+        last = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        told = True
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(last, PATIENCE_S)
+
+
+@pytest.mark.parametrize("framework", ["starlette", "fastapi"])
+async def test_applications_serve_it(cluster: FakeCluster, framework: str) -> None:
+    """A client that goes away ends its stream: nothing is left running, which ``clean_loop`` looks at."""
+    lifespan = starlette.producer_lifespan(lambda: Producer(bootstrap_servers=cluster.bootstrap_servers))
+    app: Any
+    if framework == "starlette":
+        app = Starlette(routes=starlette.metrics_routes("/live"), lifespan=lifespan)
+    else:
+        app = FastAPI(lifespan=lifespan)
+        app.include_router(fastapi.metrics_router("/live"))
+    gone = asyncio.Event()
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+        if b"record-send-total" in message.get("body", b""):
+            gone.set()
+
+    async with app.router.lifespan_context(app):
+        scope = {"type": "http", "method": "GET", "path": "/live", "headers": [], "query_string": b"", "root_path": ""}
+        await asyncio.wait_for(app(scope, receive, send), PATIENCE_S)
+    headers = dict(sent[0]["headers"])
+    assert headers[b"content-type"].startswith(b"text/event-stream")
+    assert headers[b"cache-control"] == b"no-store"
+
+
+async def test_uvicorn_ends_with_streams_open(cluster: FakeCluster) -> None:
+    """It would wait for them forever; they end in order instead, so that no client sees a broken answer."""
+    (port,) = free_ports(1, random.Random())
+    command = ["-m", "uvicorn", "examples.live_metrics.app:app", f"--port={port}", "--log-level=warning"]
+    environment = {**os.environ, "BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, *command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client:
+            await _ready(client)
+            assert (await client.post("/events", params={"count": 100})).status_code == 202
+            async with client.stream("GET", "/metrics") as stream:
+                acked = 0
+                async for line in stream.aiter_lines():
+                    if line.startswith("data: ") and acked < 100:
+                        acked = json.loads(line.removeprefix("data: "))["outcomes"]["acked"]
+                        if acked == 100:
+                            server.send_signal(signal.SIGTERM)
+        output = await asyncio.wait_for(server.communicate(), PATIENCE_S)
+    finally:
+        if server.returncode is None:
+            server.kill()
+            await server.wait()
+    assert acked == 100
+    assert server.returncode in (0, -signal.SIGTERM)  # by the signal itself, once all is done
+    assert output == (b"", b"")
+    assert len(cluster.records("events")) == 100
+
+
+async def _ready(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                if (await client.get("/readyz")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.02)
