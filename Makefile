@@ -6,11 +6,12 @@ BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
 CORE := $(wildcard aioproducer/_*.pyx aioproducer/_*.pxd) setup.py pyproject.toml
 
-.PHONY: help install build test test-long simulate mutants check sanitize fuzz demo demo-spark bench bench-quick bench-spark soak clean
+.PHONY: help install build test test-long test-browser chromium live-metrics-picture simulate mutants check sanitize fuzz demo demo-spark bench bench-quick bench-spark soak clean
 help:
 	@echo "make demo [BOOTSTRAP=host:port]  publish a real data set into a real Kafka, read it back, verify it"
 	@echo "make demo-spark                  the same data through Spark, exactly once, proved by an audit"
 	@echo "make test                        every test, with real brokers (sets itself up)"
+	@echo "make test-browser                the pages in a headless Chromium; make chromium installs Debian's where it may"
 	@echo "make test-long                   the same tests, longer variants included"
 	@echo "make simulate [SEEDS=n | SEEDS=from-to | SEED=n]  the producer under seeded faults, see docs/simulation.md"
 	@echo "make mutants                     deliberate bugs that the simulation has to find"
@@ -44,6 +45,15 @@ test: $(STAMP)
 test-long: export AIOPRODUCER_TEST_LOOPS = asyncio,debug,uvloop
 test-long: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-browser: chromium $(STAMP)
+	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS)
+
+chromium:
+	@bash tests/broker/install_chromium.sh
+
+live-metrics-picture: $(STAMP)
+	$(BIN)/python -m tests.broker.live_metrics_picture
 
 simulate: $(STAMP)
 	$(BIN)/python -m tests.simulation $(if $(SEED),seed $(SEED),$(SEEDS))

@@ -1,0 +1,34 @@
+"""Draw docs/live-metrics.png: ``python -m tests.broker.live_metrics_picture`` publishes for a while, and looks."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+from aioproducer.testing import KafkaCluster
+from tests.broker.browser import application, chromium
+
+PICTURE = Path(__file__).parents[2] / "docs" / "live-metrics.png"
+SECONDS = 32
+"""A bit more than the page's charts show."""
+
+
+def main() -> None:
+    """Press the buttons as somebody with too much time would, and keep what is in the window then."""
+    moments = random.Random(7)
+    with KafkaCluster() as cluster, application(cluster) as app, chromium() as page:
+        page.open(app.address)
+        page.shows("#health", "ready")
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            for _ in range(moments.randint(1, 5)):
+                page.press("#publish-events")
+            page.press("#publish-order")
+            time.sleep(moments.uniform(0.1, 0.8))
+        PICTURE.write_bytes(page.picture())
+    print(f"written: {PICTURE}")
+
+
+if __name__ == "__main__":
+    main()
