@@ -6,7 +6,7 @@ BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
 CORE := $(wildcard aioproducer/_*.pyx aioproducer/_*.pxd) setup.py pyproject.toml
 
-.PHONY: help install build test test-long test-browser chromium live-metrics-picture simulate mutants check sanitize fuzz demo demo-spark bench bench-quick bench-spark soak clean
+.PHONY: help install build test test-long test-browser chromium live-metrics-picture simulate mutants check docs docs-serve sanitize fuzz demo demo-spark bench bench-quick bench-spark soak clean
 help:
 	@echo "make demo [BOOTSTRAP=host:port]  publish a real data set into a real Kafka, read it back, verify it"
 	@echo "make demo-spark                  the same data through Spark, exactly once, proved by an audit"
@@ -16,6 +16,7 @@ help:
 	@echo "make simulate [SEEDS=n | SEEDS=from-to | SEED=n]  the producer under seeded faults, see docs/simulation.md"
 	@echo "make mutants                     deliberate bugs that the simulation has to find"
 	@echo "make check                       linters, types, layering"
+	@echo "make docs, make docs-serve       the documentation as a site in build/site; on http://127.0.0.1:8000"
 	@echo "make sanitize                    the compiled core under AddressSanitizer and UBSan"
 	@echo "make fuzz [SECONDS=600]          damaged bytes for every decoder"
 	@echo "make bench, make bench-quick     speed beside the other Python clients"
@@ -74,6 +75,11 @@ bench bench-quick: $(STAMP)
 
 bench-spark: $(STAMP)
 	$(BIN)/python -m benchmarks.bench_spark
+
+# The theme's maker has a word to say about the next MkDocs at each build.
+docs docs-serve: export NO_MKDOCS_2_WARNING = 1
+docs docs-serve: $(STAMP)
+	$(BIN)/python -m mkdocs $(if $(filter docs-serve,$@),serve,build --quiet)
 
 sanitize: $(STAMP)
 	$(BIN)/python tests/sanitize.py

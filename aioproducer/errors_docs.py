@@ -26,6 +26,8 @@ Every error of the producer is a `KafkaError`. Programs decide by class, or by t
 | `maybe_written` | of the instance: nobody knows whether the record is in the log; False: it surely is not |
 
 `code` is Kafka's number of the error, None for errors that only this side knows; `name` is Kafka's name.
+
+<!-- README: Errors -->
 """
 
 _OWN = """

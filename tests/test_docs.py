@@ -1,12 +1,19 @@
-"""The pages say what is so: their Python compiles and runs, their links lead somewhere, their tables are up to date."""
+"""The pages say what is so: their Python compiles and runs, their links lead somewhere, their tables are up to date.
+
+Also the site that is made of them: it builds without a warning, shows every public name, loads nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
+from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +29,8 @@ from aioproducer.testing.plugin import TopicFactory
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+SENDING = ROOT / "docs" / "sending.md"
+TESTING = ROOT / "docs" / "testing.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PAGES = sorted(
     [
@@ -29,6 +38,16 @@ PAGES = sorted(
         *(page for folder in ("docs", "tests", "benchmarks") for page in (ROOT / folder).rglob("*.md")),
     ]
 )
+PUBLIC_MODULES = [
+    "aioproducer",
+    "aioproducer.audit",
+    "aioproducer.compat.aiokafka",
+    "aioproducer.spark",
+    "aioproducer.spark.audit",
+    "aioproducer.testing",
+    "aioproducer.testing.fake",
+    "aioproducer.transactions",
+]
 PATIENCE_S = 60.0
 
 
@@ -62,9 +81,9 @@ def test_python_compiles(page: Path) -> None:
         compile(code, f"{name_of(page)}, block {number}", "exec")
 
 
-def snippet(having: str, cluster: TopicAdmin, **topics: str) -> str:
-    """The one Python block of README with some text in it, for this cluster and these topics in place of its own."""
-    (code,) = (block for block in blocks(README, "python") if having in block)
+def snippet(page: Path, having: str, cluster: TopicAdmin, **topics: str) -> str:
+    """The one Python block of a page with some text in it, for this cluster and these topics in place of its own."""
+    (code,) = (block for block in blocks(page, "python") if having in block)
     code = code.replace("localhost:9092", cluster.bootstrap_servers)
     for old, new in topics.items():
         assert f'"{old}"' in code
@@ -75,7 +94,7 @@ def snippet(having: str, cluster: TopicAdmin, **topics: str) -> str:
 def names_in(code: str) -> dict[str, Any]:
     """What a block defines."""
     names: dict[str, Any] = {"__name__": "snippet"}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(code, "snippet", "exec"), names)
     return names
 
 
@@ -85,7 +104,7 @@ def test_the_first_example_has_twelve_lines() -> None:
 
 @pytest.mark.broker
 def test_the_first_example_runs(kafka_cluster: TopicAdmin, kafka_topic: str) -> None:
-    code = snippet("asyncio.run(main())", kafka_cluster, orders=kafka_topic)
+    code = snippet(README, "asyncio.run(main())", kafka_cluster, orders=kafka_topic)
     command = [sys.executable, "-W", "error", "-c", code]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (finished.stdout, finished.stderr) == (f"{kafka_topic}-0 at offset 0\n", "")
@@ -94,7 +113,7 @@ def test_the_first_example_runs(kafka_cluster: TopicAdmin, kafka_topic: str) -> 
 
 @pytest.mark.broker
 async def test_the_full_speed_pattern_runs(kafka_cluster: TopicAdmin, kafka_topic: str) -> None:
-    publish = names_in(snippet("for value in values", kafka_cluster, measurements=kafka_topic))["publish"]
+    publish = names_in(snippet(SENDING, "for value in values", kafka_cluster, measurements=kafka_topic))["publish"]
     async with aioproducer.Producer(
         bootstrap_servers=kafka_cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384
     ) as producer:
@@ -105,7 +124,7 @@ async def test_the_full_speed_pattern_runs(kafka_cluster: TopicAdmin, kafka_topi
 @pytest.mark.broker
 async def test_the_web_application_runs(kafka_cluster: TopicAdmin, kafka_topic_factory: TopicFactory) -> None:
     orders, clicks = kafka_topic_factory(), kafka_topic_factory()
-    app = names_in(snippet("FastAPI", kafka_cluster, orders=orders, clicks=clicks))["app"]
+    app = names_in(snippet(README, "FastAPI", kafka_cluster, orders=orders, clicks=clicks))["app"]
     transport = httpx.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
@@ -121,19 +140,19 @@ async def test_the_web_application_runs(kafka_cluster: TopicAdmin, kafka_topic_f
 
 @pytest.mark.broker
 async def test_the_example_of_a_test_passes(kafka_cluster: TopicAdmin, kafka_topic: str) -> None:
-    test = names_in(snippet("test_order_is_published", kafka_cluster))["test_order_is_published"]
+    test = names_in(snippet(TESTING, "test_order_is_published", kafka_cluster))["test_order_is_published"]
     await test(kafka_cluster, kafka_topic)
 
 
 async def test_the_example_with_a_fake_cluster_passes(fake_kafka_cluster: FakeCluster) -> None:
-    (code,) = (block for block in blocks(README, "python") if "test_a_lost_answer" in block)
+    (code,) = (block for block in blocks(TESTING, "python") if "test_a_lost_answer" in block)
     await names_in(code)["test_a_lost_answer"](fake_kafka_cluster)
 
 
 @pytest.mark.broker
 @pytest.mark.slow
 def test_the_cluster_that_fails_on_purpose(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = (block for block in blocks(README, "python") if "cluster.kill" in block)
+    (code,) = (block for block in blocks(TESTING, "python") if "cluster.kill" in block)
     names_in(code)
     assert capsys.readouterr().out.endswith("{0: 0, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0}\n")
 
@@ -172,6 +191,70 @@ def test_named_files_exist(page: Path) -> None:
     for path, names in re.findall(r"`(tests/[\w/]+\.py)`\s+\(([^)]*)\)", page.read_text()):
         for name in re.findall(r"`(test_\w+)`", names):
             assert f"def {name}(" in (ROOT / path).read_text(), f"{path} has no {name}"
+
+
+# --- the site ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; whatever MkDocs warns of fails here."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    finished = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return folder
+
+
+class Loads(HTMLParser):
+    """What a browser fetches to show a page."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.classes: list[str] = []
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.classes += values.get("class", "").split()
+        self.addresses += [values[name] for name in ("src", "srcset", "data", "poster") if name in values]
+        if tag == "link" and values.get("rel") != "canonical":
+            self.addresses.append(values["href"])
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        loads = Loads(page)
+        assert loads.addresses
+        assert not [address for address in loads.addresses if re.match(r"(https?:)?//", address)], page
+        assert "mermaid" not in loads.classes, f"{page}: the theme fetches a script to draw this; use an SVG"
+
+
+def test_the_site_shows_every_public_name(site: Path) -> None:
+    inventory = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
+    shown = {line.split(" ")[0] for line in inventory.splitlines()}
+    for name in PUBLIC_MODULES:
+        module = import_module(name)
+        for public in module.__all__:
+            assert public == "__version__" or f"{name}.{public}" in shown, f"docs/api has no {name}.{public}"
+
+
+def test_the_site_shows_each_section_of_the_readme_in_one_place(site: Path) -> None:
+    shown = [title for page in PAGES for title in re.findall(r"^<!-- README: (.+) -->$", page.read_text(), re.M)]
+    assert len(shown) == len(set(shown)) > 3
+    for title in shown:
+        assert section(README, title)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
