@@ -62,7 +62,8 @@ BootstrapOption = Annotated[
     str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers to begin with; localhost:9092 by default.")
 ]
 ConfigOption = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of the connection; may be repeated.")
+    list[str] | None,
+    typer.Option("--config", "-X", metavar="NAME=VALUE", help="A config of the connection; may be repeated."),
 ]
 PropertiesOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Configs from a Java .properties file; other options win.")
@@ -136,7 +137,8 @@ def produce(
         str | None, typer.Option(metavar="FIELD", help="The field of each row that becomes the record's key.")
     ] = None,
     config: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of the producer; may be repeated.")
+        list[str] | None,
+        typer.Option("--config", "-X", metavar="NAME=VALUE", help="A config of the producer; may be repeated."),
     ] = None,
     properties: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Configs from a Java .properties file; other options win.")
@@ -163,6 +165,35 @@ def produce(
 
         what = plan(file, format, key, rejects)
         return run(make_producer(properties, config or (), bootstrap=bootstrap, compression=compression), topic, what)
+
+    _finish(command)
+
+
+@app.command()
+def doctor(
+    bootstrap: BootstrapOption = None,
+    topic: Annotated[str | None, typer.Option(help="Look at this topic too.")] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write one marked record to the topic; without this nothing is written.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="For each step.")] = 10.0,
+    config: ConfigOption = None,
+    properties: PropertiesOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """Find out what keeps a producer from its cluster, and what to do about it.
+
+    Looks at every bootstrap address and at every address that a broker advertises: name, TCP, TLS, login, versions;
+    and at a topic: is it there, may it be written to, are leaders and replicas there. Exit code 0: a producer can
+    work; 1: it can't; 2: the options or configs are not usable; 130: interrupted.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.doctor import examine
+        from aioproducer.cli.settings import configs_of
+
+        configs = configs_of(properties, config or (), bootstrap=bootstrap)
+        return examine(configs, topic=topic, write=write, timeout_s=timeout, as_json=as_json)
 
     _finish(command)
 

@@ -18,6 +18,7 @@ class Api(NamedTuple):
 
 _APIS = {
     0: Api("Produce", 6),
+    2: Api("ListOffsets", 3),
     3: Api("Metadata", 6),
     10: Api("FindCoordinator", 2),
     17: Api("SaslHandshake"),
@@ -27,6 +28,7 @@ _APIS = {
     25: Api("AddOffsetsToTxn", 1),
     26: Api("EndTxn", 1),
     28: Api("TxnOffsetCommit", 1),
+    32: Api("DescribeConfigs", 2),
     36: Api("SaslAuthenticate"),
     65: Api("DescribeTransactions", 0),
     66: Api("ListTransactions", 0),

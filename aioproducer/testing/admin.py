@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from aioproducer.errors import BrokerError, ConnectionLostError, broker_error
+from aioproducer.protocol import describe_configs, list_offsets
 from aioproducer.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -114,18 +115,18 @@ class TopicAdmin:
 
     def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
         """Set configs of a topic, None to go back to the default, and wait until every broker has them."""
-        self._alter(messages.TOPIC, topic, configs, None)
+        self._alter(describe_configs.TOPIC, topic, configs, None)
         for broker in self._live():
-            self._wait_for_configs(messages.TOPIC, topic, configs, broker)
+            self._wait_for_configs(describe_configs.TOPIC, topic, configs, broker)
 
     def alter_broker_configs(self, broker: int, configs: Mapping[str, object]) -> None:
         """Set configs of one broker that can change while it runs, None to go back, and wait until it has them."""
-        self._alter(messages.BROKER, str(broker), configs, broker)
-        self._wait_for_configs(messages.BROKER, str(broker), configs, broker)
+        self._alter(describe_configs.BROKER, str(broker), configs, broker)
+        self._wait_for_configs(describe_configs.BROKER, str(broker), configs, broker)
 
     def configs(self, topic: str) -> dict[str, str | None]:
         """All configs of a topic with their values, defaults included."""
-        return {one.name: one.value for one in self._describe(messages.TOPIC, topic, None, None)}
+        return {one.name: one.value for one in self._describe(describe_configs.TOPIC, topic, None, None)}
 
     # --- what is where
 
@@ -282,17 +283,17 @@ class TopicAdmin:
 
     def _offsets(
         self, topic: str, partitions: list[MetadataResponsePartition], committed: bool
-    ) -> list[messages.ListOffsetsPartitionResponse]:
+    ) -> list[list_offsets.ListOffsetsPartitionResponse]:
         """The end offsets of partitions, asked of each leader in one request."""
-        found: list[messages.ListOffsetsPartitionResponse] = []
+        found: list[list_offsets.ListOffsetsPartitionResponse] = []
         for leader in sorted({one.leader_id for one in partitions}):
             wanted = [
-                messages.ListOffsetsPartition(partition_index=one.partition_index, timestamp=messages.LATEST)
+                list_offsets.ListOffsetsPartition(partition_index=one.partition_index, timestamp=list_offsets.LATEST)
                 for one in partitions
                 if one.leader_id == leader
             ]
-            topics = [messages.ListOffsetsTopic(name=topic, partitions=wanted)]
-            request = messages.ListOffsetsRequest(isolation_level=int(committed), topics=topics)
+            topics = [list_offsets.ListOffsetsTopic(name=topic, partitions=wanted)]
+            request = list_offsets.ListOffsetsRequest(isolation_level=int(committed), topics=topics)
             found += self.ask(request, broker=leader).topics[0].partitions
         return sorted(found, key=lambda one: one.partition_index)
 
@@ -311,9 +312,11 @@ class TopicAdmin:
 
     def _describe(
         self, kind: int, name: str, keys: list[str] | None, broker: int | None
-    ) -> list[messages.DescribeConfigsResourceResult]:
-        resource = messages.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-        (result,) = self.ask(messages.DescribeConfigsRequest(resources=[resource]), broker=broker).results
+    ) -> list[describe_configs.DescribeConfigsResourceResult]:
+        resource = describe_configs.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=keys
+        )
+        (result,) = self.ask(describe_configs.DescribeConfigsRequest(resources=[resource]), broker=broker).results
         _raise_for(result.error_code, result.error_message, f"configs of {name}")
         return result.configs
 
@@ -378,7 +381,7 @@ def _leader(partitions: list[MetadataResponsePartition], partition: int) -> int 
     return next((one.leader_id for one in partitions if one.partition_index == partition), None)
 
 
-def _is_set(found: messages.DescribeConfigsResourceResult | None, value: object) -> bool:
+def _is_set(found: describe_configs.DescribeConfigsResourceResult | None, value: object) -> bool:
     """Whether a broker shows the value that was set; secrets are never shown."""
     if found is None:
         return False

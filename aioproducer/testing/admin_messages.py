@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from aioproducer.protocol.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, Request, Struct, Uuid, field
+from aioproducer.protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Request, Struct, Uuid, field
 
-TOPIC, BROKER = 2, 4
-"""``resource_type`` of configs."""
 SET, DELETE = 0, 1
 """``config_operation`` of IncrementalAlterConfigs."""
 PREFERRED = 0
 """``election_type``: the first of the partition's replicas."""
-LATEST, EARLIEST = -1, -2
-"""``timestamp`` of ListOffsets."""
 
 
 # --- CreateTopics (key 19) --------------------------------------------------------------------------------------------
@@ -206,68 +202,6 @@ class IncrementalAlterConfigsRequest(Request[IncrementalAlterConfigsResponse]):
     validate_only: bool = field(default=False)
 
 
-# --- DescribeConfigs (key 32) -----------------------------------------------------------------------------------------
-
-
-class DescribeConfigsResource(Struct):
-    """A resource and the names that are asked for, None for all."""
-
-    resource_type: Int8
-    resource_name: str
-    configuration_keys: list[str] | None
-
-
-class DescribeConfigsSynonym(Struct):
-    """Another place where a value could come from."""
-
-    name: str
-    value: str | None
-    source: Int8
-
-
-class DescribeConfigsResourceResult(Struct):
-    """One config; ``value`` is None where it is a secret."""
-
-    name: str
-    value: str | None
-    read_only: bool
-    config_source: Int8 = field(default=-1)
-    is_sensitive: bool
-    synonyms: list[DescribeConfigsSynonym] = field(default_factory=list)
-    config_type: Int8 = field(default=0, since=3, ignorable=True)
-    documentation: str | None = field(default=None, since=3, ignorable=True)
-
-
-class DescribeConfigsResult(Struct):
-    """The configs of one resource."""
-
-    error_code: Int16
-    error_message: str | None
-    resource_type: Int8
-    resource_name: str
-    configs: list[DescribeConfigsResourceResult]
-
-
-class DescribeConfigsResponse(Message):
-    """One result a resource."""
-
-    throttle_time_ms: Int32 = field(default=0)
-    results: list[DescribeConfigsResult]
-
-
-class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
-    """Ask for configs; those of a broker are known to that broker alone."""
-
-    API_KEY = 32
-    MIN_VERSION = 1
-    MAX_VERSION = 4
-    FLEXIBLE_FROM = 4
-
-    resources: list[DescribeConfigsResource]
-    include_synonyms: bool = field(default=False)
-    include_documentation: bool = field(default=False, since=3)
-
-
 # --- ElectLeaders (key 43) --------------------------------------------------------------------------------------------
 
 
@@ -365,58 +299,3 @@ class AlterPartitionReassignmentsRequest(Request[AlterPartitionReassignmentsResp
 
     timeout_ms: Int32 = field(default=60_000)
     topics: list[ReassignableTopic]
-
-
-# --- ListOffsets (key 2) ----------------------------------------------------------------------------------------------
-
-
-class ListOffsetsPartition(Struct):
-    """A partition, and LATEST, EARLIEST or a timestamp in ms."""
-
-    partition_index: Int32
-    current_leader_epoch: Int32 = field(default=-1, since=4, ignorable=True)
-    timestamp: Int64
-
-
-class ListOffsetsTopic(Struct):
-    """Partitions of one topic."""
-
-    name: str
-    partitions: list[ListOffsetsPartition]
-
-
-class ListOffsetsPartitionResponse(Struct):
-    """The offset of one partition."""
-
-    partition_index: Int32
-    error_code: Int16
-    timestamp: Int64
-    offset: Int64
-    leader_epoch: Int32 = field(default=-1, since=4, ignorable=True)
-
-
-class ListOffsetsTopicResponse(Struct):
-    """The offsets of one topic."""
-
-    name: str
-    partitions: list[ListOffsetsPartitionResponse]
-
-
-class ListOffsetsResponse(Message):
-    """One offset a partition."""
-
-    throttle_time_ms: Int32 = field(default=0)
-    topics: list[ListOffsetsTopicResponse]
-
-
-class ListOffsetsRequest(Request[ListOffsetsResponse]):
-    """Ask the leader of partitions for offsets; ``isolation_level`` 1 sees only what is committed."""
-
-    API_KEY = 2
-    MIN_VERSION = 2
-    MAX_VERSION = 6
-    FLEXIBLE_FROM = 6
-
-    replica_id: Int32 = field(default=-1)
-    isolation_level: Int8 = field(default=0)
-    topics: list[ListOffsetsTopic]

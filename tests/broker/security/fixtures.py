@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import pytest
 
 from aioproducer.testing import CertificateAuthority, KafkaCluster, Listener
 from aioproducer.testing.ports import HOST
+from aioproducer.testing.properties import Node
 from tests.broker.security import kdc as kerberos
 from tests.broker.security.oidc import AUDIENCE, SigningKey
 
 USERS = {"alice": "alice-s3cret", "bob": "bob-s3cret"}
 """Alice may do everything, Bob nothing until a test allows it."""
+FAR, FAR_ADDRESS = "FAR", "kafka-1.invalid:9092"
 SESSION_MS, SHORT_SESSION_MS = 10_000, 2_000
 _PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -75,9 +77,23 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory, signing_key: SigningK
     )
     listeners["EXPIRED"] = Listener(protocol="SSL", certificate=expired)
     listeners["OTHER_HOST"] = Listener(protocol="SSL", certificate=authority.issue("other.example"))
-    with KafkaCluster(listeners=listeners, users=USERS, acls=True, jvm_options=options, authority=authority) as running:
+    listeners[FAR] = Listener(protocol="PLAINTEXT")
+    with _FarCluster(listeners=listeners, users=USERS, acls=True, jvm_options=options, authority=authority) as running:
         running.allow("alice", "ALL", topic="*", group="*", transactional_id="*", cluster=True)
         yield running
+
+
+class _FarCluster(KafkaCluster):
+    """One of its listeners advertises a name that nobody here knows."""
+
+    def _write_properties(
+        self, node: Node, directory: Path, listeners: Mapping[str, str], own: Mapping[str, object]
+    ) -> Path:
+        if FAR in listeners:
+            told = {name: f"{name}://{HOST}:{node.ports[name]}" for name in listeners if name in node.ports}
+            told[FAR] = f"{FAR}://{FAR_ADDRESS}"
+            own = {**own, "advertised.listeners": ",".join(told.values())}
+        return super()._write_properties(node, directory, listeners, own)
 
 
 def _listeners(keys: Path) -> dict[str, Listener]:

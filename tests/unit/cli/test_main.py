@@ -46,7 +46,7 @@ def test_the_script_is_installed() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--help",), *((name, "--help") for name in ("demo", "demo-spark", "produce", "audit"))]
+    "arguments", [(), ("--help",), *((name, "--help") for name in ("demo", "demo-spark", "produce", "audit", "doctor"))]
 )
 def test_help_is_there(arguments: tuple[str, ...]) -> None:
     result = aioproducer(*arguments)

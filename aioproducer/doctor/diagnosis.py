@@ -1,0 +1,259 @@
+"""The whole diagnosis, in order: configs, bootstrap addresses, advertised listeners, topic, and on demand a record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aioproducer.compression import codec
+from aioproducer.config import ProducerConfig
+from aioproducer.doctor import advice, topics
+from aioproducer.doctor.contact import Contact, Tools
+from aioproducer.doctor.findings import Finding, Report, Status, Step, said_by
+from aioproducer.errors import (
+    ConfigError,
+    KafkaError,
+    TlsError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    error_class,
+    excerpt,
+)
+from aioproducer.net.connection import Connection
+from aioproducer.protocol.find_coordinator import TRANSACTION, FindCoordinatorRequest
+from aioproducer.protocol.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
+
+LISTENERS_AT_ONCE = 8
+TRANSACTION_TOPIC = "__transaction_state"
+
+
+async def diagnose(
+    *,
+    topic: str | None = None,
+    write: bool = False,
+    timeout_s: float = 10.0,
+    on_finding: Callable[[Finding], object] | None = None,
+    **configs: Any,
+) -> Report:
+    """Find out what keeps a producer with these configs from its work, and what to do about it.
+
+    Looks at each bootstrap address and at each address that a broker advertises: name, TCP, TLS, login, versions. It
+    writes nothing unless told to, and shows no secret.
+
+    Args:
+        topic: look at this topic too.
+        write: write one record to it, with the key ``aioproducer-doctor``, by a producer of its own.
+        timeout_s: for each step.
+        on_finding: gets each finding when it is there.
+        configs: as of Producer.
+    Raises:
+        ConfigError: the configs themselves are not usable.
+    """
+    if write and topic is None:
+        raise ConfigError("write=True needs a topic")
+    diagnosis = _Diagnosis(configs, timeout_s, on_finding)
+    await diagnosis.run(topic, write)
+    return Report(tuple(diagnosis.findings))
+
+
+class _Diagnosis:
+    def __init__(
+        self, configs: Mapping[str, Any], timeout_s: float, on_finding: Callable[[Finding], object] | None
+    ) -> None:
+        self._raw = configs
+        self._config = ProducerConfig.parse(configs)
+        codec(self._config.compression_type)
+        self._timeout_s = timeout_s
+        self._on_finding = on_finding
+        self.findings: list[Finding] = []
+
+    def _emit(self, finding: Finding) -> None:
+        self.findings.append(finding)
+        if self._on_finding is not None:
+            self._on_finding(finding)
+
+    async def run(self, topic: str | None, write: bool) -> None:
+        tools = Tools.make(self._config, self._timeout_s)
+        for finding in of_config(self._config):
+            self._emit(finding)
+        if tools.tls is not None:
+            try:
+                await tools.tls.context()
+            except TlsError as error:
+                message, remedy = said_by(error)
+                remedy = remedy or "look at the ssl_ configs: the files they name, their form (PEM), their rights"
+                self._emit(Finding(Step.TLS, "", Status.FAILED, message, remedy))
+                return
+        contacts = []
+        try:
+            for host, port in self._config.bootstrap_servers:
+                contact = Contact(tools, host, port, self._emit)
+                contacts.append(contact)
+                await contact.look()
+            reached = [each for each in contacts if each.metadata is not None]
+            if not reached:
+                return
+            self._compare_clusters(reached)
+            await self._look_at_listeners(tools, reached[0])
+            assert reached[0].connection is not None
+            await self._look_at_use(reached[0].connection, topic, write)
+        finally:
+            for contact in contacts:
+                await contact.close()
+
+    def _compare_clusters(self, reached: list[Contact]) -> None:
+        ids = {each.where: each.metadata.cluster_id for each in reached if each.metadata is not None}
+        if len(set(ids.values())) > 1:
+            shown = ", ".join(f"{where} of {excerpt(str(name))}" for where, name in ids.items())
+            message = f"the bootstrap addresses lead to different clusters: {shown}"
+            advice_ = "leave only those of one cluster in bootstrap_servers: which of them answers first is chance"
+            self._emit(Finding(Step.CLUSTER, "", Status.FAILED, message, advice_, ids))
+
+    # --- advertised listeners -----------------------------------------------------------------------------------------
+
+    async def _look_at_listeners(self, tools: Tools, by: Contact) -> None:
+        assert by.metadata is not None
+        limit = asyncio.Semaphore(LISTENERS_AT_ONCE)
+
+        async def look(broker: MetadataResponseBroker) -> list[Finding]:
+            async with limit:
+                return await self._listener(tools, broker, by)
+
+        brokers = sorted(by.metadata.brokers, key=lambda each: each.node_id)
+        async with asyncio.TaskGroup() as group:
+            for task in [group.create_task(look(each)) for each in brokers]:
+                for finding in await task:
+                    self._emit(finding)
+
+    async def _listener(self, tools: Tools, broker: MetadataResponseBroker, by: Contact) -> list[Finding]:
+        """One broker at the address that it advertises."""
+        found: list[Finding] = []
+        host = excerpt(broker.host, 255)
+        contact = Contact(tools, host, broker.port, found.append)
+        try:
+            reached = await contact.look()
+        finally:
+            await contact.close()
+        where = f"node {broker.node_id} at {host}:{broker.port}"
+        facts = {"node": broker.node_id, "host": host, "port": broker.port, "rack": broker.rack}
+        if reached:
+            # What holds for a whole cluster was said at the bootstrap address; only what differs here is news.
+            others = {(each.step, each.message) for each in self.findings}
+            told = [each for each in found if each.status is not Status.OK and (each.step, each.message) not in others]
+            if contact.metadata is not None and contact.metadata.cluster_id != _cluster_id(by.metadata):
+                told.append(_other_cluster(where, by.where, facts))
+                return told
+            rack = f" in rack {excerpt(broker.rack)}" if broker.rack else ""
+            message = f"reached at the address it advertises{rack}"
+            return [*told, Finding(Step.LISTENER, where, Status.OK, message, facts=facts)]
+        causes = [each for each in found if each.status is Status.FAILED]
+        reason = causes[-1]
+        message = (
+            f"the broker that {by.where} tells of advertises {host}:{broker.port}, which can't be "
+            f"{'reached' if reason.step in (Step.DNS, Step.TCP) else 'used'} from here: {reason.message}"
+        )
+        remedy = reason.advice
+        if reason.step in (Step.DNS, Step.TCP):
+            remedy = advice.of_advertised(host, broker.port, self._config.bootstrap_servers)
+        facts |= {"failed_step": str(reason.step), "cause": reason.message}
+        return [Finding(Step.LISTENER, where, Status.FAILED, message, remedy, facts)]
+
+    # --- what records need --------------------------------------------------------------------------------------------
+
+    async def _look_at_use(self, connection: Connection, topic: str | None, write: bool) -> None:
+        step, where = Step.TRANSACTIONS, self._config.transactional_id or ""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                if self._config.transactional_id is not None:
+                    await self._look_at_transactions(connection, self._config.transactional_id)
+                if topic is None:
+                    return
+                step, where = Step.TOPIC, topic
+                usable = await topics.look(connection, self._config, topic, self._emit)
+        except TimeoutError:
+            remedy = "look whether the brokers are overloaded"
+            self._emit(Finding(step, where, Status.FAILED, f"no answer within {self._timeout_s:g} s", remedy))
+            return
+        except KafkaError as error:
+            self._emit(Finding(step, where, Status.FAILED, *said_by(error)))
+            return
+        if write and usable:
+            await topics.write(self._raw, topic, self._timeout_s, self._emit)
+        elif write:
+            self._emit(Finding(Step.WRITE, topic, Status.NOTE, "not tried: the topic can't be written to"))
+
+    async def _look_at_transactions(self, connection: Connection, transactional_id: str) -> None:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=TRANSACTION_TOPIC)], allow_auto_topic_creation=False
+        )
+        (state,) = (await connection.request(request)).topics
+        if error_class(state.error_code) is UnknownTopicOrPartitionError:
+            # To ask for a coordinator would make this topic, and a look changes nothing.
+            message = "nobody has used transactions in this cluster so far: who coordinates is settled at the first"
+            self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.NOTE, message))
+            return
+        by_list = connection.version(FindCoordinatorRequest) >= 4
+        found = await connection.request(
+            FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[transactional_id])
+            if by_list
+            else FindCoordinatorRequest(key_type=TRANSACTION, key=transactional_id)
+        )
+        code, node = found.error_code, found.node_id
+        if found.coordinators:
+            code, node = found.coordinators[0].error_code, found.coordinators[0].node_id
+        if not code:
+            self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.OK, f"coordinated by node {node}"))
+            return
+        error = error_class(code)
+        remedy = "look at the replicas of __transaction_state: its partition for this id has no leader that answers"
+        if error is TransactionalIdAuthorizationFailedError:
+            remedy = "allow WRITE and DESCRIBE on this transactional id to this user"
+        message = f"no coordinator: {error.name}"
+        self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.FAILED, message, remedy, {"error": error.name}))
+
+
+def _cluster_id(metadata: MetadataResponse | None) -> str | None:
+    return None if metadata is None else metadata.cluster_id
+
+
+def _other_cluster(where: str, bootstrap: str, facts: dict[str, Any]) -> Finding:
+    message = f"at this address another cluster answers than the one that {bootstrap} tells of"
+    remedy = "look at advertised.listeners of this broker, and at what forwards the port"
+    return Finding(Step.LISTENER, where, Status.FAILED, message, remedy, facts)
+
+
+def of_config(config: ProducerConfig) -> list[Finding]:
+    """Configs that are allowed and seldom meant. Pure."""
+    found = []
+
+    def warn(name: str, message: str, remedy: str) -> None:
+        found.append(Finding(Step.CONFIG, name, Status.WARNING, message, remedy))
+
+    protocol = config.security_protocol
+    for begin, used, better in (
+        ("ssl_", config.uses_tls, "SSL or SASL_SSL"),
+        ("sasl_", config.uses_sasl, "SASL_SSL or SASL_PLAINTEXT"),
+    ):
+        names = sorted(name for name in config.given if name.startswith(begin))
+        if names and not used:
+            warn(names[0], f"{', '.join(names)} without effect: security_protocol={protocol}", f"set it to {better}")
+    if protocol == "SASL_PLAINTEXT" and config.sasl_mechanism in ("PLAIN", "OAUTHBEARER"):
+        secret = "password" if config.sasl_mechanism == "PLAIN" else "token"
+        warn(
+            "security_protocol",
+            f"{config.sasl_mechanism} over SASL_PLAINTEXT: whoever can listen in reads the {secret}",
+            "use SASL_SSL, or a SCRAM mechanism",
+        )
+    if config.acks != -1:
+        warn(
+            "acks",
+            f"acks={config.acks}: what is acknowledged can be lost with one broker, and retries can write it twice",
+            "leave acks at its default (all)",
+        )
+    return found

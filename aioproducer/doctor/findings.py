@@ -1,0 +1,108 @@
+"""What the doctor found: each step with its state, what is wrong, and what to do. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """How a step went."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Could not be found out, or is worth knowing; nothing is wrong."""
+    WARNING = "warning"
+    """A producer works with it, but not as it should, or not for long."""
+    FAILED = "failed"
+    """A producer can't work with it."""
+
+
+class Step(StrEnum):
+    """What was looked at."""
+
+    CONFIG = "config"
+    DNS = "dns"
+    TCP = "tcp"
+    TLS = "tls"
+    LOGIN = "login"
+    VERSIONS = "versions"
+    CLUSTER = "cluster"
+    LISTENER = "listener"
+    """The address that a broker advertises, and that a producer will use."""
+    TOPIC = "topic"
+    TRANSACTIONS = "transactions"
+    WRITE = "write"
+    CLOCK = "clock"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found out."""
+
+    step: Step
+    where: str
+    """The address, the topic or the config that it is about; empty for the whole."""
+    status: Status
+    message: str
+    """What is so."""
+    advice: str = ""
+    """What to do; empty where nothing has to be done."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """The same for programs: plain values that JSON can hold."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "step": str(self.step),
+            "where": self.where,
+            "status": str(self.status),
+            "message": self.message,
+            "advice": self.advice,
+            "facts": dict(self.facts),
+        }
+
+
+_BAD = (Status.WARNING, Status.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that was found, in the order in which it was looked at."""
+
+    findings: Sequence[Finding]
+
+    @property
+    def status(self) -> Status:
+        """FAILED if anything has failed, WARNING if there is a warning, else OK."""
+        found = {each.status for each in self.findings}
+        return next((each for each in reversed(_BAD) if each in found), Status.OK)
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """What has failed, then the warnings."""
+        return tuple(each for status in reversed(_BAD) for each in self.findings if each.status is status)
+
+    def of(self, step: Step) -> tuple[Finding, ...]:
+        """The findings of one step."""
+        return tuple(each for each in self.findings if each.step is step)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"status": str(self.status), "findings": [each.as_dict() for each in self.findings]}
+
+
+_REMEDY = re.compile(r"[:;,] (?=(?:set|look at|use|name|renew|install|give) )")
+
+
+def said_by(error: BaseException) -> tuple[str, str]:
+    """What an error of this package says is wrong, and what it says to do about it (empty if it does not).
+
+    Its messages end with their remedy: ``...: set security_protocol=SSL``.
+    """
+    text = str(error) or type(error).__name__
+    found = _REMEDY.search(text)
+    return (text[: found.start()], text[found.end() :]) if found else (text, "")

@@ -1,0 +1,326 @@
+"""A topic as a producer meets it: is it there, may it be written to, can its leaders take records, and do they.
+
+What it looks at changes nothing; ``write`` is a step of its own, for those who ask for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aioproducer.config import ProducerConfig
+from aioproducer.doctor.findings import Finding, Status, Step, said_by
+from aioproducer.errors import (
+    ClusterAuthorizationFailedError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+    error_class,
+)
+from aioproducer.net.connection import Connection
+from aioproducer.producer import Producer
+from aioproducer.protocol import describe_configs
+from aioproducer.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from aioproducer.protocol.metadata import (
+    UNKNOWN_OPERATIONS,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from aioproducer.records import RecordMetadata
+from aioproducer.version import VERSION
+
+WRITE_OPERATION = 4
+"""Its bit in the operations that a broker says are allowed."""
+CONFIGS = ("min.insync.replicas", "max.message.bytes", "message.timestamp.type", "compression.type", "cleanup.policy")
+AUTO_CREATE = "auto.create.topics.enable"
+
+MARK = "aioproducer-doctor"
+"""Key, and name of the header, of the record that ``write`` writes."""
+PROBE = b"written by aioproducer doctor"
+SKEW_MS = 2_000
+"""Clocks that differ by more are worth a warning."""
+
+Emit = Callable[[Finding], None]
+
+
+class NotTold(Exception):
+    """A broker does not tell configs: it must not, or it can't."""
+
+
+async def topic_configs(connection: Connection, topic: str) -> dict[str, str | None]:
+    """Some configs of a topic by name.
+
+    Raises:
+        NotTold: the reason.
+        KafkaError: the connection was lost.
+    """
+    return await _configs(connection, describe_configs.TOPIC, topic, CONFIGS)
+
+
+async def _configs(connection: Connection, kind: int, name: str, wanted: tuple[str, ...]) -> dict[str, str | None]:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(wanted))
+    try:
+        response = await connection.request(DescribeConfigsRequest(resources=[resource]))
+    except UnsupportedVersionError:
+        raise NotTold("the broker does not speak DescribeConfigs") from None
+    (result,) = response.results
+    if result.error_code:
+        kind_of = error_class(result.error_code)
+        allow = ": allow DESCRIBE_CONFIGS to see them" if "AUTHORIZATION" in kind_of.name else ""
+        raise NotTold(f"{kind_of.name}{allow}")
+    return {each.name: each.value for each in result.configs}
+
+
+async def look(connection: Connection, config: ProducerConfig, topic: str, emit: Emit) -> bool:
+    """Look at a topic; whether records can be written to it.
+
+    Raises:
+        KafkaError: the connection was lost.
+    """
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=topic)],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=connection.version(MetadataRequest) >= 8,
+    )
+    (found,) = (await connection.request(request)).topics
+    if found.error_code:
+        emit(_not_usable(topic, found, await _makes_itself(connection)))
+        return False
+    partitions = sorted(found.partitions, key=lambda each: each.partition_index)
+    try:
+        configs = await topic_configs(connection, topic)
+    except NotTold as reason:
+        configs = {}
+        emit(Finding(Step.TOPIC, topic, Status.NOTE, f"its configs are not told: {reason}"))
+    findings = _of_rights(topic, found)
+    findings += of_partitions(topic, partitions, configs, config)
+    findings += of_configs(topic, configs, config)
+    for finding in findings:
+        emit(finding)
+    failed = any(each.status is Status.FAILED for each in findings)
+    if not failed:
+        emit(Finding(Step.TOPIC, topic, Status.OK, _described(partitions, configs), facts=_facts(partitions, configs)))
+    return not failed
+
+
+async def _makes_itself(connection: Connection) -> bool | None:
+    """Whether topics that are asked for come into being; None if that is not told."""
+    try:
+        # Any broker's own name would do; an empty one stands for what holds for all of them.
+        configs = await _configs(connection, describe_configs.BROKER, "", (AUTO_CREATE,))
+    except (NotTold, KafkaError):
+        return None
+    return configs[AUTO_CREATE] == "true" if AUTO_CREATE in configs else None
+
+
+def _not_usable(topic: str, found: MetadataResponseTopic, makes_itself: bool | None) -> Finding:
+    error = error_class(found.error_code)
+    facts = {"error": error.name}
+    if error is UnknownTopicOrPartitionError:
+        if makes_itself:
+            message = "it does not exist; this cluster makes topics when they are first used"
+            return Finding(Step.TOPIC, topic, Status.WARNING, message, "make it with the partitions it needs", facts)
+        advice = "make the topic, or look for a typing error; a user who may not DESCRIBE it is told the same"
+        return Finding(Step.TOPIC, topic, Status.FAILED, "it does not exist", advice, facts)
+    if error is TopicAuthorizationFailedError:
+        advice = "allow WRITE on it (which includes DESCRIBE) to this user: kafka-acls --add --producer --topic ..."
+        return Finding(Step.TOPIC, topic, Status.FAILED, "this user may not see it", advice, facts)
+    if error is InvalidTopicError:
+        advice = "use up to 249 letters, digits, dots, _ and -"
+        return Finding(Step.TOPIC, topic, Status.FAILED, "no topic can have this name", advice, facts)
+    return Finding(Step.TOPIC, topic, Status.FAILED, f"{error.name}: {error.meaning}", "look at the brokers", facts)
+
+
+def _of_rights(topic: str, found: MetadataResponseTopic) -> list[Finding]:
+    allowed = found.topic_authorized_operations
+    if allowed == UNKNOWN_OPERATIONS or allowed >> WRITE_OPERATION & 1:
+        return []
+    advice = "allow WRITE on it to this user: kafka-acls --add --producer --topic ..."
+    return [Finding(Step.TOPIC, topic, Status.FAILED, "this user may see it, and not write to it", advice)]
+
+
+def of_partitions(
+    topic: str,
+    partitions: list[MetadataResponsePartition],
+    configs: Mapping[str, str | None],
+    config: ProducerConfig,
+) -> list[Finding]:
+    """What keeps partitions from taking records, or soon will. Pure."""
+    found = []
+    leaderless = [each.partition_index for each in partitions if each.leader_id < 0]
+    if leaderless:
+        message = f"{_partitions(leaderless)} no leader"
+        advice = "bring the brokers back that have their replicas: " + _brokers(
+            {node for each in partitions if each.leader_id < 0 for node in each.replica_nodes}
+        )
+        found.append(Finding(Step.TOPIC, topic, Status.FAILED, message, advice, {"leaderless": leaderless}))
+    least = int(configs.get("min.insync.replicas") or 0)
+    short = [each for each in partitions if each.leader_id >= 0 and len(each.isr_nodes) < least]
+    if short and config.acks == -1:
+        numbers = [each.partition_index for each in short]
+        missing = {node for each in short for node in each.replica_nodes if node not in each.isr_nodes}
+        message = f"{_partitions(numbers)} fewer replicas in sync than min.insync.replicas={least}: acks=all is refused"
+        if any(len(each.replica_nodes) < least for each in short):
+            advice = "lower min.insync.replicas, or give the topic more replicas: it has fewer than that in all"
+        else:
+            advice = "bring these replicas back in sync: " + _brokers(missing)
+        found.append(Finding(Step.TOPIC, topic, Status.FAILED, message, advice, {"short": numbers}))
+    behind = [
+        each.partition_index
+        for each in partitions
+        if each.leader_id >= 0 and each not in short and len(each.isr_nodes) < len(each.replica_nodes)
+    ]
+    if behind:
+        message = f"{_partitions(behind)} replicas that are not in sync"
+        advice = "look at these brokers: " + _brokers(
+            {node for each in partitions for node in each.replica_nodes if node not in each.isr_nodes}
+        )
+        found.append(Finding(Step.TOPIC, topic, Status.WARNING, message, advice, {"behind": behind}))
+    return found
+
+
+def of_configs(topic: str, configs: Mapping[str, str | None], config: ProducerConfig) -> list[Finding]:
+    """Configs of the topic that do not go with those of the producer. Pure."""
+    found = []
+
+    def warn(message: str, advice: str) -> None:
+        found.append(Finding(Step.TOPIC, topic, Status.WARNING, message, advice))
+
+    largest = int(configs.get("max.message.bytes") or 0)
+    if largest and largest < config.batch_size:
+        warn(
+            f"its max.message.bytes={largest} is below batch_size={config.batch_size}: batches are refused, and split",
+            f"set batch_size={largest} or less, or raise max.message.bytes",
+        )
+    codec = configs.get("compression.type") or "producer"
+    own = "uncompressed" if config.compression_type == "none" else config.compression_type
+    if codec not in ("producer", own):
+        warn(
+            f"its compression.type={codec} is not this producer's ({config.compression_type}): brokers compress anew",
+            f"set compression_type={'none' if codec == 'uncompressed' else codec}, or compression.type=producer",
+        )
+    return found
+
+
+def _partitions(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:10])) + (f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
+    return f"partition {shown} has" if len(numbers) == 1 else f"partitions {shown} have"
+
+
+def _brokers(nodes: set[int]) -> str:
+    return ", ".join(f"node {each}" for each in sorted(nodes)) or "unknown"
+
+
+def _described(partitions: list[MetadataResponsePartition], configs: Mapping[str, str | None]) -> str:
+    copies = sorted({len(each.replica_nodes) for each in partitions})
+    count = len(partitions)
+    many = "partition" if count == 1 else "partitions"
+    shown = f"{count} {many}, replicas of each: {' or '.join(map(str, copies))}, all with a leader"
+    told = ", ".join(f"{name}={configs[name]}" for name in CONFIGS[:3] if configs.get(name))
+    return f"{shown}; {told}" if told else shown
+
+
+def _facts(partitions: list[MetadataResponsePartition], configs: Mapping[str, str | None]) -> dict[str, Any]:
+    return {
+        "partitions": [
+            {
+                "partition": each.partition_index,
+                "leader": each.leader_id,
+                "replicas": list(each.replica_nodes),
+                "isr": list(each.isr_nodes),
+            }
+            for each in partitions
+        ],
+        "configs": dict(configs),
+    }
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+_NOT_FOR_A_PROBE = frozenset(
+    ("transactional_id", "key_serializer", "value_serializer", "partitioner_class", "interceptor_classes", "on_error")
+)
+"""Configs that would fence a producer of the user's, or run the user's code."""
+
+
+async def write(configs: Mapping[str, Any], topic: str, timeout_s: float, emit: Emit) -> None:
+    """Write one marked record by a producer of its own, and tell what came of it and of the clocks."""
+    wanted = {name: value for name, value in configs.items() if name.replace(".", "_") not in _NOT_FOR_A_PROBE}
+    producer = Producer(**wanted)
+    sent_ms = answered_ms = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            await producer.start()
+            await producer.partitions_for(topic)
+            sent_ms, began = _now_ms(), time.perf_counter()
+            written = await producer.send(
+                topic,
+                PROBE,
+                key=MARK,
+                headers={MARK: VERSION.encode()},
+                timestamp_ms=sent_ms,
+            )
+            took_ms, answered_ms = (time.perf_counter() - began) * 1000, _now_ms()
+    except TimeoutError as error:
+        message = str(error) if isinstance(error, KafkaError) else f"no acknowledgement within {timeout_s:g} s"
+        advice = "look at the leader of the partition, and at the replicas in sync; the record may be written yet"
+        emit(Finding(Step.WRITE, topic, Status.FAILED, message, advice))
+    except KafkaError as error:
+        emit(_refused(topic, error))
+    else:
+        facts = {"partition": written.partition, "offset": written.offset, "took_ms": round(took_ms, 2)}
+        at = f"partition {written.partition}, offset {written.offset}"
+        message = f"one record was acknowledged after {took_ms:.1f} ms: {at}"
+        emit(Finding(Step.WRITE, topic, Status.OK, message, facts=facts))
+        emit(of_clocks(topic, written, sent_ms, answered_ms))
+    finally:
+        await producer.close(timeout=0)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _refused(topic: str, error: KafkaError) -> Finding:
+    message, advice = said_by(error)
+    if isinstance(error, TopicAuthorizationFailedError):
+        advice = "allow WRITE on the topic to this user: kafka-acls --add --producer --topic ..."
+    elif isinstance(error, ClusterAuthorizationFailedError):
+        advice = "allow IDEMPOTENT_WRITE on the cluster to this user, or set enable_idempotence=False"
+    elif isinstance(error, InvalidTimestampError):
+        advice = "compare the clocks of this machine and of the brokers: the record carries this machine's time"
+    return Finding(Step.WRITE, topic, Status.FAILED, message, advice, {"error": error.name})
+
+
+def of_clocks(topic: str, written: RecordMetadata, sent_ms: int, answered_ms: int) -> Finding:
+    """How far the clock of the leader is from this one's, where it stamps records with its own time. Pure.
+
+    Its time was taken between sending and answer, which bounds what can be said.
+    """
+    if written.timestamp_ms == sent_ms:
+        return Finding(
+            Step.CLOCK, topic, Status.NOTE, "not compared: Kafka tells the time of a broker only by records of topics "
+            "with message.timestamp.type=LogAppendTime, and this one keeps the producer's",
+        )  # fmt: skip
+    skew_ms = written.timestamp_ms - (sent_ms + answered_ms) / 2
+    unsure_ms = (answered_ms - sent_ms) / 2 + 1
+    facts = {"skew_ms": round(skew_ms), "plus_or_minus_ms": round(unsure_ms)}
+    side = "ahead of" if skew_ms > 0 else "behind"
+    message = (
+        f"the broker's clock is {abs(skew_ms):.0f} ms {side} this one's, give or take {unsure_ms:.0f} ms, by the time "
+        "that it gave the record"
+    )
+    if abs(skew_ms) - unsure_ms < SKEW_MS:
+        return Finding(Step.CLOCK, topic, Status.OK, message, facts=facts)
+    advice = (
+        "set both clocks by NTP: certificates, tokens and tickets go by them, and brokers refuse records that are more "
+        "than message.timestamp.after.max.ms ahead"
+    )
+    return Finding(Step.CLOCK, topic, Status.WARNING, message, advice, facts)

@@ -1,0 +1,131 @@
+"""Servers that are no Kafka brokers, or not as they should be, and certificates for them.
+
+They block in threads of their own, so that nothing of them stands in the loop of a test.
+"""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from aioproducer.testing import CertificateAuthority, FakeCluster
+
+Speak = Callable[[socket.socket], None]
+
+
+def hangs_up(peer: socket.socket) -> None:
+    """Accept, and close."""
+
+
+def reads_and_hangs_up(peer: socket.socket) -> None:
+    peer.recv(1)
+
+
+def is_silent(peer: socket.socket) -> None:
+    while peer.recv(65_536):
+        pass
+
+
+def speaks_http(peer: socket.socket) -> None:
+    peer.recv(65_536)
+    peer.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+
+def speaks_garbage(peer: socket.socket) -> None:
+    peer.recv(65_536)
+    peer.sendall(bytes(range(100, 200)))
+
+
+def answers_garbage(peer: socket.socket) -> None:
+    """A frame of the right form, with nonsense in it."""
+    head = peer.recv(65_536)
+    peer.sendall(b"\0\0\0\x10" + head[8:12] + b"\xff" * 12)
+
+
+@contextmanager
+def server(speak: Speak, context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A server on a free port of the loopback, by plain TCP or TLS."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    open_sockets: set[socket.socket] = set()
+    threads: list[threading.Thread] = []
+    stopped = threading.Event()
+
+    def serve(peer: socket.socket) -> None:
+        # Known before anything is waited for, so that the end of the test ends it.
+        with peer, suppress(OSError):
+            if context is not None:
+                with context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False) as secured:
+                    open_sockets.add(secured)
+                    if stopped.is_set():
+                        return
+                    secured.do_handshake()
+                    speak(secured)
+            else:
+                speak(peer)
+
+    def accept() -> None:
+        while True:
+            peer, _ = listening.accept()
+            if stopped.is_set():
+                peer.close()
+                return
+            open_sockets.add(peer)
+            threads.append(threading.Thread(target=serve, args=(peer,)))
+            threads[-1].start()
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    port: int = listening.getsockname()[1]
+    try:
+        yield port
+    finally:
+        stopped.set()
+        socket.create_connection(("127.0.0.1", port)).close()
+        accepting.join()
+        listening.close()
+        for peer in tuple(open_sockets):
+            with suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()
+
+
+def relay_to(cluster: FakeCluster) -> Speak:
+    """What passes every byte to a broker, and back."""
+    address = cluster.address_of(cluster.brokers[0])
+
+    def speak(peer: socket.socket) -> None:
+        with socket.create_connection(address) as broker:
+            back = threading.Thread(target=_pass_on, args=(broker, peer))
+            back.start()
+            _pass_on(peer, broker)
+            back.join()
+
+    return speak
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)
+    for each in (source, target):
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def server_context(authority: CertificateAuthority, directory: Path, name: str, days: float) -> ssl.SSLContext:
+    """A server's context with a certificate for a name that ends in so many days."""
+    now = datetime.datetime.now(datetime.UTC)
+    own = authority.issue(
+        name, not_before=now - datetime.timedelta(days=90), not_after=now + datetime.timedelta(days=days)
+    )
+    path = directory / "server.pem"
+    path.write_text(f"{own.key}\n{own.chain}")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context

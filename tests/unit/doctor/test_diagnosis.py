@@ -1,0 +1,344 @@
+"""The doctor at brokers that are well, and at servers that are not brokers, or not as they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer import ConfigError
+from aioproducer.doctor import Finding, Report, Status, Step, diagnose
+from aioproducer.doctor.topics import MARK
+from aioproducer.net import resolver
+from aioproducer.testing import CertificateAuthority, FakeCluster
+from aioproducer.testing.ports import free_ports
+from tests.unit.doctor import hostile
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+PATIENT_S = 30.0
+IMPATIENT_S = 1.0
+"""For servers that never answer; all steps before that one take no more than a millisecond or two."""
+
+
+async def report_of(port: int, *, timeout_s: float = PATIENT_S, **configs: Any) -> Report:
+    """What the doctor says of a port of the loopback."""
+    return await diagnose(bootstrap_servers=f"127.0.0.1:{port}", timeout_s=timeout_s, **configs)
+
+
+def problem(report: Report) -> Finding:
+    """The one thing that is wrong."""
+    (found,) = (each for each in report.findings if each.status is Status.FAILED)
+    assert report.status is Status.FAILED
+    assert found.advice
+    json.dumps(report.as_dict())
+    return found
+
+
+# --- a cluster that is well -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["4.3", "3.9", "2.8", "2.1"])
+async def test_a_cluster_that_is_well(version: str) -> None:
+    with FakeCluster(3, version=version) as cluster:
+        cluster.create_topic("orders", 3)
+        seen: list[Finding] = []
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders", on_finding=seen.append)
+        assert report.status is Status.OK
+        assert list(report.findings) == seen
+        assert [each.facts["kafka"] for each in report.of(Step.VERSIONS)] == [version] * 3
+        assert [each.facts["node"] for each in report.of(Step.LISTENER)] == [1, 2, 3]
+        assert cluster.end_offsets("orders") == {0: 0, 1: 0, 2: 0}, "a look writes nothing"
+        json.dumps(report.as_dict())
+
+
+async def test_a_record_on_demand() -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders", write=True)
+        (written,) = report.of(Step.WRITE)
+        assert written.status is Status.OK
+        assert written.facts["offset"] == 0
+        assert [each.key for each in cluster.records("orders")] == [MARK.encode()]
+        (clock,) = report.of(Step.CLOCK)
+        assert clock.status is Status.NOTE
+
+
+async def test_the_clock_by_log_append_time() -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders", write=True)
+        (clock,) = report.of(Step.CLOCK)
+        # Both clocks are this machine's, except for the turn of a millisecond that they may share.
+        assert clock.status in (Status.OK, Status.NOTE)
+
+
+async def test_the_probe_fences_nobody() -> None:
+    """A transactional id in the configs belongs to a producer that may be at work."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        report = await diagnose(
+            bootstrap_servers=cluster.bootstrap_servers, topic="orders", write=True, transactional_id="mine"
+        )
+        assert report.status is Status.OK
+        assert cluster.transaction_state("mine") is None
+
+
+async def test_a_write_needs_a_topic() -> None:
+    with pytest.raises(ConfigError, match="needs a topic"):
+        await diagnose(bootstrap_servers="127.0.0.1:1", write=True)
+
+
+async def test_configs_that_are_no_configs() -> None:
+    with pytest.raises(ConfigError, match="linger_ms"):
+        await diagnose(bootstrap_servers="127.0.0.1:1", lingr_ms=1)
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+async def test_nobody_listens() -> None:
+    (port,) = free_ports(1, random.Random())
+    found = problem(await report_of(port))
+    assert (found.step, found.where) == (Step.TCP, f"127.0.0.1:{port}")
+    assert "refused" in found.message
+
+
+async def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(*_: object) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr("aioproducer.doctor.contact.resolve", unknown)
+    found = problem(await diagnose(bootstrap_servers="kafka-1:9092"))
+    assert (found.step, found.where) == (Step.DNS, "kafka-1:9092")
+    assert "can't be resolved" in found.message
+    assert "container" in found.advice
+
+
+async def test_a_name_with_an_address_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a name's addresses answers: a producer works, and loses time at the other."""
+    with FakeCluster() as cluster:
+        _, port = cluster.address_of(1)
+
+        async def two(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
+            return ["127.0.0.2", "127.0.0.1"] if host == "kafka.test" else await resolver.resolve(loop, host, port)
+
+        monkeypatch.setattr("aioproducer.doctor.contact.resolve", two)
+        report = await diagnose(bootstrap_servers=f"kafka.test:{port}")
+        assert report.status is Status.WARNING
+        (warning,) = report.problems
+        assert warning.message.startswith("127.0.0.2: the connection is refused")
+        assert "127.0.0.1" in warning.advice
+
+
+async def test_each_bootstrap_address_is_looked_at() -> None:
+    (port,) = free_ports(1, random.Random())
+    with FakeCluster() as cluster:
+        servers = f"127.0.0.1:{port},{cluster.bootstrap_servers}"
+        report = await diagnose(bootstrap_servers=servers)
+        assert problem(report).where == f"127.0.0.1:{port}"
+        assert report.of(Step.LISTENER)[0].status is Status.OK
+
+
+async def test_bootstrap_addresses_of_two_clusters() -> None:
+    with FakeCluster(seed=1) as one, FakeCluster(seed=2) as other:
+        report = await diagnose(bootstrap_servers=f"{one.bootstrap_servers},{other.bootstrap_servers}")
+        assert "different clusters" in problem(report).message
+
+
+# --- who answers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("speak", "said"),
+    [
+        (hostile.hangs_up, "closes the connection instead of answering"),
+        (hostile.reads_and_hangs_up, "closes the connection instead of answering"),
+        (hostile.speaks_http, "it speaks HTTP"),
+        (hostile.speaks_garbage, "does not speak Kafka's protocol"),
+        (hostile.answers_garbage, "does not speak Kafka's protocol"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+async def test_no_broker(speak: hostile.Speak, said: str, protocol: str) -> None:
+    configs = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "s3cret"} if "SASL" in protocol else {}
+    with hostile.server(speak) as port:
+        report = await report_of(port, security_protocol=protocol, **configs)
+        found = problem(report)
+        assert found.step is Step.VERSIONS
+        assert said in found.message
+        assert "s3cret" not in json.dumps(report.as_dict())
+
+
+async def test_a_black_hole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioproducer.doctor.contact.CLOSER_LOOK_S", 0.1)
+    with hostile.server(hostile.is_silent) as port:
+        found = problem(await report_of(port, timeout_s=IMPATIENT_S))
+        assert found.step is Step.VERSIONS
+        assert f"not answered within {IMPATIENT_S:g} s" in found.message
+
+
+@pytest.mark.parametrize("speak", [hostile.is_silent, hostile.hangs_up, hostile.speaks_http, hostile.speaks_garbage])
+async def test_no_tls_at_a_stranger(speak: hostile.Speak, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioproducer.doctor.contact.CLOSER_LOOK_S", 0.1)
+    with hostile.server(speak) as port:
+        timeout_s = IMPATIENT_S if speak is hostile.is_silent else PATIENT_S
+        found = problem(await report_of(port, timeout_s=timeout_s, security_protocol="SSL"))
+        assert found.step is Step.TLS
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+async def test_tls_with_a_broker_that_has_none() -> None:
+    with FakeCluster() as cluster:
+        found = problem(await report_of(cluster.address_of(1)[1], security_protocol="SSL"))
+        assert found.step is Step.TLS
+        assert "without TLS" in found.message
+        assert found.advice.startswith("set security_protocol=PLAINTEXT")
+
+
+async def test_no_tls_with_a_broker_that_has_it(tmp_path: Path) -> None:
+    with FakeCluster() as cluster:
+        context = hostile.server_context(CertificateAuthority(), tmp_path, "127.0.0.1", 90)
+        with hostile.server(hostile.relay_to(cluster), context) as port:
+            found = problem(await report_of(port))
+            assert found.step is Step.TLS
+            assert found.message == "it speaks TLS, and this client does not"
+            assert found.advice.startswith("set security_protocol=SSL")
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "said", "advice"),
+    [
+        ("127.0.0.1", -2, "has expired", "renew it at the broker"),
+        ("other.example", 90, "is not for 127.0.0.1", "use a host name that it has"),
+    ],
+)
+async def test_certificates_that_are_not_accepted(
+    name: str, days: float, said: str, advice: str, tmp_path: Path
+) -> None:
+    authority = CertificateAuthority()
+    with FakeCluster() as cluster:
+        context = hostile.server_context(authority, tmp_path, name, days)
+        with hostile.server(hostile.relay_to(cluster), context) as port:
+            configs = {"security_protocol": "SSL", "ssl_truststore_certificates": authority.pem}
+            found = problem(await report_of(port, **configs))
+            assert found.step is Step.TLS
+            assert said in found.message
+            assert f"for {name}" in found.message, "what stands in the certificate"
+            assert found.advice.startswith(advice)
+
+
+async def test_an_unknown_authority(tmp_path: Path) -> None:
+    with FakeCluster() as cluster:
+        context = hostile.server_context(CertificateAuthority(), tmp_path, "127.0.0.1", 90)
+        with hostile.server(hostile.relay_to(cluster), context) as port:
+            configs = {"security_protocol": "SSL", "ssl_truststore_certificates": CertificateAuthority().pem}
+            found = problem(await report_of(port, **configs))
+            assert "not trusted" in found.message
+            assert "ssl_truststore_location" in found.advice
+
+
+async def test_tls_that_is_well_and_ends_soon(tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    with FakeCluster() as cluster:
+        context = hostile.server_context(authority, tmp_path, "127.0.0.1", 5)
+        with hostile.server(hostile.relay_to(cluster), context) as port:
+            configs = {"security_protocol": "SSL", "ssl_truststore_certificates": authority.pem}
+            report = await report_of(port, **configs)
+            (first, *_) = report.of(Step.TLS)
+            assert first.status is Status.WARNING
+            assert first.facts["names"] == ["127.0.0.1"]
+            assert "renew the broker's certificate" in first.advice
+            assert report.of(Step.CLUSTER)[0].status is Status.OK
+
+
+async def test_a_trust_store_that_is_not_there(tmp_path: Path) -> None:
+    configs = {"security_protocol": "SSL", "ssl_truststore_location": str(tmp_path / "none.pem")}
+    found = problem(await report_of(1, **configs))
+    assert "none.pem" in found.message + found.advice
+
+
+# --- logins -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_login_where_none_is_asked_for() -> None:
+    """A broker without SASL does not know its requests, and hangs up at them."""
+    with FakeCluster() as cluster:
+        configs = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "s3cret"}
+        report = await report_of(cluster.address_of(1)[1], security_protocol="SASL_PLAINTEXT", **configs)
+        assert report.status is Status.FAILED
+        assert "s3cret" not in json.dumps(report.as_dict())
+
+
+# --- what brokers advertise -------------------------------------------------------------------------------------------
+
+
+async def test_an_advertised_listener_that_can_not_be_reached() -> None:
+    with FakeCluster(2) as cluster:
+        _, port = cluster.address_of(1)
+        cluster._model.change_addresses({2: ("kafka-2.internal", 9092)})
+        found = problem(await report_of(port))
+        assert found.step is Step.LISTENER
+        assert found.where == "node 2 at kafka-2.internal:9092"
+        assert f"127.0.0.1:{port} tells of advertises kafka-2.internal:9092, which can't be reached" in found.message
+        assert "advertised.listeners" in found.advice
+        assert found.facts["failed_step"] == "dns"
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_topic_that_is_not_there() -> None:
+    with FakeCluster(auto_create_topics=True) as cluster:
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="ordres", write=True)
+        found = problem(report)
+        assert (found.step, found.where) == (Step.TOPIC, "ordres")
+        assert "does not exist" in found.message
+        (not_tried,) = report.of(Step.WRITE)
+        assert not_tried.status is Status.NOTE
+        again = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="ordres")
+        assert "does not exist" in problem(again).message, "a look makes no topic"
+
+
+async def test_a_topic_that_can_have_no_such_name() -> None:
+    with FakeCluster() as cluster:
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="a/b")
+        assert "no topic can have this name" in problem(report).message
+
+
+async def test_a_partition_without_a_leader() -> None:
+    with FakeCluster(2) as cluster:
+        cluster.create_topic("orders", 3)
+        cluster.remove_leader("orders", 1)
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders")
+        assert problem(report).message == "partition 1 has no leader"
+
+
+async def test_a_write_that_is_refused() -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.faults.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders", write=True)
+        found = problem(report)
+        assert found.step is Step.WRITE
+        assert "allow WRITE" in found.advice
+
+
+async def test_a_write_that_nobody_acknowledges() -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.faults.swallow("Produce")
+        report = await diagnose(
+            bootstrap_servers=cluster.bootstrap_servers, topic="orders", write=True, timeout_s=IMPATIENT_S
+        )
+        found = problem(report)
+        assert found.step is Step.WRITE
+        assert "no acknowledgement within 1 s" in found.message
