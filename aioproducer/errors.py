@@ -83,7 +83,7 @@ class KafkaError(Exception):
 
     def __init__(self, message: str = "", *, maybe_written: bool = False) -> None:
         super().__init__(message)
-        self.maybe_written = maybe_written
+        self.maybe_written: bool = maybe_written
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -197,7 +197,7 @@ class BootstrapError(KafkaError, TimeoutError):
     """
 
     def __init__(self, failures: Sequence[tuple[str, BaseException]] = ()) -> None:
-        self.failures = tuple(failures)
+        self.failures: tuple[tuple[str, BaseException], ...] = tuple(failures)
         tried = "".join(f"\n  {address}: {_describe(cause)}" for address, cause in self.failures)
         super().__init__(f"no bootstrap server could be used (bootstrap_servers):{tried or ' none was tried in time'}")
 
@@ -264,8 +264,8 @@ class DeliveryErrors(KafkaError, ExceptionGroup[Exception]):
 
     def __init__(self, message: str, errors: Sequence[Exception], *, record_count: int | None = None) -> None:
         ExceptionGroup.__init__(self, message, errors)
-        self.maybe_written = any(getattr(error, "maybe_written", False) for error in errors)
-        self.record_count = (
+        self.maybe_written: bool = any(getattr(error, "maybe_written", False) for error in errors)
+        self.record_count: int = (
             sum(getattr(error, "record_count", None) or 0 for error in errors) if record_count is None else record_count
         )
 
@@ -489,6 +489,14 @@ _NOT_BY_THIS = "Not in the log by this answer; ``maybe_written`` is True if an e
 _MAYBE = "May be in the log: the broker can send this after the leader has appended the records."
 
 _ROWS = {row[0]: row for row in _CODES}
+_FLAGS = {
+    "R": "retriable",
+    "M": "refresh_metadata",
+    "F": "fatal",
+    "A": "abortable",
+    "N": "application_recoverable",
+    "?": "in_doubt",
+}
 _CLASSES: dict[int, type[BrokerError]] = {}
 
 
@@ -506,13 +514,11 @@ class BrokerError(KafkaError):
 
     def __init_subclass__(cls, code: int | None = None, **kwargs: Any) -> None:
         if code is not None:
-            cls.code, cls.name, flags, cls.meaning = _ROWS[code]
-            cls.retriable = "R" in flags
-            cls.refresh_metadata = "M" in flags
-            cls.fatal = "F" in flags
-            cls.abortable = "A" in flags
-            cls.application_recoverable = "N" in flags
-            cls.in_doubt = "?" in flags
+            _, name, flags, meaning = _ROWS[code]
+            facts = {"code": code, "name": name, "meaning": meaning}
+            # Not as assignments, which type checkers would take for new attributes with types of their own.
+            for attribute, value in (facts | {each: flag in flags for flag, each in _FLAGS.items()}).items():
+                setattr(cls, attribute, value)
             cls.__doc__ = f"{cls.name} ({code}): {cls.meaning}.\n\n{_MAYBE if cls.in_doubt else _NOT_BY_THIS}"
             _CLASSES[code] = cls
         super().__init_subclass__(**kwargs)

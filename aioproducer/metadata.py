@@ -81,7 +81,7 @@ class Metadata:
         rng: random.Random,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        self.cluster = Cluster()
+        self.cluster: Cluster = Cluster()
         self.on_cluster_change: Callable[[Cluster, tuple[str, ...]], None] = _nothing
         """Called with each new picture and the topics in it that differ from the last, forgotten ones included."""
         self.still_used: Callable[[str], bool] = lambda _: False

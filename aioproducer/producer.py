@@ -47,7 +47,7 @@ from aioproducer.records import (
 )
 from aioproducer.transaction_runner import TransactionRunner
 
-logger = logging.getLogger("aioproducer.producer")
+logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
 _started: weakref.WeakSet[Producer] = weakref.WeakSet()
 

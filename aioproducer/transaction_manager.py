@@ -61,8 +61,8 @@ class TransactionManager(SequenceBooks):
 
     def set_producer_id(self, producer_id: int, epoch: int) -> None:
         """Take what InitProducerId answered; a partition moves to it when its numbered batches have ended."""
-        self.producer_id = producer_id
-        self.epoch = epoch
+        self.producer_id: int = producer_id
+        self.epoch: int = epoch
 
     def produce_version(self, version: int) -> int:
         """The version of Produce to use where the broker speaks this one."""

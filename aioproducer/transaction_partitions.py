@@ -24,13 +24,13 @@ class TransactionPartitions:
     """What belongs to the open transaction, as the coordinator knows it."""
 
     def __init__(self) -> None:
-        self.version = 1
+        self.version: int = 1
         """1, or 2 for transactions V2; does not change while a transaction is open."""
-        self.sending = False
+        self.sending: bool = False
         """Whether batches may go out for the first time."""
-        self.started = False
+        self.started: bool = False
         """Whether the coordinator has, or may have, something to end."""
-        self.doubtful = False
+        self.doubtful: bool = False
         """Whether it may have nothing to end all the same: the request that was to start it got no answer."""
         self.wanted: dict[TopicPartition, None] = {}
         self.on_wanted: Callable[[], None] = _nothing

@@ -121,15 +121,15 @@ class TransactionRunner:
     ) -> None:
         assert config.transactional_id is not None
         assert sequences.transaction is not None
-        self.states = TransactionStates()
-        self.number = 0
+        self.states: TransactionStates = TransactionStates()
+        self.number: int = 0
         """Of the transaction that is or was open last."""
         self.on_begin: Callable[[], None] | None = None
         self.on_end: Callable[[bool], None] | None = None
         """Called with whether it was committed; not for one that is prepared and ended by somebody else."""
-        self.closed_over = 0
+        self.closed_over: int = 0
         """Number of the one that was open when the producer was closed: it is aborted, as far as time allows."""
-        self.transactional_id = config.transactional_id
+        self.transactional_id: str = config.transactional_id
         self._transaction_timeout_ms = config.transaction_timeout_ms
         self._max_block_ms = config.max_block_ms
         self._loop = loop

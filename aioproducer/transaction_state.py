@@ -77,7 +77,7 @@ class TransactionStates:
     """The state, and the error that spoilt it."""
 
     def __init__(self) -> None:
-        self.state = TransactionState.UNINITIALIZED
+        self.state: TransactionState = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
         """What made the transaction abortable, or the producer fatal; None in all other states."""
 

@@ -35,7 +35,7 @@ from aioproducer.records import Record, RecordMetadata
 RUNS_A_LINE = 1_000
 """A line is written when it is so long, whatever the time: making a long one would hold the event loop up."""
 
-logger = logging.getLogger("aioproducer.audit")
+logger: logging.Logger = logging.getLogger("aioproducer.audit")
 
 
 class _Topic:
@@ -79,7 +79,7 @@ class Audit:
         interval_s: float = 10.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.producer = f"{name}-{secrets.token_hex(6)}" if name else secrets.token_hex(6)
+        self.producer: str = f"{name}-{secrets.token_hex(6)}" if name else secrets.token_hex(6)
         if not PRODUCER_NAME.fullmatch(self.producer):
             raise ConfigError(f"name={name!r} of an Audit: up to 80 letters, digits and ._- are needed")
         self._path = None if statements is None else Path(statements) / f"{self.producer}.jsonl"

@@ -43,7 +43,8 @@ class TopicStatement:
     def __init__(self, producer: str, topic: str, first: int = 0) -> None:
         self._producer = producer
         self._topic = topic
-        self._first = self.next = first
+        self._first = first
+        self.next: int = first
         self._runs: list[Run] = []
         self._acked: Counter[tuple[int, int]] = Counter()
         self._latency: Counter[tuple[int, int, int]] = Counter()

@@ -115,7 +115,7 @@ class AIOKafkaProducer:
                 sasl_mechanism, sasl_plain_username, sasl_plain_password, sasl_kerberos_service_name,
                 sasl_oauth_token_provider,
             )  # fmt: skip
-        self.native = Producer(**configs)
+        self.native: Producer = Producer(**configs)
         self._acks = acks
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer

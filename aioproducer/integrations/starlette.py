@@ -25,10 +25,13 @@ from starlette.routing import Route
 from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError
 from aioproducer.integrations import sse
 
-logger = logging.getLogger("aioproducer.integrations")
+logger: logging.Logger = logging.getLogger("aioproducer.integrations")
 
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
 """What applications take as ``lifespan``: called with the application, it may give state for the requests."""
+
+ProducerLifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
+"""A Lifespan that always gives state, in which the producers are found."""
 
 STATE = "aioproducer"
 DEFAULT_NAME = "default"
@@ -44,7 +47,7 @@ def producer_lifespan(
     wait_for_kafka: bool = True,
     close_timeout: float | None = None,
     name: str = DEFAULT_NAME,
-) -> Lifespan:
+) -> ProducerLifespan:
     """Make a lifespan that starts a producer with the application and closes it as the last thing.
 
     Closing sends everything that requests and background tasks have given to the producer, and waits for the brokers.

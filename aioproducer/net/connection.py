@@ -97,11 +97,11 @@ class Connection:
         self.host = host
         self.address = address
         self.port = port
-        self.client_id = config.client_id
-        self.throttled_until_ms = 0
-        self.retiring = False
-        self.last_used_ms = int(loop.time() * 1000)
-        self.api_versions = ApiVersionsResponse(api_keys=[])
+        self.client_id: str = config.client_id
+        self.throttled_until_ms: int = 0
+        self.retiring: bool = False
+        self.last_used_ms: int = int(loop.time() * 1000)
+        self.api_versions: ApiVersionsResponse = ApiVersionsResponse(api_keys=[])
         self._ranges: dict[int, tuple[int, int]] = {}
         self._versions: dict[type[Message], int] = {}
         self._reader = reader

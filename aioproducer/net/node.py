@@ -52,16 +52,16 @@ class Node:
     """
 
     def __init__(self, broker: Broker, policy: ReconnectPolicy) -> None:
-        self.node_id = broker.node_id
-        self.host = broker.host
-        self.port = broker.port
+        self.node_id: int = broker.node_id
+        self.host: str = broker.host
+        self.port: int = broker.port
         self.gone = False
         self.connection: Connection | None = None
         self.task: asyncio.Task[None] | None = None
         self.error: KafkaError | None = None
         self.last_address: str | None = None
-        self.attempted_ms = -1
-        self.retry_at_ms = 0
+        self.attempted_ms: int = -1
+        self.retry_at_ms: int = 0
         self._failed_attempts = 0
         self._policy = policy
 

@@ -30,7 +30,7 @@ CLOSE_S = 10.0
 TRY_AGAIN_S = 0.5
 """How long to wait before a cluster is looked for again that could not be reached."""
 
-logger = logging.getLogger("aioproducer.spark")
+logger: logging.Logger = logging.getLogger("aioproducer.spark")
 
 Result = TypeVar("Result")
 
@@ -40,7 +40,7 @@ class Background:
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
-        self.producers = ProducerCache()
+        self.producers: ProducerCache = ProducerCache()
         # A daemon: the end of the process must not wait for an event loop that never ends by itself.
         self._thread = threading.Thread(target=self._loop.run_forever, name="aioproducer spark", daemon=True)
         self._thread.start()

@@ -22,7 +22,7 @@ from aioproducer.spark.storage import Storage
 from aioproducer.spark.task import Sink
 from aioproducer.transactions import TransactionClient
 
-logger = logging.getLogger("aioproducer.spark")
+logger: logging.Logger = logging.getLogger("aioproducer.spark")
 
 
 def prepare(sink: Sink) -> Sink:

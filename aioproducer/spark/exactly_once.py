@@ -25,7 +25,7 @@ from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.recovery import Plan, Prepared, Verdict, plan
 from aioproducer.transaction_outcome import TransactionOutcome
 
-logger = logging.getLogger("aioproducer.spark")
+logger: logging.Logger = logging.getLogger("aioproducer.spark")
 
 SLOTS = 8
 """By how many ids the attempts at one task may differ beyond their attempt number, see transactional_id()."""

@@ -39,9 +39,9 @@ class TopicAdmin:
         bootstrap_servers: addresses as ``host:port``, separated by commas.
     """
 
-    answer_timeout_s = 5.0
+    answer_timeout_s: float = 5.0
     """How long a broker may take to answer."""
-    change_timeout_s = 30.0
+    change_timeout_s: float = 30.0
     """How long a change may take until every broker shows it."""
 
     def __init__(self, bootstrap_servers: str) -> None:

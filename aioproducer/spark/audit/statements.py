@@ -26,7 +26,7 @@ class Statements:
 
     def __init__(self, lines: DataFrame, since_ms: int | None = None, until_ms: int | None = None) -> None:
         # A producer that was killed may have left the beginning of a line.
-        self.lines = lines.where("producer IS NOT NULL AND (topic IS NOT NULL OR closed)")
+        self.lines: DataFrame = lines.where("producer IS NOT NULL AND (topic IS NOT NULL OR closed)")
         self._since_ms = since_ms
         self._until_ms = until_ms
 

@@ -123,7 +123,7 @@ class RefusedRecordsError(Exception):
     def __init__(self, cause: InvalidRecordError | InvalidTimestampError, records: Mapping[int, str]) -> None:
         super().__init__(str(cause))
         self.cause = cause
-        self.records = dict(records)
+        self.records: dict[int, str] = dict(records)
 
 
 def check_frame(data: bytes | None, produce_version: int) -> bytes:

@@ -26,7 +26,7 @@ class Coordinators:
         self.groups: dict[str, Group] = {}
         self._offset_epochs: dict[tuple[int, int], int] = {}
         """By partition of the offsets topic and producer id: the newest epoch that wrote offsets or a marker there."""
-        self.transactions = Transactions(
+        self.transactions: Transactions = Transactions(
             self._new_producer_id, self._write_markers, v2=cluster.transaction_version >= V2
         )
 

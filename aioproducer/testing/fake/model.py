@@ -19,7 +19,7 @@ from aioproducer.testing.fake.faults import FaultScript
 from aioproducer.testing.fake.partition_log import LogRecord, PartitionLog
 from aioproducer.testing.fake.session import Session
 from aioproducer.testing.fake.topology import NO_LEADER, Broker, Partition, Topic, TopicConfig, is_topic_name
-from aioproducer.testing.fake.versions import NEWEST, kafka_version
+from aioproducer.testing.fake.versions import NEWEST, KafkaVersion, kafka_version
 
 TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION = 36, 3, 17, 37, 38
 PRODUCER_ID_BLOCK = 1000
@@ -61,23 +61,23 @@ class ClusterModel:
         if brokers < 1:
             raise ValueError(f"a cluster of {brokers} brokers")
         self.rng = rng
-        self.version = kafka_version(version)
+        self.version: KafkaVersion = kafka_version(version)
         newest = self.version.transaction_version
-        self.transaction_version = newest if transaction_version is None else transaction_version
+        self.transaction_version: int = newest if transaction_version is None else transaction_version
         if not 0 <= self.transaction_version <= newest:
             raise ValueError(f"transaction_version={transaction_version}: Kafka {version} has 0 to {newest}")
         self.auto_create_topics = auto_create_topics
         self.default_partitions = default_partitions
-        self.faults = FaultScript(guard)
+        self.faults: FaultScript = FaultScript(guard)
         self.features_epoch = 1
-        self.cluster_id = base64.urlsafe_b64encode(rng.randbytes(16)).decode().rstrip("=")
-        self.brokers = {
+        self.cluster_id: str = base64.urlsafe_b64encode(rng.randbytes(16)).decode().rstrip("=")
+        self.brokers: dict[int, Broker] = {
             node_id: Broker(node_id, *(addresses or {}).get(node_id, (f"broker{node_id}.invalid", 9092)))
             for node_id in range(1, brokers + 1)
         }
         self.topics: dict[str, Topic] = {}
-        self.now_ms = 0
-        self.coordinators = Coordinators(self)
+        self.now_ms: int = 0
+        self.coordinators: Coordinators = Coordinators(self)
         self._topics_by_id: dict[bytes, Topic] = {}
         limits = BatchLimits(message_max_bytes, timestamp_after_ms=self.version.timestamp_after_ms)
         self._topic_defaults = TopicConfig(limits, min_insync_replicas)

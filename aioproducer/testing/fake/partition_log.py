@@ -75,9 +75,9 @@ class PartitionLog:
     """See the module."""
 
     def __init__(self, unknown_producer: UnknownProducer = UnknownProducer.ACCEPT) -> None:
-        self.start_offset = 0
-        self.end_offset = 0
-        self.producers = ProducerStates(unknown_producer)
+        self.start_offset: int = 0
+        self.end_offset: int = 0
+        self.producers: ProducerStates = ProducerStates(unknown_producer)
         self.markers: list[TransactionMarker] = []
         self._batches: list[_LoggedBatch] = []
         self._open_transactions: dict[int, int] = {}

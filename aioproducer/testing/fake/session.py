@@ -52,8 +52,8 @@ class Session:
 
     def __init__(self, cluster: ClusterModel, node_id: int) -> None:
         self.node_id = node_id
-        self.closed = False
-        self.silent = False
+        self.closed: bool = False
+        self.silent: bool = False
         self._cluster = cluster
         self._reader = FrameReader(cluster.version.ranges, API_CLASSES)
         self._muted_until_ms = 0

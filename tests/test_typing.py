@@ -1,0 +1,55 @@
+"""What users' type checkers see: public names are typed in full, and a program of theirs passes mypy and pyright."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+USER_CODE = ROOT / "tests" / "typing" / "user_code.py"
+PUBLIC = (
+    "_admission", "_delivery", "audit", "compat", "consumers", "errors", "event_loop", "health", "integrations",
+    "oauth_token", "partitioners", "producer", "records", "serializers", "spark", "testing", "transactions",
+)  # fmt: skip
+"""Modules and packages that users name, or whose classes they get."""
+INNER = ("fake.batches", "fake.metadata", "fake.produce", "fake.txn_apis", "access_messages", "admin_messages")
+"""Parts of ``aioproducer.testing`` that speak the protocol, whose messages are declared without annotations."""
+PATIENCE_S = 180.0
+
+
+def check(*command: str) -> str:
+    finished = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert finished.stdout, finished.stderr
+    return finished.stdout
+
+
+def is_public(name: str) -> bool:
+    package, _, rest = name.partition(".")
+    module = rest.partition(".")[0]
+    if module == "testing" and rest.removeprefix("testing.").startswith(INNER):
+        return False
+    return package == "aioproducer" and (module in PUBLIC or "." not in rest)
+
+
+def test_public_names_are_typed_in_full() -> None:
+    report: Any = json.loads(check("pyright", "--verifytypes", "aioproducer", "--ignoreexternal", "--outputjson"))
+    public = [symbol for symbol in report["typeCompleteness"]["symbols"] if is_public(symbol["name"])]
+    assert len(public) > 1_000
+    assert not [
+        (symbol["name"], [each["message"] for each in symbol["diagnostics"]])
+        for symbol in public
+        if not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"]
+    ]
+
+
+def test_a_program_passes_pyright() -> None:
+    assert "0 errors, 0 warnings" in check("pyright", "--pythonpath", sys.executable, str(USER_CODE))
+
+
+def test_a_program_passes_mypy() -> None:
+    assert "Success" in check("mypy", "--strict", str(USER_CODE))

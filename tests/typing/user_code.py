@@ -1,0 +1,125 @@
+"""A program as users write it; type checkers read it, nothing runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, assert_type
+
+from fastapi import Depends, FastAPI
+
+from aioproducer import (
+    BatchResult,
+    BrokerError,
+    BufferExhaustedError,
+    Delivery,
+    DeliveryErrors,
+    KafkaError,
+    PartitionInfo,
+    PreparedTransaction,
+    Producer,
+    ProducerHealth,
+    Record,
+    RecordMetadata,
+    SendManyError,
+)
+from aioproducer.compat.aiokafka import AIOKafkaProducer
+from aioproducer.integrations.fastapi import ProducerDep, producer_dependency, producer_lifespan
+from aioproducer.testing import FakeCluster, KafkaCluster, TopicAdmin
+
+
+def on_error(error: KafkaError, records: int) -> None:
+    assert_type(error.maybe_written, bool)
+    assert_type(error.retriable, bool)
+    print(error.name, error.code, records)
+
+
+def by_length(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:
+    return len(value or b"") % len(partitions)
+
+
+async def one_by_one(producer: Producer) -> None:
+    metadata = await producer.send("orders", b"tea", key="customer-7", headers={"trace": b"1", "empty": None})
+    assert_type(metadata, RecordMetadata)
+    assert_type(metadata.offset, int)
+    delivery = await producer.submit("orders", "tea", headers=[("trace", b"1")], timestamp_ms=0, partition=1)
+    assert_type(delivery, Delivery)
+    assert_type(await delivery, RecordMetadata)
+    now = producer.submit_nowait("orders", {"any": "value that a serializer takes"})
+    now.add_done_callback(lambda ended: print(ended.exception()))
+    assert_type(now.exception(), KafkaError | None)
+    assert_type(await asyncio.gather(producer.send("a"), producer.send("b")), tuple[RecordMetadata, RecordMetadata])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(producer.send("orders"))
+    assert_type(task.result(), RecordMetadata)
+    assert_type(await asyncio.wait_for(producer.send("orders"), 5), RecordMetadata)
+
+
+async def records() -> AsyncIterator[Record]:
+    yield Record(b"tea", key=b"customer-7", topic="orders")
+
+
+async def in_bulk(producer: Producer) -> None:
+    result = await producer.send_many("orders", [b"a", "b", (b"key", b"value"), Record(b"c")])
+    assert_type(result, BatchResult)
+    assert_type(result.acked, int)
+    await producer.send_many("orders", records(), raise_on_error=False)
+    try:
+        await producer.flush(timeout=1)
+        await producer.ready()
+    except SendManyError as failures:
+        print(failures.result)
+    except DeliveryErrors as group:
+        print(group.record_count, group.exceptions)
+
+
+async def in_a_transaction(producer: Producer) -> PreparedTransaction:
+    async with producer.transaction():
+        await producer.submit("payments", b"1")
+    await producer.begin_transaction()
+    return await producer.prepare_transaction()
+
+
+async def looked_at(producer: Producer) -> None:
+    try:
+        producer.submit_nowait("orders")
+    except BufferExhaustedError:
+        await producer.ready()
+    except BrokerError as error:
+        print(error.code, error.meaning)
+    assert_type(producer.health(), ProducerHealth)
+    assert_type(await producer.partitions_for("orders"), tuple[PartitionInfo, ...])
+
+
+def made() -> list[Producer]:
+    return [
+        Producer(bootstrap_servers="localhost:9092", on_error=on_error, partitioner=by_length),
+        Producer.from_config({"bootstrap.servers": "localhost:9092"}),
+        Producer.from_librdkafka_config({"bootstrap.servers": "localhost:9092"}),
+        Producer.from_properties("producer.properties"),
+    ]
+
+
+def served() -> FastAPI:
+    app = FastAPI(lifespan=producer_lifespan(lambda: Producer(bootstrap_servers="localhost:9092"), topics=["clicks"]))
+
+    async def click(
+        producer: ProducerDep, auditor: Annotated[Producer, Depends(producer_dependency("audit"))]
+    ) -> dict[str, int]:
+        auditor.submit_nowait("audit")
+        return {"offset": (await producer.send("clicks")).offset}
+
+    app.post("/clicks")(click)
+    return app
+
+
+async def moved() -> None:
+    async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
+        await producer.send_and_wait("orders", b"tea")
+
+
+async def test_of_their_own(kafka_cluster: TopicAdmin, fake_kafka_cluster: FakeCluster) -> None:
+    assert_type(kafka_cluster.end_offsets("orders"), dict[int, int])
+    fake_kafka_cluster.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+    with KafkaCluster(3) as cluster:
+        assert_type(cluster.bootstrap_servers, str)
