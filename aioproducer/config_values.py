@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aioproducer.serializers import JAVA_CLASSES, SerializerObject
+from aioproducer.serializers import JAVA_CLASSES, BindableSerializer, SerializerObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _serializer(value: object) -> object:
         return JAVA_CLASSES[value.strip()]
     if isinstance(value, type) and hasattr(value, "serialize"):
         raise ValueError("it is a class: give an object of it")
-    if not callable(value) and not isinstance(value, SerializerObject):
+    if not callable(value) and not isinstance(value, (SerializerObject, BindableSerializer)):
         raise ValueError
     return value
 

@@ -13,6 +13,10 @@ The tree, split by what the caller can do::
     ├── TransactionOutcomeUnknownError             look at the topic: all or nothing of it is visible
     ├── RecordTooLargeError (ValueError)           fix the record
     ├── SerializationError                         fix the record or the serializer
+    │   ├── SchemaValidationError                  fix the record: it does not fit its schema or type
+    │   ├── SerializerNotReadyError                prepare() the serializer, or use submit()
+    │   └── SchemaRegistryError                    look at the subject, and at the rights
+    │       └── SchemaRegistryUnavailableError     look at the registry
     ├── BufferExhaustedError (BufferError)         slow down
     ├── MetadataUnavailableError                   wait for the topic's metadata, or use submit()
     ├── MetadataTimeoutError (TimeoutError)        look at the topic and the cluster
@@ -172,6 +176,69 @@ class RecordTooLargeError(KafkaError, ValueError):
 
 class SerializationError(KafkaError):
     """A key or value could not be turned into bytes; the cause is the serializer's own error. Not in the log."""
+
+
+class SchemaValidationError(SerializationError):
+    """A key or value does not fit its schema or type. The message has no part of it, and no cause that has.
+
+    Not in the log.
+
+    Args:
+        topic: where the record was to go; None outside of a producer.
+        subject: of the schema registry; None without one.
+        problems: (path of the field, what is wrong there), as many as the library tells.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        topic: str | None = None,
+        subject: str | None = None,
+        problems: Sequence[tuple[str, str]] = (),
+        maybe_written: bool = False,
+    ) -> None:
+        super().__init__(message, maybe_written=maybe_written)
+        self.topic, self.subject, self.problems = topic, subject, tuple(problems)
+
+
+class SerializerNotReadyError(SerializationError):
+    """The serializer has something to wait for first, such as a schema's id, and the call does not wait.
+
+    Not in the log: not admitted.
+    """
+
+    retriable = True
+
+
+class SchemaRegistryError(SerializationError):
+    """A schema registry did not give what a serializer needs; the cause is its client's error. Not in the log.
+
+    Args:
+        topic: where the record was to go.
+        subject: what was asked for.
+        status: of the HTTP answer, None if there was none.
+        error_code: of the registry, such as 40401 for an unknown subject.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        topic: str | None = None,
+        subject: str | None = None,
+        status: int | None = None,
+        error_code: int | None = None,
+        maybe_written: bool = False,
+    ) -> None:
+        super().__init__(message, maybe_written=maybe_written)
+        self.topic, self.subject, self.status, self.error_code = topic, subject, status, error_code
+
+
+class SchemaRegistryUnavailableError(SchemaRegistryError):
+    """A schema registry had no answer within ``max_block_ms``: out of reach, failing, or slow. Not in the log."""
+
+    retriable = True
 
 
 # --- slow down, look at the cluster -----------------------------------------------------------------------------------

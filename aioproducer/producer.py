@@ -9,6 +9,7 @@ import random
 import warnings
 import weakref
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -111,6 +112,7 @@ class Producer(Admission):
             key_serializer=config.key_serializer,
             value_serializer=config.value_serializer,
             partitioner=config.partitioner_class if callable(config.partitioner_class) else None,
+            max_block_ms=config.max_block_ms,
         )
 
     # --- starting and ending ------------------------------------------------------------------------------------------
@@ -192,6 +194,7 @@ class Producer(Admission):
     async def _close(self, timeout: float | None) -> None:
         engine = self._engine
         if engine is None:
+            await self._preparation.close_serializers()
             self._preparation.close()
             return
         engine.turn_away(_closed())
@@ -202,6 +205,7 @@ class Producer(Admission):
             await engine.stop()
             engine.report_failures()
             await engine.called_back()
+            await self._preparation.close_serializers()
             self._preparation.close()
 
     async def _finish(self, engine: Engine, timeout: float | None) -> None:
@@ -396,6 +400,9 @@ class Producer(Admission):
         headers = encodable_headers(record.headers, topic)  # once: an interceptor may have put an iterator there
         await engine.wait_for_topic(topic, record.partition, deadline_ms)
         began_ms = engine.now_ms()
+        if self._preparation.adds_headers:
+            headers = headers or []
+            record = replace(record, headers=headers)
         key, value = await self._preparation.serialize(record)
         partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
         deadline_ms += engine.now_ms() - began_ms  # the user's own time does not count
@@ -454,6 +461,8 @@ class Producer(Admission):
                 + " is not known yet; await submit() or partitions_for() once, they wait for it"
             )
         if not self._preparation.is_trivial:
+            if self._preparation.adds_headers:
+                record = replace(record, headers=encodable_headers(record.headers, topic) or [])
             key, value = self._preparation.serialize_nowait(record)
             partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
             delivery = self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, False)

@@ -11,14 +11,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aioproducer.errors import KafkaError, SerializationError
+from aioproducer.errors import KafkaError, SerializationError, SerializerNotReadyError
 from aioproducer.partitioners import BUILT_IN, BuiltIn
 from aioproducer.records import BatchResult, PartitionInfo, Record, RecordMetadata
+from aioproducer.serializers import BindableSerializer, BoundSerializer, as_function
 
 logger = logging.getLogger("aioproducer.record_preparation")
 
 Bound = Callable[[str, Any, Any], Any]
 """A serializer as ``f(topic, headers, value)``; what it returns may have to be awaited."""
+
+Use = tuple[str, Bound | None]
+"""Whether of the key or the value, and the serializer."""
 
 
 class RecordPreparation:
@@ -27,6 +31,7 @@ class RecordPreparation:
     Args:
         partitioner: ``f(topic, key, value, partitions) -> int`` on serialized bytes, or None. It may return
             BUILT_IN, which leaves the choice to the built-in one.
+        max_block_ms: what serializers that wait for something of their own are told.
     """
 
     def __init__(
@@ -36,10 +41,27 @@ class RecordPreparation:
         key_serializer: Any,
         value_serializer: Any,
         partitioner: Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int | BuiltIn] | None,
+        max_block_ms: int = 60_000,
     ) -> None:
         self._interceptors = tuple(interceptors)
-        self._serializers = (("key", _bind(key_serializer)), ("value", _bind(value_serializer)))
+        self._bound: list[BoundSerializer] = []
+        self._serializers, self._serializers_nowait = zip(
+            self._bind("key", key_serializer, max_block_ms),
+            self._bind("value", value_serializer, max_block_ms),
+            strict=True,
+        )
+        self.adds_headers = any(each.adds_headers for each in self._bound)
+        """Whether records need a list of headers of their own, which serializers append to."""
         self.partitioner = partitioner
+
+    def _bind(self, what: str, serializer: Any, max_block_ms: int) -> tuple[Use, Use]:
+        """A serializer for calls that may wait, and for those that do not."""
+        if isinstance(serializer, BindableSerializer):
+            bound = serializer.bind(is_key=what == "key", max_block_ms=max_block_ms)
+            self._bound.append(bound)
+            return (what, bound.serialize), (what, bound.serialize_nowait)
+        use = what, None if serializer is None else as_function(serializer)
+        return use, use
 
     @property
     def is_trivial(self) -> bool:
@@ -103,6 +125,14 @@ class RecordPreparation:
         """Close each interceptor."""
         self._tell("close")
 
+    async def close_serializers(self) -> None:
+        """Close the serializers that were bound; one that fails is logged and passed by."""
+        for bound in self._bound:
+            try:
+                await bound.close()
+            except Exception:
+                logger.warning("serializer %s.close raised", type(bound).__name__, exc_info=True)
+
     def serialize_nowait(self, record: Record) -> tuple[bytes | None, bytes | None]:
         """Key and value as bytes, by serializers that do not have to be awaited.
 
@@ -112,12 +142,12 @@ class RecordPreparation:
         return self._serialize_one(record, 0, record.key), self._serialize_one(record, 1, record.value)
 
     def _serialize_one(self, record: Record, index: int, data: Any) -> bytes | None:
-        what, serializer = self._serializers[index]
+        what, serializer = self._serializers_nowait[index]
         result = self._call(what, serializer, record, data)
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
-            raise SerializationError(
+            raise SerializerNotReadyError(
                 f"{what}_serializer for topic {record.topic!r} is asynchronous: "
                 "await submit() or send() instead of submit_nowait()"
             )
@@ -142,6 +172,8 @@ class RecordPreparation:
             return data
         try:
             return serializer(record.topic or "", record.headers, data)
+        except SerializationError:
+            raise  # it says what is wrong by itself
         except Exception as error:
             raise SerializationError(
                 f"{what}_serializer raised {type(error).__name__} for a record of topic {record.topic!r}"
@@ -150,6 +182,8 @@ class RecordPreparation:
     async def _awaited(self, what: str, record: Record, result: Awaitable[Any]) -> Any:
         try:
             return await result
+        except SerializationError:
+            raise
         except Exception as error:
             raise SerializationError(
                 f"{what}_serializer raised {type(error).__name__} for a record of topic {record.topic!r}"
@@ -180,16 +214,6 @@ class RecordPreparation:
                 f"which has partitions 0 to {len(partitions) - 1}"
             )
         return chosen
-
-
-def _bind(serializer: Any) -> Bound | None:
-    """Either form of serializer, ``f(value)`` or an object with ``serialize(topic, headers, value)``, as one."""
-    if serializer is None:
-        return None
-    if hasattr(serializer, "serialize"):
-        method: Bound = serializer.serialize
-        return method
-    return lambda _topic, _headers, value: serializer(value)
 
 
 def _as_bytes(what: str, record: Record, result: Any) -> bytes | None:

@@ -3,15 +3,15 @@
 ``bytes``, other bytes-like objects and ``str`` need none of them; these are for keys and values that Java, or a
 ``.properties`` file, reads or writes with the classes of ``org.apache.kafka.common.serialization``. They are never
 called for ``None``, which stays a null. A wrong type raises TypeError, a number out of range OverflowError or
-``struct.error``; the producer turns either into a SerializationError.
+``struct.error``; the producer turns either into a SerializationError. ``ByType`` and ``ByTopic`` choose one of several.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 from uuid import UUID
 
 SerializerFunction: TypeAlias = Callable[[Any], bytes | Awaitable[bytes | None] | None]
@@ -25,7 +25,152 @@ class SerializerObject(Protocol):
         """The bytes of a key or value, or None for a null."""
 
 
-Serializer: TypeAlias = SerializerFunction | SerializerObject
+@runtime_checkable
+class BindableSerializer(Protocol):
+    """A serializer that wants to know where it is used: a producer binds it once, and uses what it gets."""
+
+    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer:
+        """The serializer as one producer uses it.
+
+        Args:
+            is_key: whether it makes keys or values.
+            max_block_ms: how long it may wait for what it needs, for one record.
+        """
+
+
+class BoundSerializer(Protocol):
+    """A serializer in use by one producer, for its keys or its values."""
+
+    adds_headers: bool
+    """Whether it may append to the headers, which are a list of the record's own then."""
+
+    def serialize(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes | None] | None:
+        """As `SerializerObject`."""
+
+    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes | None] | None:
+        """The same for ``submit_nowait``, which refuses what would have to be awaited.
+
+        Raises:
+            SerializerNotReadyError: there is something to wait for first; the message says how.
+        """
+
+    async def close(self) -> None:
+        """Called when the producer closes, after the end of its last record."""
+
+
+Serializer: TypeAlias = SerializerFunction | SerializerObject | BindableSerializer
+
+
+class ByType:
+    """Chooses the serializer by the type of the key or value: several types of records in one topic.
+
+    Args:
+        serializers: by class; a value of a derived class has the nearest one's. What has none raises TypeError.
+    """
+
+    def __init__(self, serializers: Mapping[type, Serializer]) -> None:
+        self._serializers = dict(serializers)
+
+    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer:
+        """The serializer as one producer uses it; called by the producer."""
+        bound = _bind_all(self._serializers, is_key, max_block_ms)
+        found: dict[type, BoundSerializer] = {}
+
+        def choose(topic: str, value: Any) -> BoundSerializer:
+            cls = type(value)
+            chosen = found.get(cls)
+            if chosen is None:
+                chosen = found[cls] = _nearest(bound, cls)
+            return chosen
+
+        return _Choice(bound.values(), choose)
+
+
+class ByTopic:
+    """Chooses the serializer by the topic: one producer for all of an application's.
+
+    Args:
+        serializers: by topic.
+        default: for all other topics; None refuses them with LookupError.
+    """
+
+    def __init__(self, serializers: Mapping[str, Serializer], default: Serializer | None = None) -> None:
+        self._serializers = dict(serializers)
+        self._default = default
+
+    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer:
+        """The serializer as one producer uses it; called by the producer."""
+        bound = _bind_all(self._serializers, is_key, max_block_ms)
+        default = None if self._default is None else _bind_all({"": self._default}, is_key, max_block_ms)[""]
+
+        def choose(topic: str, value: Any) -> BoundSerializer:
+            chosen = bound.get(topic, default)
+            if chosen is None:
+                raise LookupError(f"no serializer for topic {topic!r}")
+            return chosen
+
+        return _Choice([*bound.values(), *([] if default is None else [default])], choose)
+
+
+class _Choice:
+    """One of several bound serializers, for each record."""
+
+    def __init__(self, bound: Iterable[BoundSerializer], choose: Callable[[str, Any], BoundSerializer]) -> None:
+        self._bound = tuple(bound)
+        self._choose = choose
+        self.adds_headers = any(each.adds_headers for each in self._bound)
+
+    def serialize(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes | None] | None:
+        return self._choose(topic, value).serialize(topic, headers, value)
+
+    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes | None] | None:
+        return self._choose(topic, value).serialize_nowait(topic, headers, value)
+
+    async def close(self) -> None:
+        for each in self._bound:
+            await each.close()
+
+
+class _Plain:
+    """A serializer that need not know where it is used."""
+
+    adds_headers = False
+
+    def __init__(self, serialize: Callable[[str, Any, Any], Any]) -> None:
+        self.serialize = self.serialize_nowait = serialize
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+_Choosing = TypeVar("_Choosing")
+
+
+def _bind_all(
+    serializers: Mapping[_Choosing, Serializer], is_key: bool, max_block_ms: int
+) -> dict[_Choosing, BoundSerializer]:
+    bound: dict[_Choosing, BoundSerializer] = {}
+    for name, serializer in serializers.items():
+        if isinstance(serializer, BindableSerializer):
+            bound[name] = serializer.bind(is_key=is_key, max_block_ms=max_block_ms)
+        else:
+            bound[name] = _Plain(as_function(serializer))
+    return bound
+
+
+def _nearest(bound: Mapping[type, BoundSerializer], cls: type) -> BoundSerializer:
+    for base in cls.__mro__:
+        if base in bound:
+            return bound[base]
+    raise TypeError(f"{' or '.join(each.__name__ for each in bound)} needed, not {cls.__name__}")
+
+
+def as_function(serializer: SerializerFunction | SerializerObject) -> Callable[[str, Any, Any], Any]:
+    """Either form of serializer, ``f(value)`` or an object with ``serialize``, as ``f(topic, headers, value)``."""
+    if isinstance(serializer, SerializerObject):
+        return serializer.serialize
+    return lambda _topic, _headers, value: serializer(value)
+
 
 _INT8, _INT16, _INT32, _INT64 = (struct.Struct(">" + code) for code in "bhiq")
 _FLOAT32, _FLOAT64 = struct.Struct(">f"), struct.Struct(">d")

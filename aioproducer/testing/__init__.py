@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.listeners import Listener as Listener
     from aioproducer.testing.log_dump import DumpedBatch as DumpedBatch
     from aioproducer.testing.log_dump import LogDump as LogDump
+    from aioproducer.testing.schema_registry import FakeSchemaRegistry as FakeSchemaRegistry
     from aioproducer.testing.tokens import unsecured_token as unsecured_token
 
 _HOMES = {
@@ -42,6 +43,7 @@ _HOMES = {
     "DownloadError": "errors",
     "JavaNotFoundError": "errors",
     "FakeCluster": "fake.cluster",
+    "FakeSchemaRegistry": "schema_registry",
     "Fault": "fake.faults",
     "FaultScript": "fake.faults",
     "LogRecord": "fake.partition_log",

@@ -6,6 +6,7 @@ Fixtures:
     kafka_topic          the name of a new topic with one partition, removed after the test
     kafka_topic_factory  makes such topics with any number of partitions, configs, and on either cluster
     fake_kafka_cluster   a FakeCluster of three brokers, new for every test; needs no Java and no download
+    fake_schema_registry  a FakeSchemaRegistry, new for every test
 
 Options:
     --kafka-bootstrap HOST:PORT  use this cluster in place of one of our own
@@ -28,6 +29,7 @@ import pytest
 if TYPE_CHECKING:
     from aioproducer.testing.admin import TopicAdmin
     from aioproducer.testing.fake.cluster import FakeCluster
+    from aioproducer.testing.schema_registry import FakeSchemaRegistry
 
 
 class TopicFactory(Protocol):
@@ -103,6 +105,15 @@ def fake_kafka_cluster() -> Iterator[FakeCluster]:
 
     with FakeCluster(3) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def fake_schema_registry() -> Iterator[FakeSchemaRegistry]:
+    """A schema registry on the loopback, empty and without faults."""
+    from aioproducer.testing.schema_registry import FakeSchemaRegistry
+
+    with FakeSchemaRegistry() as registry:
+        yield registry
 
 
 def _cluster(config: pytest.Config, brokers: int) -> Iterator[TopicAdmin]:

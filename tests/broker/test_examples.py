@@ -57,6 +57,15 @@ def test_bulk_script(kafka: KafkaCluster) -> None:
     assert sorted(numbers) == list(range(30_000))
 
 
+def test_pydantic_events(kafka: KafkaCluster) -> None:
+    output = run(kafka, "pydantic_events.py")
+    assert output.startswith("refused: ('OrderShipped.order', 'Input should be greater than 0')\ntwo events, the last ")
+    placed, shipped = records_of(read_topic(kafka, "order-events"))[-2:]
+    assert {**json.loads(placed.value or b""), "at": ""} == {"kind": "placed", "order": 7, "item": "tea", "at": ""}
+    assert shipped.value == b'{"kind":"shipped","order":7,"parcels":1}'
+    assert (placed.key, shipped.key) == (b"7", b"7")
+
+
 async def test_fastapi_handler(kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOTSTRAP_SERVERS", kafka.bootstrap_servers)
     app = load("fastapi_handler").app

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.errors import KafkaError, SerializationError
+from aioproducer.errors import KafkaError, SerializationError, SerializerNotReadyError
 from aioproducer.record_preparation import RecordPreparation
 from aioproducer.records import PartitionInfo, Record, RecordMetadata
 
@@ -337,3 +337,70 @@ def test_interceptors_hear_the_end() -> None:
     prepared.ended(None, error, None)
     for each in both:
         assert each.ends == [(METADATA, None, [("h", b"1")]), (None, error, None)]
+
+
+# --- serializers that are bound ---------------------------------------------------------------------------------------
+
+
+class Bindable:
+    """A serializer that knows where it is used, and has to fetch something first."""
+
+    def __init__(self, adds_headers: bool = False) -> None:
+        self.adds_headers = adds_headers
+        self.uses: list[tuple[bool, int]] = []
+        self.closed = 0
+
+    def bind(self, *, is_key: bool, max_block_ms: int) -> Bindable:
+        self.uses.append((is_key, max_block_ms))
+        return self
+
+    async def serialize(self, topic: str, headers: Any, value: Any) -> bytes:
+        return b"waited"
+
+    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> bytes:
+        raise SerializerNotReadyError("prepare it")
+
+    async def close(self) -> None:
+        self.closed += 1
+        if self.closed > 1:
+            raise RuntimeError("twice")
+
+
+async def test_bound_serializers() -> None:
+    """They are told whether they make keys or values, and how long they may wait; calls that do not wait are others."""
+    serializer = Bindable()
+    prepared = preparation(key_serializer=serializer, value_serializer=serializer, max_block_ms=5)
+    assert serializer.uses == [(True, 5), (False, 5)]
+    assert not prepared.is_trivial
+    assert not prepared.adds_headers
+    assert await prepared.serialize(record(5, 6)) == (b"waited", b"waited")
+    with pytest.raises(SerializerNotReadyError, match="prepare it"):
+        prepared.serialize_nowait(record(5, 6))
+    assert preparation(value_serializer=Bindable(adds_headers=True)).adds_headers
+
+
+async def test_closing_bound_serializers(caplog: pytest.LogCaptureFixture) -> None:
+    """Each use is closed; one that fails is logged and holds nobody up."""
+    serializer, other = Bindable(), Bindable()
+    prepared = preparation(key_serializer=serializer, value_serializer=other)
+    await prepared.close_serializers()
+    assert (serializer.closed, other.closed) == (1, 1)
+    await prepared.close_serializers()
+    assert (serializer.closed, other.closed) == (2, 2)
+    assert "Bindable.close raised" in caplog.text
+
+
+async def test_errors_that_say_it_themselves_are_left_alone() -> None:
+    """A SerializationError of a serializer reaches the caller as it is."""
+    error = SerializationError("the field x is none")
+
+    def raising(value: Any) -> bytes:
+        raise error
+
+    async def raising_later(value: Any) -> bytes:
+        raise error
+
+    for serializer in (raising, raising_later):
+        with pytest.raises(SerializationError) as raised:
+            await preparation(value_serializer=serializer).serialize(record(5))
+        assert raised.value is error

@@ -88,3 +88,59 @@ def test_serializer_objects() -> None:
 
     assert isinstance(Upper(), SerializerObject)
     assert not isinstance(serializers.string, SerializerObject)
+
+
+# --- choosing ---------------------------------------------------------------------------------------------------------
+
+
+class Bindable:
+    """A serializer that is told where it is used."""
+
+    def __init__(self, adds_headers: bool = False) -> None:
+        self.adds_headers = adds_headers
+        self.uses: list[tuple[bool, int]] = []
+        self.closed = 0
+
+    def bind(self, *, is_key: bool, max_block_ms: int) -> Bindable:
+        self.uses.append((is_key, max_block_ms))
+        return self
+
+    def serialize(self, topic: str, headers: Any, value: Any) -> bytes:
+        return f"{topic} {value}".encode()
+
+    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> bytes:
+        return f"{topic} {value} now".encode()
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_by_type() -> None:
+    """The class itself, else the nearest of those it derives from; functions and objects of any kind."""
+    inner = Bindable(adds_headers=True)
+    bound = serializers.ByType({int: serializers.long, str: inner}).bind(is_key=True, max_block_ms=5)
+    assert inner.uses == [(True, 5)]
+    assert bound.adds_headers
+    for value in (1, True):
+        assert bound.serialize("t", None, value) == bytes(7) + b"\1"
+    assert bound.serialize("t", None, "a") == b"t a"
+    assert bound.serialize_nowait("t", None, "a") == b"t a now"
+    with pytest.raises(TypeError, match="int or str needed, not float"):
+        bound.serialize("t", None, 1.5)
+    await bound.close()
+    assert inner.closed == 1
+
+
+async def test_by_topic() -> None:
+    inner = Bindable()
+    choice = serializers.ByTopic({"numbers": serializers.long, "words": inner}, default=serializers.string)
+    bound = choice.bind(is_key=False, max_block_ms=5)
+    assert not bound.adds_headers
+    assert bound.serialize("numbers", None, 1) == bytes(7) + b"\1"
+    assert bound.serialize("words", None, 1) == b"words 1"
+    assert bound.serialize("others", None, "x") == b"x"
+    await bound.close()
+    assert inner.closed == 1
+    refusing = serializers.ByTopic({"numbers": serializers.long}).bind(is_key=False, max_block_ms=5)
+    with pytest.raises(LookupError, match="'others'"):
+        refusing.serialize("others", None, 1)

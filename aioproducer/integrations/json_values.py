@@ -1,0 +1,84 @@
+"""What the serializers of Pydantic, msgspec and orjson share: the check of a value's type, and the errors."""
+
+from __future__ import annotations
+
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from aioproducer.errors import SchemaValidationError
+
+MAX_PROBLEMS = 5
+"""How many of a value's problems its error names."""
+
+
+class JsonSerializer(ABC):
+    """Serializes values of one type, or of whatever type the library knows.
+
+    Args:
+        value_type: what values have to be; None for anything. Of types that ``isinstance`` can't check, such as
+            ``list[int]``, only the outer part is checked.
+    """
+
+    def __init__(self, value_type: Any = None) -> None:
+        self._wanted = "" if value_type is None else _name(value_type)
+        self._classes = _classes(value_type)
+
+    @abstractmethod
+    def encode(self, value: Any) -> bytes:
+        """The value as bytes, without checks of its type and with the library's own errors."""
+
+    @abstractmethod
+    def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
+        """Where a value does not fit: (path, what is wrong), without any part of it."""
+
+    def explain(self, value: Any, error: Exception | None) -> Sequence[tuple[str, str]]:
+        """Why a value was not encoded: its type, or else what the library found."""
+        if error is None or (self._classes is not None and not isinstance(value, self._classes)):
+            return (("", f"{self._wanted} needed, not {type(value).__name__}"),)
+        return tuple(self.problems(value, error))[:MAX_PROBLEMS]
+
+    def serialize(self, topic: str, headers: Any, value: Any) -> bytes:
+        """The value as bytes; called by the producer.
+
+        Raises:
+            SchemaValidationError: it is of another type, or can't be encoded.
+        """
+        problems: Sequence[tuple[str, str]]
+        try:
+            if self._classes is None or isinstance(value, self._classes):
+                return self.encode(value)
+            problems = self.explain(value, None)
+        except Exception as error:
+            problems = self.explain(value, error)
+        # Raised out here, so that the library's error, which may quote the value, is not its context.
+        told = "; ".join(f"{path}: {problem}" if path else problem for path, problem in problems)
+        raise SchemaValidationError(
+            f"a record for topic {topic!r} can't be serialized: {told}", topic=topic, problems=problems
+        )
+
+
+def _name(value_type: Any) -> str:
+    return value_type.__name__ if isinstance(value_type, type) else str(value_type)
+
+
+def _classes(value_type: Any) -> tuple[type, ...] | None:
+    """What ``isinstance`` is to check; None for nothing."""
+    if value_type is None:
+        return None
+    origin = typing.get_origin(value_type)
+    if origin is typing.Annotated:
+        return _classes(typing.get_args(value_type)[0])
+    if origin in (typing.Union, types.UnionType):
+        branches = [_classes(branch) for branch in typing.get_args(value_type)]
+        if any(branch is None for branch in branches):
+            return None
+        return tuple(cls for branch in branches for cls in branch or ())
+    cls = origin or value_type
+    try:
+        isinstance(None, cls)
+    except TypeError:  # Any, TypedDict, Literal, a Protocol that is not for checks
+        return None
+    return (cls,)

@@ -1,0 +1,56 @@
+"""msgspec: structs, and whatever else it has types for, as JSON or MessagePack.
+
+producer = Producer(bootstrap_servers="localhost:9092", value_serializer=MsgspecSerializer(Order))
+await producer.send("orders", Order(id=7, item="tea"))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from aioproducer.integrations.json_values import JsonSerializer
+
+_EXPECTED = re.compile(r"(Expected `[\w |]+`(?:, got `\w+`)?|Object missing required field `\w+`)(?: - at `(.*)`)?")
+_PATH = re.compile(r" - at `(.*)`$", re.DOTALL)
+
+
+class MsgspecSerializer(JsonSerializer):
+    """JSON, or MessagePack, as msgspec writes it, with one encoder for all values.
+
+    Args:
+        value_type: a Struct, a union of them, a dataclass, or any other type; None for whatever msgspec can write.
+        validate: converts values to ``value_type`` first, so that dicts and the like will do; what does not convert is
+            refused. False takes what is of that type as it is: msgspec does not look at a struct's fields again.
+        format: ``json`` or ``msgpack``.
+        encoder: arguments of msgspec's Encoder, such as ``enc_hook`` or ``decimal_format``.
+    """
+
+    def __init__(self, value_type: Any = None, *, validate: bool = False, format: str = "json", **encoder: Any) -> None:
+        if format not in ("json", "msgpack"):
+            raise ValueError(f"format={format!r} is not known; allowed: json, msgpack")
+        if validate and value_type is None:
+            raise TypeError("validate=True needs a type")
+        super().__init__(None if validate else value_type)
+        self._converts_to = value_type if validate else None
+        module = msgspec.json if format == "json" else msgspec.msgpack
+        self._encode: Callable[[Any], bytes] = module.Encoder(**encoder).encode
+
+    def encode(self, value: Any) -> bytes:
+        if self._converts_to is not None:
+            value = msgspec.convert(value, self._converts_to, from_attributes=True)
+        return self._encode(value)
+
+    def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
+        # Only what is known to name types is shown: other messages quote the value.
+        text = str(error)
+        expected = _EXPECTED.fullmatch(text)
+        if expected is not None:
+            return [(expected[2] or "", expected[1])]
+        if isinstance(error, msgspec.ValidationError):
+            path = _PATH.search(text)
+            return [(path[1] if path else "", "refused")]
+        return [("", f"{type(value).__name__} can't be encoded ({type(error).__name__})")]

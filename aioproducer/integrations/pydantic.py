@@ -1,0 +1,81 @@
+"""Pydantic: models, and whatever else it has types for, as JSON.
+
+producer = Producer(bootstrap_servers="localhost:9092", value_serializer=PydanticSerializer(Order))
+await producer.send("orders", Order(id=7, item="tea"))
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core.core_schema import ErrorType
+
+from aioproducer.integrations.json_values import JsonSerializer
+
+# Messages of Pydantic's own that do not quote the value; those of validators and custom errors may say anything.
+_DISCREET = frozenset(get_args(ErrorType)) - {
+    "assertion_error",
+    "import_error",
+    "union_tag_invalid",
+    "uuid_parsing",
+    "value_error",
+}
+
+
+class PydanticSerializer(JsonSerializer):
+    """JSON as Pydantic writes it, by a serializer that it has compiled once.
+
+    Args:
+        value_type: a model, a union of models, a dataclass, ``list[Model]``, or any other type that TypeAdapter takes;
+            None for models of any kind, each by its own class.
+        validate: makes values of ``value_type`` first, so that dicts and the like will do; what does not validate is
+            refused. False takes what is of that type as it is.
+        dump: arguments of ``dump_json``, such as ``by_alias=True`` or ``exclude_none=True``.
+    """
+
+    def __init__(self, value_type: Any = None, *, validate: bool = False, **dump: Any) -> None:
+        if validate and value_type is None:
+            raise TypeError("validate=True needs a type")
+        super().__init__(None if validate else value_type or BaseModel)
+        self._adapter: TypeAdapter[Any] | None = None if value_type is None else TypeAdapter(value_type)
+        self._validates = validate
+        # A field of another type than declared is an error, not a line that warns and quotes it.
+        self._dump: Mapping[str, Any] = {"warnings": "error", **dump}
+
+    def encode(self, value: Any) -> bytes:
+        adapter = self._adapter
+        if adapter is None:
+            encoded: bytes = value.__pydantic_serializer__.to_json(value, **self._dump)
+            return encoded
+        if self._validates:
+            value = adapter.validate_python(value)
+        return adapter.dump_json(value, **self._dump)
+
+    def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
+        invalid = error if isinstance(error, ValidationError) else self._invalid(value)
+        if invalid is not None:
+            return [
+                (
+                    ".".join(map(str, each["loc"])),
+                    each["msg"] if each["type"] in _DISCREET else f"refused ({each['type']})",
+                )
+                for each in invalid.errors(include_url=False, include_context=False, include_input=False)
+            ]
+        return [("", f"{type(value).__name__} has a field that is not of its declared type ({type(error).__name__})")]
+
+    def _invalid(self, value: Any) -> ValidationError | None:
+        """What validation says of a value that can't be written: Pydantic's serializers name no field."""
+        adapter = self._adapter or TypeAdapter(type(value))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                plain = adapter.dump_python(value, warnings=False)
+            adapter.validate_python(plain, strict=True)
+        except ValidationError as invalid:
+            return invalid
+        except Exception:
+            return None
+        return None

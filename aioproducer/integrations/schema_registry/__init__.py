@@ -1,0 +1,53 @@
+"""Avro, JSON Schema and Protobuf by a schema registry, over confluent-kafka's asynchronous client of it.
+
+registry = SchemaRegistry("http://localhost:8081")
+producer = Producer(bootstrap_servers="localhost:9092", value_serializer=AvroSerializer(registry, SCHEMA))
+
+Theory of operation. A serializer knows for each topic the id of its schema and how to encode by it; with both, a record
+becomes bytes in a plain call. What it does not know it looks up: one lookup for each subject, in a task of its own that
+all records share which need it, bounded by the producer's ``max_block_ms``. ``send``, ``submit`` and ``send_many``
+wait for it, ``submit_nowait`` begins it and raises SerializerNotReadyError, and ``await serializer.prepare(topic)``
+does it beforehand. What a lookup found is kept; that it failed is remembered for a second, so that many records do not
+ask in vain one after the other.
+
+``lookups`` has the tasks, ``registry`` the client and its retries, ``subjects`` and ``framing`` names and bytes,
+``serializer`` what all serializers share, ``avro``, ``json_schema`` and ``protobuf`` one each. The parts load when they
+are used, and need the extra ``schema-registry``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aioproducer.integrations.schema_registry.avro import AvroSerializer as AvroSerializer
+    from aioproducer.integrations.schema_registry.json_schema import JsonSchemaSerializer as JsonSchemaSerializer
+    from aioproducer.integrations.schema_registry.protobuf import ProtobufSerializer as ProtobufSerializer
+    from aioproducer.integrations.schema_registry.registry import SchemaRegistry as SchemaRegistry
+    from aioproducer.integrations.schema_registry.serializer import SchemaSerializer as SchemaSerializer
+
+_HOMES = {
+    "AvroSerializer": "avro",
+    "JsonSchemaSerializer": "json_schema",
+    "ProtobufSerializer": "protobuf",
+    "SchemaRegistry": "registry",
+    "SchemaSerializer": "serializer",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        module = import_module(f"{__name__}.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("aioproducer"):
+            raise
+        raise ImportError(
+            f"{__name__}.{name} needs {error.name}: pip install 'aioproducer[schema-registry]'", name=error.name
+        ) from error
+    return getattr(module, name)

@@ -1,0 +1,176 @@
+"""AvroSerializer: fastavro, with the schema parsed once."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+from confluent_kafka.schema_registry import Schema
+from fastavro import parse_schema, schemaless_writer
+from fastavro.schema import fullname
+from fastavro.validation import ValidationError, validate
+
+from aioproducer.errors import ConfigError
+from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
+from aioproducer.integrations.schema_registry.serializer import Options, SchemaSerializer
+
+Raw = Any
+"""A schema as JSON gives it: an object, a list for a union, or a name."""
+
+
+class AvroEncoder:
+    """Values in Avro's binary form by one schema."""
+
+    __slots__ = ("_checks", "_is_bytes", "_schema", "_strict", "_strict_allow_default")
+
+    def __init__(self, schema: Raw, *, strict: bool, strict_allow_default: bool, checks: bool) -> None:
+        self._schema = schema
+        self._strict, self._strict_allow_default = strict, strict_allow_default
+        self._checks = checks
+        kind = schema.get("type") if isinstance(schema, dict) else schema
+        self._is_bytes = kind == "bytes"
+
+    def encode(self, prefix: bytes, value: Any) -> bytes:
+        if self._is_bytes:
+            # Without Avro's length, as Java's and confluent-kafka's serializers have it.
+            return prefix + memoryview(value)
+        if self._checks:
+            validate(value, self._schema, strict=self._strict)
+        out = io.BytesIO()
+        out.write(prefix)
+        schemaless_writer(
+            out, self._schema, value, strict=self._strict, strict_allow_default=self._strict_allow_default
+        )
+        return out.getvalue()
+
+    def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
+        try:
+            if not self._is_bytes:
+                validate(value, self._schema, strict=self._strict)
+        except ValidationError as invalid:
+            return _by_field(invalid)
+        except Exception:
+            pass  # the value itself fails when it is looked at; what follows says no less
+        return [("", f"{_name_of(value)} can't be written ({type(error).__name__})")]
+
+
+class AvroSerializer(SchemaSerializer):
+    """Avro by a schema registry.
+
+    Values are what fastavro takes: dicts for records, ``datetime`` and ``Decimal`` for logical types, ``(name, value)``
+    for a branch of a union that is to be chosen by name.
+
+    Args:
+        schema: as text, as the object that the text stands for, or as confluent-kafka's ``Schema``, which may have
+            references. May be left out with ``use_latest_version`` or ``use_schema_id``.
+        strict: refuses dicts with fields that the schema has not, or without fields that it has, defaults or not;
+            ``strict_allow_default`` lets those with a default be left out.
+        validate: checks each value first, also what the writer takes as it comes, such as an int beyond 32 bits; about
+            doubles the time.
+        options: see SchemaSerializer.
+    Raises:
+        ConfigError: the schema can't be parsed, or options contradict each other.
+    """
+
+    schema_type = "AVRO"
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: str | Mapping[str, Any] | Sequence[Any] | Schema | None = None,
+        *,
+        strict: bool = False,
+        strict_allow_default: bool = False,
+        validate: bool = False,
+        **options: Unpack[Options],
+    ) -> None:
+        self._how = {"strict": strict, "strict_allow_default": strict_allow_default, "checks": validate}
+        own = _schema(schema)
+        raw: Raw = None if own is None else _loads(own)
+        if own is not None and not own.references:
+            try:
+                parse_schema(raw, {})
+            except Exception as error:  # of any kind, for what is not even shaped like one
+                raise ConfigError(f"the Avro schema can't be parsed: {_told(error)}") from error
+        super().__init__(registry, own, _record_name(raw), **options)
+
+    async def _compile(self, client: Client, schema: Schema) -> AvroEncoder:
+        parts: list[Raw] = []
+        await _collect(client, schema, parts, set())
+        loop = asyncio.get_running_loop()
+        return AvroEncoder(await loop.run_in_executor(None, _parse, parts), **self._how)
+
+
+async def _collect(client: Client, schema: Schema, parts: list[Raw], seen: set[tuple[str | None, int | None]]) -> None:
+    """The schemas that one refers to, each before those that need it, then the schema itself."""
+    for reference in schema.references or ():
+        place = reference.subject, reference.version
+        if place not in seen:
+            seen.add(place)
+            found = await client.get_version(*place, True)  # also a deleted one: it is what was agreed on
+            await _collect(client, found.schema, parts, seen)
+    parts.append(_loads(schema))
+
+
+def _parse(parts: list[Raw]) -> Raw:
+    named: dict[str, Any] = {}
+    parsed: Raw = None
+    for part in parts:
+        try:
+            parsed = parse_schema(part, named)
+        except Exception as error:
+            raise LookupFailedError(f"the schema can't be parsed: {_told(error)}") from error
+    return parsed
+
+
+def _schema(schema: str | Mapping[str, Any] | Sequence[Any] | Schema | None) -> Schema | None:
+    if schema is None or isinstance(schema, Schema):
+        return schema
+    text = schema.strip() if isinstance(schema, str) else json.dumps(schema)
+    if text[:1] not in ("{", "[", '"') and text.isidentifier():
+        text = json.dumps(text)  # a primitive by its bare name
+    if text.startswith('"'):
+        text = f'{{"type":{text}}}'  # registries take no bare names
+    return Schema(text, "AVRO")
+
+
+def _loads(schema: Schema) -> Raw:
+    try:
+        return json.loads(schema.schema_str or "")
+    except ValueError as error:
+        raise ConfigError(f"the Avro schema is no JSON: {error}") from error
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _record_name(raw: Raw) -> str | None:
+    if isinstance(raw, dict) and "name" in raw:
+        return str(fullname(raw))
+    return None
+
+
+def _by_field(invalid: ValidationError) -> list[tuple[str, str]]:
+    """The problems of a value, by types: each one's own text would quote it. A union's branches stand together."""
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for each in invalid.errors:
+        wanted.setdefault((each.field, _name_of(each.datum)), []).append(_name_of_type(each.schema))
+    return [(field, f"{given} is no {' or '.join(types)}") for (field, given), types in wanted.items()]
+
+
+def _name_of(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _name_of_type(schema: Raw) -> str:
+    """A type in few words; the whole of a record would hide the rest of the message."""
+    if isinstance(schema, dict):
+        kind = schema.get("logicalType") or schema.get("name") or schema.get("type")
+        return _name_of_type(kind)
+    if isinstance(schema, (list, tuple)):
+        return " or ".join(map(_name_of_type, schema))
+    return str(schema)

@@ -1,0 +1,58 @@
+"""Framing: how bytes say by which schema they were written.
+
+``prefix``: a zero byte and the schema's id, 4 bytes big endian, before the payload; what every consumer understands.
+``header``: a header ``__key_schema_id`` or ``__value_schema_id`` with a one byte and the schema's GUID, 16 bytes; the
+payload is left alone. With Protobuf the path of the message in its file follows id or GUID: zigzag varints, their
+number first, and the most frequent path, [0], as a single zero byte.
+
+Source: Schema Registry's wire format; SchemaId of its serializers.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Sequence
+
+_PREFIX = struct.Struct(">bI")
+_MAGIC_ID = 0
+_MAGIC_GUID = b"\x01"
+
+
+def header_name(is_key: bool) -> str:
+    """The header that names the schema of a key or a value."""
+    return "__key_schema_id" if is_key else "__value_schema_id"
+
+
+def prefix(schema_id: int, message_path: Sequence[int] = ()) -> bytes:
+    """What stands before the payload.
+
+    Args:
+        message_path: of Protobuf; nothing for other formats.
+    """
+    return _PREFIX.pack(_MAGIC_ID, schema_id) + message_indexes(message_path)
+
+
+def header(guid: str, message_path: Sequence[int] = ()) -> bytes:
+    """The value of the header."""
+    return _MAGIC_GUID + uuid.UUID(guid).bytes + message_indexes(message_path)
+
+
+def message_indexes(path: Sequence[int]) -> bytes:
+    """The path of a Protobuf message in its file: the index of its outermost message first."""
+    if not path:
+        return b""
+    if list(path) == [0]:
+        return b"\0"
+    return b"".join(map(_varint, (len(path), *path)))
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag, of what is never negative."""
+    value <<= 1
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

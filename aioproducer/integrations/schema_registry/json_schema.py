@@ -1,0 +1,180 @@
+"""JsonSchemaSerializer: JSON whose values are checked against their schema, by jsonschema or by the model itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Unpack
+
+from confluent_kafka.schema_registry import Schema
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import validator_for
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT7
+
+from aioproducer.errors import ConfigError
+from aioproducer.integrations.json_values import JsonSerializer
+from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
+from aioproducer.integrations.schema_registry.serializer import MAX_PROBLEMS, Options, SchemaSerializer
+
+Encode = Callable[[Any], bytes | str]
+_dumps = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
+Explain = Callable[[Any, Exception], Sequence[tuple[str, str]]]
+"""Why a value was not encoded: (path, what is wrong)."""
+
+
+class JsonEncoder:
+    """Values as JSON, checked against one schema."""
+
+    __slots__ = ("_encode", "_explain", "_validator")
+
+    def __init__(self, encode: Encode, validator: Any | None, explain: Explain | None = None) -> None:
+        self._encode = encode
+        self._validator = validator
+        self._explain = explain
+
+    def encode(self, prefix: bytes, value: Any) -> bytes:
+        if self._validator is not None and not self._validator.is_valid(value):
+            raise _InvalidError
+        encoded = self._encode(value)
+        return prefix + (encoded.encode() if isinstance(encoded, str) else encoded)
+
+    def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
+        if isinstance(error, Unresolvable):
+            return [("", f"the schema refers to {error.ref!r}, which is not among its references")]
+        if isinstance(error, _InvalidError) and self._validator is not None:
+            return [_problem(each) for each in islice(self._validator.iter_errors(value), MAX_PROBLEMS)]
+        if self._explain is not None:
+            return self._explain(value, error)
+        return [("", f"{type(value).__name__} can't be encoded ({type(error).__name__})")]
+
+
+class JsonSchemaSerializer(SchemaSerializer):
+    """JSON by a schema registry.
+
+    Args:
+        schema: as text, as the object that the text stands for, as confluent-kafka's ``Schema``, which may have
+            references, or a Pydantic model, whose instances are the values then. May be left out with
+            ``use_latest_version`` or ``use_schema_id``.
+        validate: checks each value against the schema, which takes longer than all the rest. True, unless the values
+            are of a Pydantic model, which has done so.
+        encode: what makes JSON of a value, such as ``orjson.dumps``; the standard library's by default.
+        options: see SchemaSerializer.
+    Raises:
+        ConfigError: the schema is none, or options contradict each other.
+    """
+
+    schema_type = "JSON"
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: str | Mapping[str, Any] | Schema | type | None = None,
+        *,
+        validate: bool | None = None,
+        encode: Encode | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        self._explain: Explain | None = None
+        if isinstance(schema, type):
+            schema, of_model = _of_model(schema)
+            if encode is None:
+                encode, self._explain = of_model.encode, of_model.explain
+            validate = bool(validate)
+        self._encode = _dumps if encode is None else encode
+        self._validates = validate is not False
+        own = _schema(schema)
+        raw = None if own is None else _loads(own)
+        title = raw.get("title") if isinstance(raw, dict) else None
+        if own is not None:
+            try:
+                _validator_class(raw).check_schema(raw)
+            except SchemaError as error:
+                raise ConfigError(f"the JSON schema is none, at {error.json_path}: {error.message}") from error
+        super().__init__(registry, own, title if isinstance(title, str) else None, **options)
+
+    async def _compile(self, client: Client, schema: Schema) -> JsonEncoder:
+        if not self._validates:
+            return JsonEncoder(self._encode, None, self._explain)
+        parts: dict[str, Any] = {}
+        await _collect(client, schema, parts)
+        loop = asyncio.get_running_loop()
+        validator = await loop.run_in_executor(None, _validator, _loads(schema), parts)
+        return JsonEncoder(self._encode, validator, self._explain)
+
+
+class _InvalidError(Exception):
+    """The value does not fit; which part of it is looked at later."""
+
+
+async def _collect(client: Client, schema: Schema, parts: dict[str, Any]) -> None:
+    """The schemas that one refers to, and those that they do, by name."""
+    for reference in schema.references or ():
+        name = str(reference.name)
+        if name not in parts:
+            found = await client.get_version(reference.subject, reference.version, True)
+            parts[name] = _loads(found.schema)
+            await _collect(client, found.schema, parts)
+
+
+def _validator(raw: Any, parts: Mapping[str, Any]) -> Any:
+    # Without a retriever: what is not among the references is never fetched from wherever its URL leads.
+    resources = [(name, Resource.from_contents(part, default_specification=DRAFT7)) for name, part in parts.items()]
+    cls = _validator_class(raw)
+    try:
+        cls.check_schema(raw)
+    except SchemaError as error:
+        raise LookupFailedError(f"the JSON schema is none, at {error.json_path}: {error.message}") from error
+    return cls(raw, registry=Registry().with_resources(resources))
+
+
+def _validator_class(raw: Any) -> Any:
+    return validator_for(raw)
+
+
+def _problem(error: ValidationError) -> tuple[str, str]:
+    """Where, and by which rule. The rule is part of the schema; the error's own message would quote the value."""
+    rule = repr(error.validator_value)
+    if error.validator == "required" and isinstance(error.instance, dict):
+        missing = [name for name in error.validator_value if name not in error.instance]
+        return error.json_path, f"{' and '.join(missing)} missing"
+    if error.validator == "type":
+        return error.json_path, f"{_json_type(error.instance)} is no {_types(error.validator_value)}"
+    return error.json_path, f"breaks the rule {error.validator}" + (f": {rule}" if len(rule) <= 60 else "")
+
+
+def _types(wanted: Any) -> str:
+    return " or ".join(wanted) if isinstance(wanted, list) else str(wanted)
+
+
+def _json_type(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _schema(schema: str | Mapping[str, Any] | Schema | None) -> Schema | None:
+    if schema is None or isinstance(schema, Schema):
+        return schema
+    return Schema(schema if isinstance(schema, str) else json.dumps(schema), "JSON")
+
+
+def _loads(schema: Schema) -> Any:
+    try:
+        return json.loads(schema.schema_str or "")
+    except ValueError as error:
+        raise ConfigError(f"the JSON schema is no JSON: {error}") from error
+
+
+def _of_model(model: Any) -> tuple[Schema, JsonSerializer]:
+    """The schema of a Pydantic model, and what encodes its instances as that has them."""
+    if not hasattr(model, "model_json_schema"):
+        raise ConfigError(
+            f"{model.__name__} is no Pydantic model; give its JSON schema, and encode= or to_dict= for its values"
+        )
+    from aioproducer.integrations.pydantic import PydanticSerializer
+
+    schema = Schema(json.dumps(model.model_json_schema(mode="serialization", by_alias=True)), "JSON")
+    return schema, PydanticSerializer(model, by_alias=True)

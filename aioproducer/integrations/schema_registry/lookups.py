@@ -1,0 +1,95 @@
+"""Lookups: at most one for a key at a time, shared by all who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
+
+from aioproducer.errors import SerializationError
+
+Found = TypeVar("Found")
+
+
+class LookupsClosedError(SerializationError):
+    """The lookup was given up, because the last producer that it was for has closed."""
+
+
+class Lookups(Generic[Found]):
+    """Runs lookups as tasks of their own, so that no caller's cancellation takes the result from the others.
+
+    A lookup belongs to the loop in which it was begun: one that waits in another loop begins its own. A failure is
+    remembered for a while and raised at once, so that a thousand records whose schema is refused ask once.
+
+    Args:
+        failure_hold_s: how long.
+    """
+
+    def __init__(self, failure_hold_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._failure_hold_s = failure_hold_s
+        self._clock = clock
+        self._tasks: dict[tuple[asyncio.AbstractEventLoop, Hashable], asyncio.Task[Found]] = {}
+        self._failures: dict[Hashable, tuple[float, BaseException]] = {}
+
+    def failure(self, key: Hashable) -> BaseException | None:
+        """Why the last lookup failed, if that is not long ago."""
+        held = self._failures.get(key)
+        if held is None:
+            return None
+        until, error = held
+        if self._clock() >= until:
+            del self._failures[key]
+            return None
+        return error
+
+    def begin(self, key: Hashable, look_up: Callable[[], Coroutine[Any, Any, Found]]) -> asyncio.Task[Found]:
+        """The lookup that is under way in the running loop, or a new one."""
+        loop = asyncio.get_running_loop()
+        for left in [other for other in self._tasks if other[0].is_closed()]:
+            del self._tasks[left]  # its loop ended in the midst of it
+        task = self._tasks.get((loop, key))
+        if task is None:
+            task = loop.create_task(look_up(), name="aioproducer schema lookup")
+            self._tasks[loop, key] = task
+            task.add_done_callback(lambda done: self._ended(loop, key, done))
+        return task
+
+    def _ended(self, loop: asyncio.AbstractEventLoop, key: Hashable, task: asyncio.Task[Found]) -> None:
+        self._tasks.pop((loop, key), None)
+        # Taking the exception is also what keeps asyncio from reporting it when nobody waits any more.
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            self._failures.pop(key, None)
+        else:
+            self._failures[key] = self._clock() + self._failure_hold_s, error
+
+    async def wait(
+        self, key: Hashable, look_up: Callable[[], Coroutine[Any, Any, Found]], timeout_s: float
+    ) -> Found | None:
+        """What the lookup finds; None if it has not ended within the time, and goes on.
+
+        Raises:
+            LookupsClosedError: it was given up.
+            Exception: what it raised, now or a short while ago. The same object for all who waited: make a new error
+                of it.
+        """
+        error = self.failure(key)
+        if error is not None:
+            raise error
+        task = self.begin(key, look_up)
+        await asyncio.wait((task,), timeout=timeout_s)
+        if not task.done():
+            return None
+        if task.cancelled():
+            raise LookupsClosedError("given up, because the producer was closed")
+        return task.result()
+
+    async def cancel(self) -> None:
+        """Give up the lookups of the running loop."""
+        loop = asyncio.get_running_loop()
+        tasks = [task for (its_loop, _), task in self._tasks.items() if its_loop is loop]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

@@ -1,0 +1,194 @@
+"""SchemaRegistry: confluent-kafka's asynchronous client, made when it is needed, asked until it has answered."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Self, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, SchemaRegistryError
+
+from aioproducer.backoff import ExponentialBackoff
+from aioproducer.errors import ConfigError, excerpt
+from aioproducer.integrations.schema_registry.lookups import Lookups
+
+Answer = TypeVar("Answer")
+Client: TypeAlias = Any
+"""AsyncSchemaRegistryClient, or what behaves like it."""
+
+REQUEST_TIMEOUT_S = 10.0
+"""Of one HTTP request, where the config says nothing; the client's own default waits for ever."""
+
+_BACKOFF = ExponentialBackoff(100, 2_000)
+_RETRIABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class LookupFailedError(Exception):
+    """Why a lookup failed; each record that needed it gets an error of its own made of this.
+
+    Args:
+        summary: one line.
+        unavailable: the registry had no answer in time, in place of one that refuses.
+    """
+
+    def __init__(
+        self, summary: str, *, status: int | None = None, error_code: int | None = None, unavailable: bool = False
+    ) -> None:
+        super().__init__(summary)
+        self.summary, self.status, self.error_code, self.unavailable = summary, status, error_code, unavailable
+
+
+class SchemaRegistry:
+    """A schema registry, to be shared by any number of serializers and producers.
+
+    Makes no connection before the first lookup, and then one client for each event loop it is used in. These clients
+    are its own: they close when the last producer that used them does, or by ``await close()``; a later lookup makes
+    a new one.
+
+    Args:
+        registry: its URL, several with commas; or a mapping with confluent-kafka's names (``url``,
+            ``basic.auth.user.info``, ``ssl.ca.location``, ``bearer.auth.*``, ...); or an AsyncSchemaRegistryClient,
+            which stays the caller's to close.
+    Raises:
+        ConfigError: it is none of these.
+    """
+
+    def __init__(self, registry: str | Mapping[str, Any] | Client) -> None:
+        self._given: Client | None = None
+        self._config: dict[str, Any] = {}
+        if isinstance(registry, str):
+            self._config = {"url": registry}
+        elif isinstance(registry, Mapping):
+            self._config = dict(registry)
+        elif hasattr(registry, "register_schema_full_response"):
+            self._given = registry
+            self._config = dict(registry.config())
+        else:
+            raise ConfigError(
+                f"a schema registry is its URL, a mapping of its client's configs, or an AsyncSchemaRegistryClient, "
+                f"not a {type(registry).__name__}"
+            )
+        url = self._config.get("url")
+        if not isinstance(url, str) or not url:
+            raise ConfigError("the schema registry's url is missing")
+        self.url = ",".join(map(_without_login, url.split(",")))
+        self.lookups: Lookups[Any] = Lookups()
+        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
+        self._users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.WeakSet[Any]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._rng = random.Random()
+
+    def __repr__(self) -> str:
+        return f"<SchemaRegistry {self.url}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def client(self) -> Client:
+        """The client of the running loop.
+
+        Raises:
+            LookupFailedError: the configs are none that it takes.
+        """
+        if self._given is not None:
+            return self._given
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            # Its TLS context reads a file of certificates. Retries are ask()'s, which knows until when.
+            config = {"timeout": REQUEST_TIMEOUT_S, "max.retries": 0, **self._config}
+            try:
+                made = await loop.run_in_executor(None, AsyncSchemaRegistryClient.new_client, config)
+            except (OSError, TypeError, ValueError) as error:
+                raise LookupFailedError(f"its client can't be made: {type(error).__name__}: {error}") from error
+            client = self._clients.setdefault(loop, made)
+            if client is not made:
+                await made.aclose()
+        return client
+
+    async def ask(self, request: Callable[[Client], Awaitable[Answer]], limit_s: float) -> Answer:
+        """Make a request, again and again while the registry can't be reached or says that it fails.
+
+        Args:
+            limit_s: seconds for all attempts.
+        Raises:
+            LookupFailedError: refused, or no answer in time.
+        """
+        deadline = time.monotonic() + limit_s
+        attempts = 0
+        last = "no answer yet"
+        cause: Exception | None = None
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    return await request(await self.client())
+            except LookupFailedError:
+                raise
+            except TimeoutError as error:
+                raise self._unavailable(last, limit_s) from (cause or error)
+            except Exception as error:
+                failed = _refusal(error)
+                if not failed.unavailable:
+                    raise failed from error
+                last, cause = failed.summary, error
+            delay_s = _BACKOFF.delay_ms(attempts, self._rng) / 1000
+            attempts += 1
+            if time.monotonic() + delay_s >= deadline:
+                raise self._unavailable(last, limit_s) from cause
+            await asyncio.sleep(delay_s)
+
+    def _unavailable(self, last: str, limit_s: float) -> LookupFailedError:
+        return LookupFailedError(f"{last}; given up after max_block_ms={round(limit_s * 1000)}", unavailable=True)
+
+    # --- who uses it --------------------------------------------------------------------------------------------------
+
+    def use(self, user: object) -> None:
+        """Keep the running loop's client open until this user is released."""
+        self._users.setdefault(asyncio.get_running_loop(), weakref.WeakSet()).add(user)
+
+    async def release(self, user: object) -> None:
+        """Close the running loop's client if this was its last user."""
+        users = self._users.get(asyncio.get_running_loop())
+        if users is not None:
+            users.discard(user)
+        if not users:
+            await self.close()
+
+    async def close(self) -> None:
+        """Give up lookups that are under way, and close the client of the running loop, if it is not the caller's."""
+        await self.lookups.cancel()
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            with suppress(Exception):  # a connection that is gone already
+                await client.aclose()
+
+
+def _refusal(error: Exception) -> LookupFailedError:
+    """What an error of the client means: an answer, no answer, or neither."""
+    if isinstance(error, SchemaRegistryError):
+        # The registry's words on a schema, or the page of a proxy. Never of a record: it has seen none.
+        text = excerpt(str(error.error_message))
+        return LookupFailedError(
+            f"HTTP {error.http_status_code}, error {error.error_code}: {text}",
+            status=error.http_status_code,
+            error_code=error.error_code,
+            unavailable=error.http_status_code in _RETRIABLE_STATUSES,
+        )
+    # httpx or httpx2, whichever the client has: refused, reset, timed out, not resolved.
+    if any(cls.__name__ == "TransportError" for cls in type(error).__mro__):
+        return LookupFailedError(f"{type(error).__name__}: {excerpt(str(error))}", unavailable=True)
+    return LookupFailedError(f"{type(error).__name__}: {excerpt(str(error))}")
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url.strip())
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

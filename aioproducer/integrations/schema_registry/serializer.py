@@ -1,0 +1,406 @@
+"""SchemaSerializer: what all formats share: which schema a topic has, and what to do while that is not known."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, ClassVar, Protocol, TypedDict
+
+from confluent_kafka.schema_registry import RuleMode, Schema
+
+from aioproducer.errors import (
+    ConfigError,
+    SchemaRegistryError,
+    SchemaRegistryUnavailableError,
+    SchemaValidationError,
+    SerializerNotReadyError,
+)
+from aioproducer.integrations.schema_registry import framing
+from aioproducer.integrations.schema_registry.lookups import LookupsClosedError
+from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
+from aioproducer.integrations.schema_registry.subjects import SubjectName, subject_name
+
+logger = logging.getLogger("aioproducer.integrations")
+
+DEFAULT_LIMIT_MS = 60_000
+"""``max_block_ms`` outside of a producer."""
+
+GRACE_S = 0.05
+"""How much longer than a lookup its callers wait, so that they hear from it what went wrong."""
+
+MAX_PROBLEMS = 5
+"""How many of a value's problems its error names."""
+
+_WRITING = (RuleMode.WRITE, RuleMode.WRITEREAD)
+
+
+class Encoder(Protocol):
+    """How values become bytes by one schema."""
+
+    def encode(self, prefix: bytes, value: Any) -> bytes:
+        """The value's bytes behind the prefix; any exception says that it does not fit."""
+
+    def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
+        """Where it does not fit: (path, what is wrong), without any part of the value."""
+
+
+class Options(TypedDict, total=False):
+    """What all serializers take; see `SchemaSerializer`."""
+
+    subject_name_strategy: str | SubjectName
+    auto_register_schemas: bool
+    use_latest_version: bool
+    use_schema_id: int
+    normalize_schemas: bool
+    latest_cache_ttl_sec: float | None
+    framing: str
+    to_dict: Callable[[Any], Any]
+
+
+class Known:
+    """What is known of a subject; one object for all its topics, so that a newer version reaches them together."""
+
+    __slots__ = ("encoder", "header", "prefix", "stale_at", "subject")
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self.encoder: Encoder
+        self.prefix = b""
+        self.header: bytes | None = None
+        self.stale_at = math.inf
+
+
+class SchemaSerializer(ABC):
+    """Serializes by the schema that a registry has for a topic.
+
+    Give it to a Producer as ``key_serializer`` or ``value_serializer``; one object can be both, and serve several
+    producers, topics and event loops.
+
+    Args:
+        registry: where schemas are looked up.
+        subject_name_strategy: ``topic`` (``orders-value``), ``record`` (``shop.Order``), ``topic_record``
+            (``orders-shop.Order``), or a function of (topic, is_key, record_name).
+        auto_register_schemas: registers the schema where it is not; False only looks it up. True unless one of the
+            next two is given.
+        use_latest_version: writes by the newest schema of the subject, whatever the serializer was made with.
+        use_schema_id: writes by the schema with this id.
+        normalize_schemas: lets the registry see through differences that mean nothing, such as the order of fields'
+            attributes.
+        latest_cache_ttl_sec: seconds after which ``use_latest_version`` looks for a newer one, in the background;
+            None keeps the first for ever, as Java does by default.
+        framing: ``prefix`` or ``header``, see the module framing.
+        to_dict: called with each value, gives what is serialized.
+    Raises:
+        ConfigError: options contradict each other, or the schema is none.
+    """
+
+    schema_type: ClassVar[str]
+    """As the registry names it."""
+
+    _message_path: Sequence[int] = ()
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: Schema | None,
+        record_name: str | None,
+        *,
+        subject_name_strategy: str | SubjectName = "topic",
+        auto_register_schemas: bool | None = None,
+        use_latest_version: bool = False,
+        use_schema_id: int | None = None,
+        normalize_schemas: bool = False,
+        latest_cache_ttl_sec: float | None = None,
+        framing: str = "prefix",
+        to_dict: Callable[[Any], Any] | None = None,
+    ) -> None:
+        if not isinstance(registry, SchemaRegistry):
+            raise ConfigError(f"registry is a {type(registry).__name__}; a SchemaRegistry is needed")
+        if framing not in ("prefix", "header"):
+            raise ConfigError(f"framing={framing!r} is not known; allowed: prefix, header")
+        fetches = use_latest_version or use_schema_id is not None
+        if use_latest_version and use_schema_id is not None:
+            raise ConfigError("use_latest_version and use_schema_id contradict each other")
+        if fetches and auto_register_schemas:
+            raise ConfigError(
+                "auto_register_schemas contradicts "
+                + ("use_latest_version" if use_latest_version else "use_schema_id")
+                + ": one writes by the serializer's own schema, the other by one of the registry"
+            )
+        if schema is None and not fetches:
+            raise ConfigError("a schema is needed, or use_latest_version, or use_schema_id")
+        if latest_cache_ttl_sec is not None and not use_latest_version:
+            raise ConfigError("latest_cache_ttl_sec needs use_latest_version: other schemas never change")
+        self.registry = registry
+        self._schema = schema
+        self._subject_name = subject_name(subject_name_strategy, record_name)
+        self._record_name = record_name
+        self._auto_register = not fetches if auto_register_schemas is None else auto_register_schemas
+        self._use_latest, self._use_id = use_latest_version, use_schema_id
+        self._normalize = normalize_schemas
+        self._ttl_s = math.inf if latest_cache_ttl_sec is None else latest_cache_ttl_sec
+        self._in_header = framing == "header"
+        self.to_dict = to_dict
+        self._by_subject: dict[str, Known] = {}
+        self._by_topic: tuple[dict[str, Known], dict[str, Known]] = ({}, {})  # of values, of keys
+        self._encoders: dict[Schema, Encoder] = {}
+        self._uses: set[bool] = set()
+
+    # --- what callers use ---------------------------------------------------------------------------------------------
+
+    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSchemaSerializer:
+        """The serializer as one producer uses it; called by the producer."""
+        self._uses.add(is_key)
+        return BoundSchemaSerializer(self, is_key=is_key, max_block_ms=max_block_ms)
+
+    async def prepare(self, *topics: str, timeout_ms: int = DEFAULT_LIMIT_MS) -> None:
+        """Look up the schemas of topics now, so that no record has to wait for them, nor ``submit_nowait`` to fail.
+
+        For keys, values or both, as producers use it; for values if none does yet.
+
+        Raises:
+            SchemaRegistryError: the registry refused, or has no such schema.
+            SchemaRegistryUnavailableError: it had no answer within ``timeout_ms``.
+        """
+        for topic in topics:
+            for is_key in sorted(self._uses) or (False,):
+                await BoundSchemaSerializer(self, is_key=is_key, max_block_ms=timeout_ms).prepare(topic)
+
+    async def to_bytes(self, topic: str, value: Any, *, is_key: bool = False) -> bytes | None:
+        """The bytes that a record of this topic would have, without a producer.
+
+        Raises:
+            SchemaValidationError: the value does not fit the schema.
+            SchemaRegistryError: as prepare().
+        """
+        if value is None:
+            return None
+        bound = BoundSchemaSerializer(self, is_key=is_key, max_block_ms=DEFAULT_LIMIT_MS)
+        await bound.prepare(topic)
+        return bound.serialize_nowait(topic, [], value)
+
+    # --- for the formats ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _compile(self, client: Client, schema: Schema) -> Encoder:
+        """The encoder of a schema, with what it refers to."""
+
+    async def _own_schema(self, client: Client) -> Schema:
+        """The schema that the serializer was made with, as the registry is to see it."""
+        assert self._schema is not None
+        return self._schema
+
+    # --- looking up ---------------------------------------------------------------------------------------------------
+
+    async def look_up(self, subject: str, limit_ms: int) -> Known:
+        """Ask the registry, and keep what it says."""
+
+        async def request(client: Client) -> tuple[int, str | None, Encoder]:
+            schema_id, guid, schema = await self._find(client, subject)
+            self._check(schema, schema_id)
+            encoder = self._encoders.get(schema)
+            if encoder is None:
+                encoder = self._encoders[schema] = await self._compile(client, schema)
+            return schema_id, guid, encoder
+
+        schema_id, guid, encoder = await self.registry.ask(request, limit_ms / 1000)
+        known = self._by_subject.get(subject) or Known(subject)
+        known.encoder = encoder
+        if self._in_header:
+            if guid is None:
+                raise LookupFailedError(
+                    f"it gave no GUID for schema {schema_id}, which framing='header' needs; use framing='prefix', or a "
+                    "registry that has GUIDs"
+                )
+            known.header = framing.header(guid, self._message_path)
+        else:
+            known.prefix = framing.prefix(schema_id, self._message_path)
+        known.stale_at = time.monotonic() + self._ttl_s
+        self._by_subject[subject] = known
+        return known
+
+    async def _find(self, client: Client, subject: str) -> tuple[int, str | None, Schema]:
+        """Id, GUID and schema by which to write."""
+        if self._use_id is not None:
+            schema = await client.get_schema(self._use_id)
+            guid = (await client.lookup_schema(subject, schema, deleted=True)).guid if self._in_header else None
+            return self._use_id, guid, schema
+        if self._use_latest:
+            # By number the client keeps what it has seen; "latest" it asks for again.
+            found = await client.get_version(subject, "latest")
+            return found.schema_id, found.guid, found.schema
+        schema = await self._own_schema(client)
+        ask = client.register_schema_full_response if self._auto_register else client.lookup_schema
+        found = await ask(subject, schema, normalize_schemas=self._normalize)
+        return found.schema_id, found.guid, schema
+
+    def _check(self, schema: Schema, schema_id: int) -> None:
+        found = schema.schema_type or "AVRO"
+        if found != self.schema_type:
+            raise LookupFailedError(f"schema {schema_id} is of type {found}; this serializer writes {self.schema_type}")
+        rules = schema.rule_set
+        names = [] if rules is None else [
+            rule.name
+            for rule in [*(rules.domain_rules or ()), *(rules.encoding_rules or ())]
+            if rule.mode in _WRITING and not rule.disabled
+        ]  # fmt: skip
+        if names:
+            # To leave out a rule that encrypts a field would be worse than not to write.
+            raise LookupFailedError(
+                f"schema {schema_id} has rules for writers ({', '.join(map(str, names))}), which this serializer does "
+                "not execute; use confluent-kafka's own serializer for it"
+            )
+
+
+class BoundSchemaSerializer:
+    """A SchemaSerializer for the keys or the values of one producer."""
+
+    __slots__ = ("__weakref__", "_header_name", "_is_key", "_known", "_limit_ms", "_serializer", "adds_headers")
+
+    def __init__(self, serializer: SchemaSerializer, *, is_key: bool, max_block_ms: int) -> None:
+        self._serializer = serializer
+        self._is_key = is_key
+        self._limit_ms = max_block_ms
+        self._known = serializer._by_topic[is_key]
+        self._header_name = framing.header_name(is_key)
+        self.adds_headers = serializer._in_header
+
+    def serialize(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes]:
+        """The bytes at once if the schema is known, else something to be awaited."""
+        known = self._known.get(topic)
+        if known is None:
+            return self._serialize_later(topic, headers, value)
+        return self._encode(known, topic, headers, value)
+
+    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> bytes:
+        """The bytes, if the schema is known; else its lookup has begun.
+
+        Raises:
+            SerializerNotReadyError: it is not.
+            SchemaRegistryError: its last lookup failed, less than a second ago.
+        """
+        known = self._known.get(topic) or self._known_by_subject(topic)
+        if known is not None:
+            return self._encode(known, topic, headers, value)
+        subject = self._subject(topic)
+        registry = self._serializer.registry
+        failure = registry.lookups.failure(self._key(subject))
+        if failure is not None:
+            raise self._error(failure, topic, subject)
+        registry.use(self)
+        registry.lookups.begin(self._key(subject), lambda: self._serializer.look_up(subject, self._limit_ms))
+        raise SerializerNotReadyError(
+            f"the schema of subject {subject!r} for topic {topic!r} is not known yet, its lookup has begun; "
+            f"await serializer.prepare({topic!r}) once beforehand, or await submit() or send(), which wait for it"
+        )
+
+    async def close(self) -> None:
+        """The producer has closed."""
+        await self._serializer.registry.release(self)
+
+    async def prepare(self, topic: str) -> Known:
+        """What is to be known of a topic, looked up if it is not.
+
+        Raises:
+            SchemaRegistryError: it could not be.
+        """
+        known = self._known.get(topic) or self._known_by_subject(topic)
+        if known is not None:
+            return known
+        subject = self._subject(topic)
+        registry, limit_ms = self._serializer.registry, self._limit_ms
+        registry.use(self)
+        problem: Exception
+        try:
+            found: Known | None = await registry.lookups.wait(
+                self._key(subject),
+                lambda: self._serializer.look_up(subject, limit_ms),
+                limit_ms / 1000 + GRACE_S,
+            )
+        except (LookupFailedError, LookupsClosedError) as error:
+            problem = error
+        else:
+            if found is not None:
+                self._known[topic] = found
+                return found
+            problem = LookupFailedError(f"no answer within max_block_ms={limit_ms}", unavailable=True)
+        raise self._error(problem, topic, subject)
+
+    async def _serialize_later(self, topic: str, headers: Any, value: Any) -> bytes:
+        return self._encode(await self.prepare(topic), topic, headers, value)
+
+    def _encode(self, known: Known, topic: str, headers: Any, value: Any) -> bytes:
+        serializer = self._serializer
+        if known.stale_at is not math.inf and known.stale_at <= time.monotonic():
+            self._refresh(known)
+        if serializer.to_dict is not None:
+            value = serializer.to_dict(value)
+        encoder = known.encoder
+        try:
+            encoded = encoder.encode(known.prefix, value)
+        except SchemaValidationError:
+            raise
+        except Exception as error:
+            problems = tuple(encoder.problems(value, error))[:MAX_PROBLEMS]
+        else:
+            if known.header is not None:
+                headers.append((self._header_name, known.header))
+            return encoded
+        # Raised out here, so that the library's error, which may quote the value, is not its context.
+        told = "; ".join(f"{path}: {problem}" if path else problem for path, problem in problems)
+        raise SchemaValidationError(
+            f"the {'key' if self._is_key else 'value'} of a record for topic {topic!r} does not fit the "
+            f"{serializer.schema_type} schema of subject {known.subject!r}: {told}",
+            topic=topic,
+            subject=known.subject,
+            problems=problems,
+        )
+
+    def _refresh(self, known: Known) -> None:
+        """Look for a newer version in the background; until it is found, or if it is not, the old one serves on."""
+        serializer = self._serializer
+        known.stale_at = time.monotonic() + serializer._ttl_s
+        subject = known.subject
+        serializer.registry.use(self)
+        task = serializer.registry.lookups.begin(
+            self._key(subject), lambda: serializer.look_up(subject, self._limit_ms)
+        )
+        task.add_done_callback(lambda done: self._refreshed(subject, done))
+
+    def _refreshed(self, subject: str, task: asyncio.Task[Known]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            url = self._serializer.registry.url
+            logger.warning("schema registry %s: no newer version of subject %r was found: %s", url, subject, error)
+
+    def _known_by_subject(self, topic: str) -> Known | None:
+        known = self._serializer._by_subject.get(self._subject(topic))
+        if known is not None:
+            self._known[topic] = known
+        return known
+
+    def _subject(self, topic: str) -> str:
+        return self._serializer._subject_name(topic, self._is_key, self._serializer._record_name)
+
+    def _key(self, subject: str) -> Hashable:
+        return self._serializer, subject
+
+    def _error(self, failure: BaseException, topic: str, subject: str) -> SchemaRegistryError:
+        """An error of one record's own, of a failure that many share."""
+        where = f"schema registry {self._serializer.registry.url}, subject {subject!r} for topic {topic!r}: "
+        if not isinstance(failure, LookupFailedError):
+            return SchemaRegistryUnavailableError(where + str(failure), topic=topic, subject=subject)
+        cls = SchemaRegistryUnavailableError if failure.unavailable else SchemaRegistryError
+        error = cls(
+            where + failure.summary,
+            topic=topic,
+            subject=subject,
+            status=failure.status,
+            error_code=failure.error_code,
+        )
+        error.__cause__ = failure.__cause__
+        return error

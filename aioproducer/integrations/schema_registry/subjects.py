@@ -1,0 +1,55 @@
+"""Subject names: under which name a registry keeps the schemas of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from aioproducer.errors import ConfigError
+
+SubjectName: TypeAlias = Callable[[str, bool, str | None], str]
+"""``f(topic, is_key, record_name) -> subject``."""
+
+
+def topic_name(topic: str, is_key: bool, record_name: str | None) -> str:
+    """``orders-key`` or ``orders-value``, as TopicNameStrategy: one schema a topic."""
+    return f"{topic}-key" if is_key else f"{topic}-value"
+
+
+def record_name(topic: str, is_key: bool, record_name: str | None) -> str:
+    """The full name of the record, as RecordNameStrategy: one schema a type, in whatever topic."""
+    assert record_name is not None
+    return record_name
+
+
+def topic_record_name(topic: str, is_key: bool, record_name: str | None) -> str:
+    """Topic, ``-`` and the full name of the record, as TopicRecordNameStrategy: several types in one topic."""
+    return f"{topic}-{record_name}"
+
+
+STRATEGIES: dict[str, SubjectName] = {"topic": topic_name, "record": record_name, "topic_record": topic_record_name}
+
+
+def subject_name(strategy: str | SubjectName, record: str | None) -> SubjectName:
+    """The function that a strategy stands for.
+
+    Raises:
+        ConfigError: it is none, or needs the name of a record where there is none.
+    """
+    if not isinstance(strategy, str):
+        if not callable(strategy):
+            raise ConfigError(
+                f"subject_name_strategy is a {type(strategy).__name__}; {', '.join(STRATEGIES)} or a function of "
+                "(topic, is_key, record_name) is needed"
+            )
+        return strategy
+    if strategy not in STRATEGIES:
+        raise ConfigError(
+            f"subject_name_strategy={strategy!r} is not known; allowed: {', '.join(STRATEGIES)}, or a function of "
+            "(topic, is_key, record_name)"
+        )
+    if strategy != "topic" and record is None:
+        raise ConfigError(
+            f"subject_name_strategy={strategy!r} needs the name of the record, and the schema that was given has none"
+        )
+    return STRATEGIES[strategy]

@@ -1,0 +1,50 @@
+"""Protobuf messages as generated code has them: three files, of which one imports another, made without protoc."""
+
+from __future__ import annotations
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+F = FieldDescriptorProto
+
+
+def _message(name: str, *fields: tuple[str, int, str], nested: tuple[DescriptorProto, ...] = ()) -> DescriptorProto:
+    message = DescriptorProto(name=name, nested_type=nested)
+    for number, (field, kind, type_name) in enumerate(fields, 1):
+        message.field.add(name=field, number=number, label=F.LABEL_OPTIONAL, type=kind, type_name=type_name or None)
+    return message
+
+
+_money = FileDescriptorProto(name="shop/money.proto", package="shop", syntax="proto3")
+_money.message_type.append(_message("Money", ("amount", F.TYPE_INT64, ""), ("currency", F.TYPE_STRING, "")))
+
+_orders = FileDescriptorProto(
+    name="shop/orders.proto", package="shop", syntax="proto3", dependency=["shop/money.proto"]
+)
+_orders.message_type.append(_message("Customer", ("name", F.TYPE_STRING, "")))
+_orders.message_type.append(
+    _message(
+        "Order",
+        ("id", F.TYPE_INT32, ""),
+        ("item", F.TYPE_STRING, ""),
+        ("price", F.TYPE_MESSAGE, ".shop.Money"),
+        nested=(_message("Draft"), _message("Line", ("item", F.TYPE_STRING, ""), nested=(_message("Part"),))),
+    )
+)
+
+_strict = FileDescriptorProto(name="shop/strict.proto", package="shop", syntax="proto2")
+_strict.message_type.append(_message("Strict", ("id", F.TYPE_INT32, "")))
+_strict.message_type[0].field[0].label = F.LABEL_REQUIRED
+
+_pool = DescriptorPool()
+for _file in (_money, _orders, _strict):
+    _pool.Add(_file)
+
+
+def _class(name: str) -> type:
+    return GetMessageClass(_pool.FindMessageTypeByName(name))
+
+
+Money, Customer, Order, Strict = map(_class, ("shop.Money", "shop.Customer", "shop.Order", "shop.Strict"))
+Line, Part = _class("shop.Order.Line"), _class("shop.Order.Line.Part")

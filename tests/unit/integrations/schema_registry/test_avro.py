@@ -1,0 +1,191 @@
+"""AvroSerializer: what confluent-kafka's AvroDeserializer reads."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaValidationError
+from aioproducer.integrations.schema_registry import AvroSerializer, SchemaRegistry
+from aioproducer.testing import FakeSchemaRegistry
+
+LINE = {"type": "record", "name": "Line", "namespace": "shop", "fields": [{"name": "item", "type": "string"}]}
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "weight", "type": "double"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "lines", "type": {"type": "array", "items": LINE}},
+        {"name": "tags", "type": {"type": "map", "values": "boolean"}},
+    ],
+}
+ORDERS = st.fixed_dictionaries(
+    {
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "note": st.none() | st.text(),
+        "weight": st.floats(allow_nan=False),
+        "raw": st.binary(),
+        "lines": st.lists(st.fixed_dictionaries({"item": st.text()}), max_size=3),
+        "tags": st.dictionaries(st.text(), st.booleans(), max_size=3),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[FakeSchemaRegistry]:
+    with FakeSchemaRegistry() as registry:
+        yield registry
+
+
+@pytest.fixture(scope="module")
+def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
+    """``reader(topic, data)``: what the other client makes of it."""
+    with SchemaRegistryClient({"url": fake.url}) as client:
+        deserializer = AvroDeserializer(client)
+        yield lambda topic, data: deserializer(data, SerializationContext(topic, MessageField.VALUE))
+
+
+def written(fake: FakeSchemaRegistry, schema: Any, topic: str, value: Any, **options: Any) -> bytes | None:
+    async def write() -> bytes | None:
+        async with SchemaRegistry(fake.url) as registry:
+            return await AvroSerializer(registry, schema, **options).to_bytes(topic, value)
+
+    return asyncio.run(write())
+
+
+def test_any_order_is_read_back(fake: FakeSchemaRegistry, reader: Any) -> None:
+    serializer = AvroSerializer(SchemaRegistry(fake.url), ORDER)
+
+    async def prepare() -> None:
+        async with serializer.registry:
+            await serializer.prepare("orders")
+
+    asyncio.run(prepare())
+    bound = serializer.bind(is_key=False, max_block_ms=0)
+
+    @given(ORDERS)
+    def check(order: dict[str, Any]) -> None:
+        assert reader("orders", bound.serialize_nowait("orders", None, order)) == order
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ("string", "tea"),
+        ('"long"', -5),
+        ({"type": "int", "logicalType": "date"}, datetime.date(2024, 2, 29)),
+        (["null", "string"], "tea"),
+        ({"type": "array", "items": "int"}, [1, 2]),
+        ({"type": "enum", "name": "Size", "symbols": ["S", "L"]}, "L"),
+    ],
+    ids=["name", "quoted name", "date", "union", "array", "enum"],
+)
+def test_schemas_that_are_no_records(fake: FakeSchemaRegistry, reader: Any, schema: Any, value: Any) -> None:
+    topic = f"plain-{abs(hash(str(schema)))}"
+    assert reader(topic, written(fake, schema, topic, value)) == value
+
+
+def test_bytes_are_raw(fake: FakeSchemaRegistry, reader: Any) -> None:
+    """Without Avro's length, as the other serializers do it."""
+    data = written(fake, "bytes", "raw", bytearray(b"abc"))
+    assert data is not None
+    assert data[5:] == b"abc"
+    assert reader("raw", data) == b"abc"
+
+
+def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
+    """Schemas of other subjects, reached by more than one way."""
+    fake.register("line", LINE)
+    parcel = {
+        "type": "record",
+        "name": "Parcel",
+        "namespace": "shop",
+        "fields": [{"name": "line", "type": "shop.Line"}],
+    }
+    shipment = {
+        "type": "record",
+        "name": "Shipment",
+        "namespace": "shop",
+        "fields": [{"name": "parcel", "type": "shop.Parcel"}, {"name": "extra", "type": "shop.Line"}],
+    }
+    line = SchemaReference("shop.Line", "line", 1)
+    value = {"parcel": {"line": {"item": "tea"}}, "extra": {"item": "cup"}}
+    written(fake, Schema(json.dumps(parcel), "AVRO", [line]), "parcels", value["parcel"])
+    both = Schema(json.dumps(shipment), "AVRO", [SchemaReference("shop.Parcel", "parcels-value", 1), line])
+    assert reader("shipments", written(fake, both, "shipments", value)) == value
+    for latest in ({}, {"subject_name_strategy": "topic"}):
+        assert reader("shipments", written(fake, None, "shipments", value, use_latest_version=True, **latest)) == value
+
+
+def test_references_that_are_missing(fake: FakeSchemaRegistry) -> None:
+    schema = Schema(json.dumps({**ORDER, "name": "Other"}), "AVRO", [SchemaReference("shop.Nothing", "nothing", 1)])
+    with pytest.raises(SchemaRegistryError, match="nothing"):
+        written(fake, schema, "others", {})
+    unnamed = {"type": "record", "name": "Unnamed", "fields": [{"name": "line", "type": "shop.Missing"}]}
+    fake.register("unnamed-value", unnamed)
+    with pytest.raises(SchemaRegistryError, match=r"can't be parsed.*shop\.Missing"):
+        written(fake, None, "unnamed", {"line": {}}, use_latest_version=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"id": 1, "weight": "secret", "raw": b"", "lines": [], "tags": {}}, "shop.Order.weight: str is no double"),
+        ({"id": 1, "weight": 1.0, "raw": b"", "lines": [{}], "tags": {}}, "shop.Line.item: null is no string"),
+        (
+            {"id": 1, "note": 0.5, "weight": 1.0, "raw": b"", "lines": [], "tags": {}},
+            "shop.Order.note: float is no null or string",
+        ),
+        ({"id": 2**80, "weight": 1.0, "raw": b"", "lines": [], "tags": {}}, "shop.Order.id: int is no long"),
+        (["secret"], "list is no shop.Order"),
+        ("secret", "str is no shop.Order"),
+    ],
+)
+def test_what_does_not_fit(fake: FakeSchemaRegistry, value: Any, problem: str) -> None:
+    """The field is named with the types wanted and given, and never with what it holds."""
+    with pytest.raises(SchemaValidationError) as raised:
+        written(fake, ORDER, "orders", value)
+    assert str(raised.value).endswith(f": {problem}")
+    assert "secret" not in repr(raised.value)
+
+
+def test_what_the_writer_lets_pass(fake: FakeSchemaRegistry) -> None:
+    """fastavro writes an int of any size, which no reader takes; validate=True looks."""
+    with pytest.raises(SchemaValidationError, match="int is no int"):
+        written(fake, "int", "ints", 2**40, validate=True)
+
+
+def test_strict(fake: FakeSchemaRegistry) -> None:
+    schema = {"type": "record", "name": "One", "fields": [{"name": "id", "type": "int", "default": 0}]}
+    assert written(fake, schema, "ones", {"id": 1, "other": 2})
+    assert written(fake, schema, "ones", {})
+    assert written(fake, schema, "ones", {}, strict_allow_default=True)
+    for options, value in (
+        ({"strict": True}, {"id": 1, "other": 2}),
+        ({"strict": True}, {}),
+        ({"strict_allow_default": True}, {"id": 1, "other": 2}),
+    ):
+        with pytest.raises(SchemaValidationError):
+            written(fake, schema, "ones", value, **options)
+
+
+@pytest.mark.parametrize("schema", ["{", "nothing", {"type": "record"}, {"type": "record", "name": "x", "fields": 5}])
+def test_schemas_that_are_none(schema: Any) -> None:
+    with pytest.raises(ConfigError, match="Avro schema"):
+        AvroSerializer(SchemaRegistry("http://127.0.0.1:1"), schema)

@@ -1,0 +1,156 @@
+"""JsonSchemaSerializer: what confluent-kafka's JSONDeserializer reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pydantic
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaValidationError
+from aioproducer.integrations.schema_registry import JsonSchemaSerializer, SchemaRegistry
+from aioproducer.testing import FakeSchemaRegistry
+
+ORDER: dict[str, Any] = {
+    "title": "Order",
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer", "minimum": 0},
+        "note": {"type": ["string", "null"]},
+        "weights": {"type": "array", "items": {"type": "number"}},
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
+ORDERS = st.fixed_dictionaries(
+    {"id": st.integers(0, 2**53)},
+    optional={"note": st.none() | st.text(), "weights": st.lists(st.floats(allow_nan=False, allow_infinity=False))},
+)
+
+
+class Line(pydantic.BaseModel):
+    item: str
+    count: int = pydantic.Field(default=1, alias="n", serialization_alias="n")
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[FakeSchemaRegistry]:
+    with FakeSchemaRegistry() as registry:
+        yield registry
+
+
+@pytest.fixture(scope="module")
+def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
+    with SchemaRegistryClient({"url": fake.url}) as client:
+        deserializer = JSONDeserializer(None, schema_registry_client=client)
+        yield lambda topic, data: deserializer(data, SerializationContext(topic, MessageField.VALUE))
+
+
+def written(fake: FakeSchemaRegistry, schema: Any, topic: str, value: Any, **options: Any) -> bytes | None:
+    async def write() -> bytes | None:
+        async with SchemaRegistry(fake.url) as registry:
+            return await JsonSchemaSerializer(registry, schema, **options).to_bytes(topic, value)
+
+    return asyncio.run(write())
+
+
+@pytest.mark.parametrize("encode", [None, orjson.dumps], ids=["json", "orjson"])
+def test_any_order_is_read_back(fake: FakeSchemaRegistry, reader: Any, encode: Any) -> None:
+    serializer = JsonSchemaSerializer(SchemaRegistry(fake.url), ORDER, encode=encode)
+
+    async def prepare() -> None:
+        async with serializer.registry:
+            await serializer.prepare("orders")
+
+    asyncio.run(prepare())
+    bound = serializer.bind(is_key=False, max_block_ms=0)
+
+    @given(ORDERS)
+    def check(order: dict[str, Any]) -> None:
+        assert reader("orders", bound.serialize_nowait("orders", None, order)) == order
+
+    check()
+
+
+def test_compact_and_in_utf_8(fake: FakeSchemaRegistry) -> None:
+    data = written(fake, ORDER, "orders", {"id": 1, "note": "é"})
+    assert data is not None
+    assert data[5:].decode() == '{"id":1,"note":"é"}'
+
+
+def test_a_pydantic_model(fake: FakeSchemaRegistry, reader: Any) -> None:
+    """The model's own schema is registered, its instances are the values, written as that schema has them."""
+    data = written(fake, Line, "lines", Line(item="tea", n=2), subject_name_strategy="record")
+    assert reader("lines", data) == {"item": "tea", "n": 2}
+    assert json.loads(fake.latest("Line")["schema"])["properties"].keys() == {"item", "n"}
+    with pytest.raises(SchemaValidationError, match="subject 'lines-value': Line needed, not dict"):
+        written(fake, Line, "lines", {"item": "tea"})
+
+
+def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
+    fake.register("money", {"$id": "http://shop/money.json", "type": "integer"}, "JSON")
+    schema = Schema(
+        json.dumps({"title": "Price", "properties": {"price": {"$ref": "http://shop/money.json"}}}),
+        "JSON",
+        [SchemaReference("http://shop/money.json", "money", 1)],
+    )
+    assert reader("prices", written(fake, schema, "prices", {"price": 5})) == {"price": 5}
+    with pytest.raises(SchemaValidationError, match=r"\$\.price: str is no integer"):
+        written(fake, schema, "prices", {"price": "secret"})
+
+
+def test_what_is_not_among_the_references_is_not_fetched(fake: FakeSchemaRegistry) -> None:
+    """A URL in a schema leads nowhere by itself."""
+    before = len(fake.requests)
+    with pytest.raises(SchemaValidationError, match="not among its references"):
+        written(fake, {"title": "Far", "$ref": f"{fake.url}/far.json"}, "far", {})
+    assert [path for _, path in fake.requests[before:] if "far.json" in path] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"id": "secret"}, "$.id: str is no integer"),
+        ({"id": -5}, "$.id: breaks the rule minimum: 0"),
+        ({}, "$: id missing"),
+        ({"id": 1, "weights": [1, "secret"]}, "$.weights[1]: str is no number"),
+        ({"id": 1, "secret": 2}, "$: breaks the rule additionalProperties: False"),
+        (["secret"], "$: list is no object"),
+        ({"id": None, "note": 5}, "$.id: null is no integer; $.note: int is no string or null"),
+    ],
+)
+def test_what_does_not_fit(fake: FakeSchemaRegistry, value: Any, problem: str) -> None:
+    with pytest.raises(SchemaValidationError) as raised:
+        written(fake, ORDER, "orders", value)
+    assert str(raised.value).endswith(f": {problem}")
+    assert "secret" not in repr(raised.value)
+
+
+def test_without_validation(fake: FakeSchemaRegistry) -> None:
+    """What the encoder takes is written; what it does not is not quoted."""
+    assert written(fake, ORDER, "orders", {"id": "x"}, validate=False)
+    for value, kind in (({"secret": {1}}, "TypeError"), ({"secret": float("nan")}, "ValueError")):
+        with pytest.raises(SchemaValidationError, match=f"dict can't be encoded \\({kind}\\)") as raised:
+            written(fake, ORDER, "orders", value, validate=False)
+        assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("schema", ["{", '{"type": 5}', int])
+def test_schemas_that_are_none(schema: Any) -> None:
+    with pytest.raises(ConfigError):
+        JsonSchemaSerializer(SchemaRegistry("http://127.0.0.1:1"), schema)
+
+
+def test_a_schema_of_the_registry_that_is_none(fake: FakeSchemaRegistry) -> None:
+    fake.register("broken-value", {"type": 5}, "JSON")
+    with pytest.raises(SchemaRegistryError, match="JSON schema is none"):
+        written(fake, None, "broken", {}, use_latest_version=True)

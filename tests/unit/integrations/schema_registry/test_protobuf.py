@@ -1,0 +1,125 @@
+"""ProtobufSerializer: what confluent-kafka's ProtobufDeserializer reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaValidationError
+from aioproducer.integrations.schema_registry import ProtobufSerializer, SchemaRegistry
+from aioproducer.integrations.schema_registry.protobuf import message_path
+from aioproducer.testing import FakeSchemaRegistry
+from tests.unit.integrations.messages import Customer, Line, Money, Order, Part, Strict
+
+ORDERS = st.builds(
+    Order,
+    id=st.integers(-(2**31), 2**31 - 1),
+    item=st.text(st.characters(codec="utf-8")),
+    price=st.none() | st.builds(Money, amount=st.integers(-(2**63), 2**63 - 1), currency=st.just("EUR")),
+)
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[FakeSchemaRegistry]:
+    with FakeSchemaRegistry() as registry:
+        yield registry
+
+
+@pytest.fixture(scope="module")
+def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
+    """``reader(topic, message_type, data)``."""
+    with SchemaRegistryClient({"url": fake.url}) as client:
+        yield lambda topic, message_type, data: ProtobufDeserializer(
+            message_type, {"use.deprecated.format": False}, client
+        )(data, SerializationContext(topic, MessageField.VALUE))
+
+
+def written(fake: FakeSchemaRegistry, message_type: Any, topic: str, value: Any, **options: Any) -> bytes | None:
+    async def write() -> bytes | None:
+        async with SchemaRegistry(fake.url) as registry:
+            return await ProtobufSerializer(registry, message_type, **options).to_bytes(topic, value)
+
+    return asyncio.run(write())
+
+
+def test_any_order_is_read_back(fake: FakeSchemaRegistry, reader: Any) -> None:
+    serializer = ProtobufSerializer(SchemaRegistry(fake.url), Order)
+
+    async def prepare() -> None:
+        async with serializer.registry:
+            await serializer.prepare("orders")
+
+    asyncio.run(prepare())
+    bound = serializer.bind(is_key=False, max_block_ms=0)
+
+    @given(ORDERS)
+    def check(order: Any) -> None:
+        assert reader("orders", Order, bound.serialize_nowait("orders", None, order)) == order
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("message_type", "path"), [(Customer, (0,)), (Order, (1,)), (Line, (1, 1)), (Part, (1, 1, 0)), (Money, (0,))]
+)
+def test_messages_by_their_place(fake: FakeSchemaRegistry, reader: Any, message_type: Any, path: Any) -> None:
+    """The first of a file, a later one, and those within others."""
+    assert message_path(message_type.DESCRIPTOR) == path
+    topic = message_type.DESCRIPTOR.name
+    assert reader(topic, message_type, written(fake, message_type, topic, message_type())) == message_type()
+
+
+@pytest.mark.parametrize("registers", [True, False])
+def test_imports_are_references(registers: bool) -> None:
+    with FakeSchemaRegistry() as fake:
+        if not registers:
+            with pytest.raises(SchemaRegistryError, match="40401"):
+                written(fake, Order, "orders", Order(), auto_register_schemas=False)
+            written(fake, Order, "orders", Order(), reference_subject_name=lambda name: f"file/{name}")
+        written(
+            fake,
+            Order,
+            "orders",
+            Order(),
+            auto_register_schemas=registers,
+            reference_subject_name=lambda name: f"file/{name}",
+        )
+        assert fake.subjects() == ["file/shop/money.proto", "orders-value"]
+        assert fake.latest("orders-value")["references"] == [
+            {"name": "shop/money.proto", "subject": "file/shop/money.proto", "version": 1}
+        ]
+
+
+def test_latest_version(fake: FakeSchemaRegistry, reader: Any) -> None:
+    written(fake, Order, "newest", Order())
+    data = written(fake, Order, "newest", Order(id=5), use_latest_version=True)
+    assert reader("newest", Order, data) == Order(id=5)
+
+
+@pytest.mark.parametrize(
+    ("message_type", "value", "problem"),
+    [
+        (Order, Customer(name="secret"), "Customer is no shop.Order"),
+        (Order, {"item": "secret"}, "dict is no shop.Order"),
+        (Strict, Strict(), "shop.Strict.id: missing"),
+    ],
+)
+def test_what_does_not_fit(fake: FakeSchemaRegistry, message_type: Any, value: Any, problem: str) -> None:
+    with pytest.raises(SchemaValidationError) as raised:
+        written(fake, message_type, "others", value)
+    assert str(raised.value).endswith(f": {problem}")
+    assert "secret" not in repr(raised.value)
+
+
+@pytest.mark.parametrize("what", [Order(), int, "Order"])
+def test_what_is_no_message_type(what: Any) -> None:
+    with pytest.raises(ConfigError, match="no class of a Protobuf message"):
+        ProtobufSerializer(SchemaRegistry("http://127.0.0.1:1"), what)

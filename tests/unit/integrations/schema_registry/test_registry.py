@@ -1,0 +1,187 @@
+"""SchemaRegistry: retries, what is refused at once, who closes the client."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
+
+from aioproducer import Producer
+from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaRegistryUnavailableError
+from aioproducer.integrations.schema_registry import AvroSerializer, SchemaRegistry
+from aioproducer.testing import FakeCluster, FakeSchemaRegistry
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+SCHEMA = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}'
+BYTES = b"\0\0\0\0\1\x0e"
+
+
+def posts(fake: FakeSchemaRegistry) -> list[str]:
+    return [path.partition("?")[0] for method, path in fake.requests if method == "POST"]
+
+
+async def test_passing_faults(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """Answers that say so, and no answers, are tried again until there is one."""
+    fake_schema_registry.fail(503)
+    fake_schema_registry.drop()
+    assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
+    assert posts(fake_schema_registry) == ["/subjects/orders-value/versions"] * 3
+
+
+@pytest.mark.parametrize("fault", ["failing", "dropping", "silent", "gone"])
+async def test_no_answer_in_time(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fault: str
+) -> None:
+    """The last failure is in the error, with the registry, the subject, the topic and the limit."""
+    if fault == "failing":
+        fake_schema_registry.fail(503, error_code=50003, message="busy", times=None)
+    elif fault == "dropping":
+        fake_schema_registry.drop(times=None)
+    elif fault == "gone":
+        fake_schema_registry.stop()
+    serializer = AvroSerializer(registry, SCHEMA)
+    with (
+        fake_schema_registry.held() if fault == "silent" else nullcontext(),
+        pytest.raises(SchemaRegistryUnavailableError) as raised,
+    ):
+        await serializer.prepare("orders", timeout_ms=300)
+    text = str(raised.value)
+    assert fake_schema_registry.url in text
+    assert "subject 'orders-value' for topic 'orders'" in text
+    assert "max_block_ms=300" in text
+    assert raised.value.retriable
+    if fault == "failing":
+        assert "HTTP 503, error 50003: busy" in text
+    # Nothing of it stays: the registry is back, and so is the serializer, once the failure is old.
+    fake_schema_registry.recover()
+    fake_schema_registry.start()
+    await registry.lookups.cancel()
+    registry.lookups._failures.clear()
+    assert await serializer.to_bytes("orders", {"id": 7}) == BYTES
+
+
+@pytest.mark.parametrize(("status", "error_code"), [(401, 401), (403, 40301), (404, 40401), (409, 409), (422, 42201)])
+async def test_refusals(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, status: int, error_code: int
+) -> None:
+    """Asked once; the registry's words and numbers are in the error."""
+    fake_schema_registry.fail(status, error_code=error_code, message="it says\nwhy")
+    serializer = AvroSerializer(registry, SCHEMA)
+    with pytest.raises(SchemaRegistryError, match=f"HTTP {status}, error {error_code}: it says why") as raised:
+        await serializer.prepare("orders")
+    error = raised.value
+    assert not isinstance(error, SchemaRegistryUnavailableError)
+    assert (error.topic, error.subject, error.status, error.error_code) == (
+        "orders", "orders-value", status, error_code,
+    )  # fmt: skip
+    assert len(fake_schema_registry.requests) == 1
+
+
+async def test_records_that_are_refused_together_ask_once(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry
+) -> None:
+    """Each has an error of its own; later ones have theirs without asking, for a second."""
+    fake_schema_registry.fail(409, error_code=409, times=None)
+    serializer = AvroSerializer(registry, SCHEMA)
+    errors = await asyncio.gather(
+        *(serializer.to_bytes("orders", {"id": 7}) for _ in range(100)), return_exceptions=True
+    )
+    assert len(set(map(id, errors))) == 100
+    with pytest.raises(SchemaRegistryError):
+        await serializer.to_bytes("orders", {"id": 7})
+    assert len(fake_schema_registry.requests) == 1
+
+
+async def test_credentials_come_from_the_config_and_stay_out_of_messages() -> None:
+    with FakeSchemaRegistry(credentials=("ann", "secret-word")) as fake:
+        config = {"url": fake.url, "basic.auth.user.info": "ann:secret-word"}
+        async with SchemaRegistry(config) as registry:
+            assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
+        url = fake.url.replace("://", "://ann:wrong-secret@")
+        async with SchemaRegistry(url) as registry:
+            assert "secret" not in repr(registry)
+            with pytest.raises(SchemaRegistryError, match="HTTP 401") as raised:
+                await AvroSerializer(registry, SCHEMA).prepare("orders")
+            assert "secret" not in str(raised.value)
+
+
+async def test_a_client_that_was_given_stays_open(fake_schema_registry: FakeSchemaRegistry) -> None:
+    async with AsyncSchemaRegistryClient({"url": fake_schema_registry.url}) as client:
+        async with SchemaRegistry(client) as registry:
+            assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
+        assert await client.get_subjects() == ["orders-value"]
+
+
+async def test_confluents_mock_will_do() -> None:
+    """Their own stand-in for a registry, by its URL."""
+    async with SchemaRegistry("mock://") as registry:
+        assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
+
+
+async def test_the_last_producer_closes_the_client(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """Two producers share a registry; who closes first leaves it to the other, and a third opens it again."""
+
+    def producer() -> Producer:
+        serializer = AvroSerializer(registry, SCHEMA)
+        return Producer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, value_serializer=serializer)
+
+    async with producer() as first, producer() as second:
+        for each in (first, second):
+            await each.send("orders", {"id": 7})
+        client = await registry.client()
+        await first.close()
+        assert await registry.client() is client
+        await second.send("payments", {"id": 7})
+    assert client._rest_client.session.is_closed
+    async with producer() as third:
+        await third.send("orders", {"id": 7})
+        assert await registry.client() is not client
+    assert [record.value for record in fake_kafka_cluster.records("orders")] == [BYTES] * 3
+
+
+async def test_a_close_ends_the_wait_of_a_send(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """A send that waits for the registry hears of the close at once, not after max_block_ms."""
+    producer = Producer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers, value_serializer=AvroSerializer(registry, SCHEMA)
+    )
+    async with producer:
+        with fake_schema_registry.held():
+            sending = asyncio.create_task(producer.send("orders", {"id": 7}))
+            while not fake_schema_registry.requests:
+                await asyncio.sleep(0.001)
+            await producer.close()
+            with pytest.raises(SchemaRegistryUnavailableError, match="closed"):
+                await sending
+
+
+def test_each_loop_has_its_own_client(fake_schema_registry: FakeSchemaRegistry) -> None:
+    """A registry and its serializers outlive the loop that they were first used in; what they know stays known."""
+    registry = SchemaRegistry(fake_schema_registry.url)
+    serializer = AvroSerializer(registry, SCHEMA)
+
+    async def use(topic: str) -> Any:
+        async with registry:
+            return await serializer.to_bytes(topic, {"id": 7})
+
+    assert [asyncio.run(use(topic)) for topic in ("orders", "orders", "payments")] == [BYTES] * 3
+    assert posts(fake_schema_registry) == ["/subjects/orders-value/versions", "/subjects/payments-value/versions"]
+
+
+@pytest.mark.parametrize("bad", [None, 5, {}, {"url": ""}, ""])
+def test_what_is_no_registry(bad: Any) -> None:
+    with pytest.raises(ConfigError):
+        SchemaRegistry(bad)
+
+
+async def test_configs_that_the_client_refuses() -> None:
+    async with SchemaRegistry({"url": "http://127.0.0.1:1", "nonsense": 1}) as registry:
+        with pytest.raises(SchemaRegistryError, match=r"can't be made.*nonsense"):
+            await AvroSerializer(registry, SCHEMA).prepare("orders")

@@ -1,0 +1,377 @@
+"""What all serializers by a registry share: which schema they use, and when a record has to wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Rule, RuleKind, RuleMode, RuleSet, Schema
+
+from aioproducer import Producer, Record, SendManyError
+from aioproducer.errors import (
+    ConfigError,
+    SchemaRegistryError,
+    SchemaRegistryUnavailableError,
+    SchemaValidationError,
+    SerializerNotReadyError,
+)
+from aioproducer.integrations.schema_registry import (
+    AvroSerializer,
+    JsonSchemaSerializer,
+    ProtobufSerializer,
+    SchemaRegistry,
+)
+from aioproducer.testing import FakeCluster, FakeSchemaRegistry
+from tests.unit.integrations.messages import Order
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [{"name": "id", "type": "int"}],
+}
+NEWER: dict[str, Any] = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string", "default": "-"}]}
+BYTES = b"\0\0\0\0\1\x0e"
+PATIENCE_S = 60.0
+
+
+def producer(cluster: FakeCluster, serializer: Any, **configs: Any) -> Producer:
+    return Producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=serializer, **configs)
+
+
+def values(cluster: FakeCluster, topic: str = "orders") -> list[bytes | None]:
+    return [record.value for record in cluster.records(topic)]
+
+
+# --- when a record waits ----------------------------------------------------------------------------------------------
+
+
+async def test_a_hit_is_a_plain_call(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """The first record of a topic waits, all others are bytes at once."""
+    bound = AvroSerializer(registry, ORDER).bind(is_key=False, max_block_ms=60_000)
+    first = bound.serialize("orders", None, {"id": 7})
+    assert inspect.isawaitable(first)
+    assert await first == BYTES
+    assert [bound.serialize("orders", None, {"id": 7}) for _ in range(3)] == [BYTES] * 3
+    assert len(fake_schema_registry.requests) == 1
+
+
+async def test_calls_that_wait(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """send, submit and send_many wait for the lookup, which all of them share."""
+    async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER)) as sending:
+        with fake_schema_registry.held():
+            calls = [
+                asyncio.create_task(sending.send("orders", {"id": 7})),
+                asyncio.create_task(sending.submit("orders", {"id": 7})),
+                asyncio.create_task(sending.send_many("orders", [{"id": 7}] * 3)),
+            ]
+            while not fake_schema_registry.requests:
+                await asyncio.sleep(0.001)
+        await asyncio.gather(*calls)
+    assert values(fake_kafka_cluster) == [BYTES] * 5
+    assert len(fake_schema_registry.requests) == 1
+
+
+async def test_submit_nowait(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """It never waits: it says what to do, and the lookup it began serves the next."""
+    async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER)) as sending:
+        await sending.partitions_for("orders")
+        with pytest.raises(SerializerNotReadyError, match=r"prepare\('orders'\)") as raised:
+            sending.submit_nowait("orders", {"id": 7})
+        assert raised.value.retriable
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    sending.submit_nowait("orders", {"id": 7})
+                    break
+                except SerializerNotReadyError:
+                    await asyncio.sleep(0.001)
+    assert values(fake_kafka_cluster) == [BYTES]
+    assert len(fake_schema_registry.requests) == 1
+
+
+async def test_submit_nowait_after_a_refusal(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """What the lookup came to is told, not that it has not come yet."""
+    fake_schema_registry.fail(409, error_code=409, times=None)
+    serializer = AvroSerializer(registry, ORDER)
+    async with producer(fake_kafka_cluster, serializer) as sending:
+        await sending.partitions_for("orders")
+        with pytest.raises(SchemaRegistryError):
+            await serializer.prepare("orders")
+        with pytest.raises(SchemaRegistryError, match="409"):
+            sending.submit_nowait("orders", {"id": 7})
+
+
+async def test_prepare(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """After it nothing waits, for keys and values alike, as the producer uses the serializer."""
+    serializer = AvroSerializer(registry, ORDER)
+    async with producer(fake_kafka_cluster, serializer, key_serializer=serializer) as sending:
+        await serializer.prepare("orders", "payments")
+        await sending.partitions_for("orders")
+        sending.submit_nowait("orders", {"id": 7}, key={"id": 7})
+    assert fake_schema_registry.subjects() == [
+        "orders-key", "orders-value", "payments-key", "payments-value",
+    ]  # fmt: skip
+    assert [(record.key, record.value) for record in fake_kafka_cluster.records("orders")] == [(BYTES, BYTES)]
+
+
+async def test_cancelled_while_it_looks_up(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """One send is cancelled: it was not sent. The other goes on, with the lookup that the first began."""
+    async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER)) as sending:
+        with fake_schema_registry.held():
+            first = asyncio.create_task(sending.send("orders", {"id": 1}))
+            second = asyncio.create_task(sending.send("orders", {"id": 7}))
+            while not fake_schema_registry.requests:
+                await asyncio.sleep(0.001)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+        await second
+    assert values(fake_kafka_cluster) == [BYTES]
+    assert len(fake_schema_registry.requests) == 1
+
+
+async def test_a_registry_that_is_gone_stops_send_many(
+    fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """As a missing topic does: one wait of max_block_ms, not one a record."""
+    fake_schema_registry.fail(503, times=None)
+    async with SchemaRegistry(fake_schema_registry.url) as registry:
+        sending = producer(fake_kafka_cluster, AvroSerializer(registry, ORDER), max_block_ms=500)
+        async with sending:
+            with pytest.raises(SendManyError) as raised:
+                await sending.send_many("orders", ({"id": 7} for _ in range(1_000)))
+    assert raised.value.result.failed == 1
+    assert isinstance(raised.value.__cause__, SchemaRegistryUnavailableError)
+    assert "max_block_ms=500" in str(raised.value.__cause__)
+
+
+async def test_a_record_that_does_not_fit_fails_alone(
+    registry: SchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """Its error names topic, subject and field; neither it nor what stands behind it quotes the value."""
+    async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER)) as sending:
+        with pytest.raises(SendManyError) as raised:
+            await sending.send_many("orders", [{"id": 7}, {"id": "a secret"}, {"id": 7}])
+        ((index, error),) = raised.value.result.errors
+        with pytest.raises(SchemaValidationError) as alone:
+            await sending.send("orders", {"id": "a secret"})
+    assert index == 1
+    for each in (error, alone.value):
+        assert isinstance(each, SchemaValidationError)
+        assert (each.topic, each.subject) == ("orders", "orders-value")
+        assert each.problems == (("shop.Order.id", "str is no int"),)
+        assert "topic 'orders'" in str(each)
+        assert "'orders-value': shop.Order.id: str is no int" in str(each)
+        assert each.__cause__ is None
+        assert each.__context__ is None
+    assert values(fake_kafka_cluster) == [BYTES] * 2
+
+
+async def test_null_needs_no_schema(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """A tombstone is one."""
+    async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER)) as sending:
+        await sending.send("orders", None, key=b"k")
+    assert values(fake_kafka_cluster) == [None]
+    assert not fake_schema_registry.requests
+
+
+# --- which schema -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("topic", ["orders-key", "orders-value", "payments-key", "payments-value"]),
+        ("record", ["shop.Order"]),
+        ("topic_record", ["orders-shop.Order", "payments-shop.Order"]),
+        (lambda topic, is_key, record: f"{topic}/{is_key:d}/{record}", [
+            "orders/0/shop.Order", "orders/1/shop.Order", "payments/0/shop.Order", "payments/1/shop.Order",
+        ]),
+    ],
+    ids=["topic", "record", "topic_record", "function"],
+)  # fmt: skip
+async def test_subjects(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, strategy: Any, expected: list[str]
+) -> None:
+    serializer = AvroSerializer(registry, ORDER, subject_name_strategy=strategy)
+    for is_key in (False, True):
+        for topic in ("orders", "payments"):
+            assert await serializer.to_bytes(topic, {"id": 7}, is_key=is_key) == BYTES
+    assert fake_schema_registry.subjects() == expected
+    assert len(fake_schema_registry.requests) == len(expected)
+
+
+async def test_without_registration(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """Only what is there is used; what is not there says so, and is asked for again once it may be."""
+    serializer = AvroSerializer(registry, ORDER, auto_register_schemas=False)
+    with pytest.raises(SchemaRegistryError, match="40401"):
+        await serializer.prepare("orders")
+    fake_schema_registry.register("orders-value", ORDER)
+    registry.lookups._failures.clear()
+    assert await serializer.to_bytes("orders", {"id": 7}) == BYTES
+    assert fake_schema_registry.latest("orders-value")["version"] == 1
+
+
+async def test_latest_version(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """Values are written by the registry's newest schema, not by one of the serializer's own."""
+    fake_schema_registry.register("orders-value", ORDER)
+    newest = fake_schema_registry.register("orders-value", NEWER)
+    serializer = AvroSerializer(registry, use_latest_version=True)
+    assert await serializer.to_bytes("orders", {"id": 7}) == bytes([0, 0, 0, 0, newest]) + b"\x0e\x02-"
+
+
+async def test_latest_version_is_looked_for_again(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry
+) -> None:
+    """Records never wait for that: the old version serves until the new one is there, also while nobody answers."""
+    fake_schema_registry.register("orders-value", ORDER)
+    serializer = AvroSerializer(registry, use_latest_version=True, latest_cache_ttl_sec=0.0)
+    bound = serializer.bind(is_key=False, max_block_ms=60_000)
+    await bound.prepare("orders")
+    newest = fake_schema_registry.register("orders-value", NEWER)
+    with fake_schema_registry.held():
+        assert bound.serialize("orders", None, {"id": 7}) == BYTES
+    async with asyncio.timeout(PATIENCE_S):
+        while (written := bound.serialize("orders", None, {"id": 7})) == BYTES:
+            await asyncio.sleep(0.001)
+    assert written == bytes([0, 0, 0, 0, newest]) + b"\x0e\x02-"
+
+
+async def test_a_failed_look_for_a_newer_version_is_logged(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake_schema_registry.register("orders-value", ORDER)
+    serializer = AvroSerializer(registry, use_latest_version=True, latest_cache_ttl_sec=0.0)
+    bound = serializer.bind(is_key=False, max_block_ms=60_000)
+    await bound.prepare("orders")
+    fake_schema_registry.fail(403, error_code=40301, message="not any more")
+    assert bound.serialize("orders", None, {"id": 7}) == BYTES
+    async with asyncio.timeout(PATIENCE_S):
+        while "not any more" not in caplog.text:
+            await asyncio.sleep(0.001)
+    assert bound.serialize("orders", None, {"id": 7}) == BYTES
+
+
+async def test_schema_by_id(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    number = fake_schema_registry.register("elsewhere", NEWER)
+    serializer = AvroSerializer(registry, use_schema_id=number)
+    assert await serializer.to_bytes("orders", {"id": 7}) == BYTES + b"\x02-"
+    with pytest.raises(SchemaRegistryError, match="40403"):
+        await AvroSerializer(registry, use_schema_id=99).prepare("orders")
+
+
+async def test_normalized(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """The registry is asked to see through the order of attributes."""
+    fake_schema_registry.register("orders-value", dict(reversed(ORDER.items())))
+    assert await AvroSerializer(registry, ORDER, normalize_schemas=True).to_bytes("orders", {"id": 7}) == BYTES
+    assert await AvroSerializer(registry, ORDER).to_bytes("orders", {"id": 7}) == b"\0\0\0\0\2\x0e"
+
+
+async def test_another_type_of_schema(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    fake_schema_registry.register("orders-value", {"type": "object"}, "JSON")
+    with pytest.raises(SchemaRegistryError, match="schema 1 is of type JSON; this serializer writes AVRO"):
+        await AvroSerializer(registry, use_latest_version=True).prepare("orders")
+
+
+async def test_rules_for_writers_are_not_passed_over(registry: SchemaRegistry) -> None:
+    """A schema may demand that a field be encrypted: better no record than an open one."""
+    rule = Rule("hide", None, RuleKind.TRANSFORM, RuleMode.WRITEREAD, "ENCRYPT", ["PII"], None, None, None, None, False)
+    schema = Schema(json.dumps(ORDER), "AVRO", rule_set=RuleSet(None, [rule]))
+    with pytest.raises(SchemaRegistryError, match=r"rules for writers \(hide\)"):
+        await AvroSerializer(registry, schema).prepare("orders")
+
+
+async def test_to_dict(registry: SchemaRegistry) -> None:
+    """Objects of the program's own become what the format takes."""
+    serializer = AvroSerializer(registry, ORDER, to_dict=lambda number: {"id": number})
+    assert await serializer.to_bytes("orders", 7) == BYTES
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_schema_in_a_header(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """Payloads stay bare, and each record gets its headers once, whoever owns the list that was given."""
+    serializer = AvroSerializer(registry, ORDER, framing="header")
+    given = [("trace", b"1")]
+    async with producer(fake_kafka_cluster, serializer, key_serializer=serializer) as sending:
+        await sending.send("orders", {"id": 7}, key={"id": 7}, headers=given)
+        await sending.send_many("orders", [Record({"id": 7}, headers=given)] * 2)
+        sending.submit_nowait("orders", {"id": 7})
+        sending.submit_nowait("orders", {"id": 7}, headers={"trace": b"1"})
+    guid = b"\1" + bytes.fromhex(fake_schema_registry.latest("orders-value")["guid"].replace("-", ""))
+    trace, key, value = ("trace", b"1"), ("__key_schema_id", guid), ("__value_schema_id", guid)
+    assert [tuple(record.headers) for record in fake_kafka_cluster.records("orders")] == [
+        (trace, key, value), (trace, value), (trace, value), (value,), (trace, value),
+    ]  # fmt: skip
+    assert values(fake_kafka_cluster) == [b"\x0e"] * 5
+    assert given == [trace]
+
+
+@pytest.mark.parametrize("options", [{"use_latest_version": True}, {"use_schema_id": 1}])
+async def test_the_header_of_a_schema_that_was_there(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, options: dict[str, Any]
+) -> None:
+    fake_schema_registry.register("orders-value", ORDER)
+    headers: list[tuple[str, bytes]] = []
+    bound = AvroSerializer(registry, framing="header", **options).bind(is_key=False, max_block_ms=60_000)
+    await bound.prepare("orders")
+    assert bound.serialize_nowait("orders", headers, {"id": 7}) == b"\x0e"
+    assert [name for name, _ in headers] == ["__value_schema_id"]
+
+
+# --- what can't be ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"use_latest_version": True, "auto_register_schemas": True}, "contradicts use_latest_version"),
+        ({"use_schema_id": 1, "auto_register_schemas": True}, "contradicts use_schema_id"),
+        ({"use_schema_id": 1, "use_latest_version": True}, "contradict each other"),
+        ({"latest_cache_ttl_sec": 5.0}, "needs use_latest_version"),
+        ({"framing": "footer"}, "prefix, header"),
+        ({"subject_name_strategy": "table"}, "topic, record, topic_record"),
+        ({"subject_name_strategy": 5}, "topic, record, topic_record"),
+    ],
+)
+def test_options_that_can_not_be(options: dict[str, Any], message: str) -> None:
+    registry = SchemaRegistry("http://127.0.0.1:1")
+    for make in (
+        lambda: AvroSerializer(registry, ORDER, **options),
+        lambda: JsonSchemaSerializer(registry, {"title": "Order"}, **options),
+        lambda: ProtobufSerializer(registry, Order, **options),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make()
+
+
+def test_no_schema_and_no_registry() -> None:
+    registry = SchemaRegistry("http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="a schema is needed"):
+        AvroSerializer(registry)
+    with pytest.raises(ConfigError, match="SchemaRegistry is needed"):
+        AvroSerializer("http://127.0.0.1:1", ORDER)  # type: ignore[arg-type]
+    for strategy in ("record", "topic_record"):
+        with pytest.raises(ConfigError, match="needs the name of the record"):
+            AvroSerializer(registry, "string", subject_name_strategy=strategy)

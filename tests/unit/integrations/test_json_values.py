@@ -1,0 +1,174 @@
+"""PydanticSerializer, MsgspecSerializer and OrjsonSerializer: bytes, types, and errors that tell no secrets."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import typing
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import orjson
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer import Producer
+from aioproducer.errors import SchemaValidationError
+from aioproducer.integrations.json_values import JsonSerializer
+from aioproducer.integrations.msgspec import MsgspecSerializer
+from aioproducer.integrations.orjson import OrjsonSerializer
+from aioproducer.integrations.pydantic import PydanticSerializer
+from aioproducer.testing import FakeCluster
+
+
+class Line(pydantic.BaseModel):
+    item: str
+    count: int = 1
+
+    @pydantic.field_validator("item")
+    @classmethod
+    def known(cls, item: str) -> str:
+        if item == "secret tea":
+            raise ValueError(f"{item} is out of stock")
+        return item
+
+
+class Order(pydantic.BaseModel):
+    id: int
+    lines: list[Line] = []
+
+
+class Point(msgspec.Struct):
+    x: int
+    kind: typing.Literal["a", "b"] = "a"
+
+
+@dataclasses.dataclass
+class Plain:
+    x: int
+
+
+def written(serializer: JsonSerializer, value: Any) -> Any:
+    return json.loads(serializer.serialize("orders", None, value))
+
+
+ORDERS = st.builds(Order, id=st.integers(), lines=st.lists(st.builds(Line, item=st.text(), count=st.integers())))
+
+
+@given(ORDERS)
+def test_any_model_is_read_back(order: Order) -> None:
+    for serializer in (PydanticSerializer(Order), PydanticSerializer()):
+        assert Order.model_validate_json(serializer.serialize("orders", None, order)) == order
+
+
+@given(st.builds(Point, x=st.integers(-(2**63), 2**63 - 1), kind=st.sampled_from("ab")))
+def test_any_struct_is_read_back(point: Point) -> None:
+    assert msgspec.json.decode(MsgspecSerializer(Point).serialize("t", None, point), type=Point) == point
+    packed = MsgspecSerializer(Point, format="msgpack").serialize("t", None, point)
+    assert msgspec.msgpack.decode(packed, type=Point) == point
+
+
+@pytest.mark.parametrize(
+    ("serializer", "value", "expected"),
+    [
+        (PydanticSerializer(Order | Line), Line(item="tea"), {"item": "tea", "count": 1}),
+        (PydanticSerializer(list[Line]), [Line(item="tea")], [{"item": "tea", "count": 1}]),
+        (PydanticSerializer(Order, validate=True), {"id": "7"}, {"id": 7, "lines": []}),
+        (PydanticSerializer(Order, exclude_defaults=True), Order(id=7), {"id": 7}),
+        (PydanticSerializer(exclude_defaults=True), Order(id=7), {"id": 7}),
+        (PydanticSerializer(Plain), Plain(1), {"x": 1}),
+        (MsgspecSerializer(), [Point(1), Plain(2)], [{"x": 1, "kind": "a"}, {"x": 2}]),
+        (MsgspecSerializer(Point | Plain), Plain(2), {"x": 2}),
+        (MsgspecSerializer(Point, validate=True), {"x": 1}, {"x": 1, "kind": "a"}),
+        (MsgspecSerializer(enc_hook=str), {"x": Exception("e")}, {"x": "e"}),
+        (OrjsonSerializer(), {"at": datetime.date(2024, 2, 29)}, {"at": "2024-02-29"}),
+        (OrjsonSerializer(dict[str, int], option=orjson.OPT_APPEND_NEWLINE), {"x": 1}, {"x": 1}),
+        (OrjsonSerializer(default=str), Decimal("1.5"), "1.5"),
+        (OrjsonSerializer(typing.Annotated[dict[str, Any], "note"]), {"x": 1}, {"x": 1}),
+        (OrjsonSerializer(typing.Any | None), 5, 5),
+    ],
+)
+def test_values(serializer: JsonSerializer, value: Any, expected: Any) -> None:
+    assert written(serializer, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("serializer", "value", "problem"),
+    [
+        (PydanticSerializer(Order), {"id": 7}, "Order needed, not dict"),
+        (PydanticSerializer(), "secret", "BaseModel needed, not str"),
+        (PydanticSerializer(Order), Order.model_construct(id="secret"), "id: Input should be a valid integer"),
+        (PydanticSerializer(), Order.model_construct(id="secret"), "id: Input should be a valid integer"),
+        (
+            PydanticSerializer(Order),
+            Order(id=1, lines=[Line.model_construct(item=b"secret", count=1)]),
+            "lines.0.item: Input should be a valid string",
+        ),
+        (
+            PydanticSerializer(Order, validate=True),
+            {"id": "secret", "lines": 5},
+            "id: Input should be a valid integer, unable to parse string as an integer; "
+            "lines: Input should be a valid list",
+        ),
+        (PydanticSerializer(Line, validate=True), {"item": "secret tea"}, "item: refused (value_error)"),
+        (MsgspecSerializer(Point), {"x": 7}, "Point needed, not dict"),
+        (MsgspecSerializer(Point | Plain), "secret", " needed, not str"),
+        (MsgspecSerializer(Point, validate=True), {"x": "secret"}, "$.x: Expected `int`, got `str`"),
+        (MsgspecSerializer(Point, validate=True), {"x": 1, "kind": "secret"}, "$.kind: refused"),
+        (MsgspecSerializer(Point, validate=True), {}, "Object missing required field `x`"),
+        (MsgspecSerializer(), {"secret": object()}, "dict can't be encoded (TypeError)"),
+        (OrjsonSerializer(dict), ["secret"], "dict needed, not list"),
+        (
+            OrjsonSerializer(),
+            {"secret": Decimal(1)},
+            "dict can't be encoded (Type is not JSON serializable: decimal.Decimal)",
+        ),
+        (OrjsonSerializer(), {1: "secret"}, "dict can't be encoded (Dict key must be str)"),
+    ],
+)
+def test_what_does_not_fit(serializer: JsonSerializer, value: Any, problem: str) -> None:
+    """Topic, field, the type wanted and given; no part of the value, also not in what stands behind the error."""
+    with pytest.raises(SchemaValidationError) as raised:
+        serializer.serialize("orders", None, value)
+    error = raised.value
+    assert str(error).startswith("a record for topic 'orders' can't be serialized: ")
+    assert str(error).endswith(problem)
+    assert "secret" not in repr(error)
+    assert error.topic == "orders"
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PydanticSerializer(validate=True),
+        lambda: MsgspecSerializer(validate=True),
+        lambda: MsgspecSerializer(format="xml"),
+    ],
+)
+def test_what_can_not_be(make: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        make()
+
+
+@pytest.mark.usefixtures("clean_loop")
+async def test_in_a_producer(fake_kafka_cluster: FakeCluster) -> None:
+    """As key and as value, awaited or not."""
+    async with Producer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers,
+        key_serializer=OrjsonSerializer(),
+        value_serializer=PydanticSerializer(Line),
+    ) as producer:
+        await producer.send("orders", Line(item="tea"), key=7)
+        producer.submit_nowait("orders", Line(item="cup"), key=7)
+        with pytest.raises(SchemaValidationError, match="Line needed, not int"):
+            await producer.send("orders", 5, key=7)
+    assert [(record.key, record.value) for record in fake_kafka_cluster.records("orders")] == [
+        (b"7", b'{"item":"tea","count":1}'),
+        (b"7", b'{"item":"cup","count":1}'),
+    ]
