@@ -102,6 +102,13 @@ class Cluster:
         known = self.topics.get(topic)
         return known.partitions[partition].leader if known and 0 <= partition < len(known.partitions) else NO_LEADER
 
+    def has_unknown_leader(self, topic: str) -> bool:
+        """Whether a partition's leader is none of the brokers: an answer about other topics told of those later."""
+        known = self.topics.get(topic)
+        return known is not None and any(
+            state.leader != NO_LEADER and state.leader not in self.brokers for state in known.partitions
+        )
+
     def changed_topics(self, before: Cluster) -> tuple[str, ...]:
         """The topics that ``before`` did not have, had otherwise, or had and this one has not."""
         changed = [name for name, topic in self.topics.items() if before.topics.get(name) is not topic]

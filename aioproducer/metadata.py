@@ -56,6 +56,7 @@ STEP_BYTES = 4_096
 """How much of an answer is read in one turn of the loop: well under a millisecond."""
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
+LEADER_NOT_AVAILABLE = 5
 _REFUSED = (InvalidTopicError.code, TopicAuthorizationFailedError.code)
 
 T = TypeVar("T")
@@ -324,12 +325,22 @@ class Metadata:
         failing = self._failing(update, cluster)
         again = [topic for topic in failing if failing[topic] not in _REFUSED]
         self._schedule.succeeded(update, self._now_ms(), failing=failing, again=again, news=news)
+        if not update.full and self.cluster.brokers.keys() - cluster.brokers.keys():
+            self._look_for_leaders(cluster)
         self._warn(failing)
         self._last_error = None
         self._rebootstrapping = False
         self._take(cluster)
         for topic in update.topics:
             self._settle_waiters(topic)
+
+    def _look_for_leaders(self, cluster: Cluster) -> None:
+        """Brokers went, and only some topics were asked for: partitions of the others may have been theirs.
+
+        Nothing else would tell: no connection is lost where there was none.
+        """
+        if any(cluster.has_unknown_leader(topic) for topic in self._schedule.topics):
+            self._schedule.want_all()
 
     def _failing(self, update: MetadataUpdate, cluster: Cluster) -> dict[str, int]:
         """The topics of an answer that need another one, with the error code; 0 if they have too few partitions."""
@@ -340,6 +351,8 @@ class Metadata:
                 failing[topic] = 0
             elif error_code := known.error_code or _partition_error(known):
                 failing[topic] = error_code
+            elif cluster.has_unknown_leader(topic):
+                failing[topic] = LEADER_NOT_AVAILABLE
             elif any((wanted or 0) >= len(known.partitions) for wanted in self._waiters.get(topic, {}).values()):
                 failing[topic] = 0
         return failing

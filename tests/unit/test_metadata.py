@@ -139,9 +139,10 @@ class Setup:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait for a condition that a new picture brings about."""
-        while not condition():
-            self.changed.clear()
-            await self.changed.wait()
+        async with asyncio.timeout(10):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
 
 
 @asynccontextmanager
@@ -364,6 +365,26 @@ async def test_a_partition_without_a_leader_is_asked_for_until_it_has_one(cluste
         assert setup.metadata.cluster.leader("a", 1) == -1
         cluster.topics["a"] = [(1, 0), (1, 1)]
         await setup.until(lambda: setup.metadata.cluster.leader("a", 1) == 1)
+
+
+async def test_a_leader_that_an_answer_about_another_topic_no_longer_lists_is_asked_for(two: FakeCluster) -> None:
+    two.topics = {"orders": [(2, 3)], "users": [(1, 1)]}
+    async with running(two) as setup:
+        await setup.wait("orders")
+        two.listed = two.brokers[:1]
+        two.topics["orders"] = [(1, 4)]
+        await setup.wait("users")  # asks for that topic alone, and no connection to broker 2 was there to be lost
+        await setup.until(lambda: setup.metadata.cluster.leader("orders", 0) == 1)
+
+
+async def test_a_leader_that_no_answer_lists_is_asked_for_until_there_is_one(two: FakeCluster) -> None:
+    two.topics = {"orders": [(2, 3), (1, 1)]}
+    two.listed = two.brokers[:1]
+    async with running(two) as setup:
+        await setup.wait("orders")
+        assert setup.metadata.cluster.leader("orders", 0) == 2
+        two.listed = two.brokers
+        await setup.until(lambda: setup.client.knows(2))
 
 
 async def test_a_topic_made_again_is_a_new_one(cluster: FakeCluster) -> None:
