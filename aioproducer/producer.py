@@ -137,6 +137,10 @@ class Producer(Admission):
         engine = self._engine = self._make_engine(loop)
         try:
             await engine.start()
+            if self._closing is not None:
+                # close() came after the engine was up and before this coroutine had its turn: nobody would close what
+                # is opened now.
+                raise self._refusal()
         except BaseException:
             self._engine = None
             await engine.stop()

@@ -13,6 +13,7 @@ import pytest
 
 from aioproducer import Delivery, PartitionInfo, Producer, Record, RecordMetadata
 from aioproducer.cluster import Cluster
+from aioproducer.engine import Engine
 from aioproducer.errors import (
     AlreadyStartedError,
     BootstrapError,
@@ -161,6 +162,25 @@ async def test_closed_during_start(broker: ProducingBroker) -> None:
         assert isinstance(result, (KafkaError, type(None)))
         with pytest.raises(ProducerClosedError):
             producer.submit_nowait("orders", b"v")
+
+
+async def test_closed_as_the_start_succeeds(broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """close comes in the turn of the loop between the engine's start and the producer's: the producer stays closed."""
+    producer = producer_of(broker)
+    closing: list[asyncio.Task[None]] = []
+    start = Engine.start
+
+    async def start_then_close(engine: Engine) -> None:
+        await start(engine)
+        closing.append(asyncio.create_task(producer.close()))
+        await turns(1)
+
+    monkeypatch.setattr(Engine, "start", start_then_close)
+    with pytest.raises(ProducerClosedError):
+        await producer.start()
+    await asyncio.wait_for(closing[0], PATIENCE_S)
+    with pytest.raises(ProducerClosedError):
+        producer.submit_nowait("orders", b"v")
 
 
 async def test_closed_by_many(broker: ProducingBroker) -> None:

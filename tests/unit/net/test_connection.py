@@ -575,6 +575,9 @@ async def test_the_error_of_a_write_does_not_hold_what_was_written(broker: FakeB
         def send(self, _: object) -> int:
             raise ConnectionResetError("planted")
 
+        sendmsg = send
+        """How asyncio writes several buffers from Python 3.12 on."""
+
     connection = await owner.open(broker)
     transport: Any = connection._writer.transport
     if not hasattr(transport, "_sock"):
