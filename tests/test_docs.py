@@ -6,6 +6,7 @@ Also the site that is made of them: it builds without a warning, shows every pub
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import subprocess
@@ -30,6 +31,7 @@ from aioproducer.testing.plugin import TopicFactory
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 SENDING = ROOT / "docs" / "sending.md"
+TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 TESTING = ROOT / "docs" / "testing.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PAGES = sorted(
@@ -263,6 +265,16 @@ def test_the_site_shows_each_section_of_the_readme_in_one_place(site: Path) -> N
 def test_errors_page_is_up_to_date() -> None:
     """After a change of the error tree: python -m aioproducer.errors_docs > docs/errors.md."""
     assert (ROOT / "docs" / "errors.md").read_text() == errors_page()
+
+
+def test_what_troubleshooting_quotes_is_what_is_said() -> None:
+    """The texts by which symptoms are found, in headings and first cells, stand in the sources, line ends aside."""
+    sources = [path for kind in ("*.py", "*.pyx") for path in (ROOT / "aioproducer").rglob(kind)]
+    said = re.sub(r'"\s+f?"', "", "\n".join(path.read_text() for path in sources))
+    lines = re.findall(r"^(?:### |\| )(.*)", TROUBLESHOOTING.read_text(), re.MULTILINE)
+    quoted = [quote for line in lines for quote in re.findall(r"`([^`]+)`", line.partition(" | ")[0])]
+    assert len(quoted) > 30
+    assert not [quote for quote in quoted if quote not in said and quote != os.strerror(errno.ECONNREFUSED)]
 
 
 def test_errors_of_the_readme_exist() -> None:
