@@ -56,10 +56,17 @@ cdef class ProducerCounts(Counts):
     cdef public int64_t txn_init_ms
     cdef public int64_t txn_begin_ms
     cdef public int64_t txn_send_offsets_ms
+    cdef public int64_t txn_prepare_ms
     cdef public int64_t txn_commit_ms
     cdef public int64_t txn_abort_ms
     cdef public int64_t connections_opened
     cdef public int64_t connections_closed
+    cdef public int64_t logins
+    cdef public int64_t logins_failed
+    cdef public int64_t logins_again
+    cdef public int64_t logins_again_failed
+    cdef public int64_t login_again_ms
+    cdef public int64_t login_again_ms_max
 
 
 @cython.final

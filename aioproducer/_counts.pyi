@@ -62,10 +62,17 @@ class ProducerCounts(Counts):
     txn_init_ms: int
     txn_begin_ms: int
     txn_send_offsets_ms: int
+    txn_prepare_ms: int
     txn_commit_ms: int
     txn_abort_ms: int
     connections_opened: int
     connections_closed: int
+    logins: int
+    logins_failed: int
+    logins_again: int
+    logins_again_failed: int
+    login_again_ms: int
+    login_again_ms_max: int
 
 @final
 class Windows(Generic[C]):
@@ -114,8 +121,8 @@ def count_batches_sent(
     make_windows: Callable[[type[TopicCounts]], Windows[TopicCounts]],
     batches: list[B],
     now_ms: int,
-) -> int:
-    """Count one Produce request and its batches; the bytes of the batches, headers included.
+) -> None:
+    """Count one Produce request and its batches.
 
     Args:
         topics: by name; a topic that is not there gets what ``make_windows`` makes.

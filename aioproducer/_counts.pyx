@@ -121,7 +121,7 @@ def count_batches_sent(Windows producer not None, dict topics not None, make_win
     cdef ProducerCounts total = <ProducerCounts?>producer.counts_at(now_ms)
     cdef TopicCounts of_topic = None
     cdef str topic = None
-    cdef int64_t wire_bytes, plain_bytes, records, queue_ms, largest, request_bytes = 0
+    cdef int64_t wire_bytes, plain_bytes, records, queue_ms, largest
     cdef double ratio
     total.produce_requests += 1
     for batch in batches:
@@ -150,5 +150,3 @@ def count_batches_sent(Windows producer not None, dict topics not None, make_win
         of_topic.batch_bytes += wire_bytes
         of_topic.compression_ratios += ratio
         of_topic.records += records
-        request_bytes += wire_bytes
-    return request_bytes

@@ -427,7 +427,7 @@ _METRICS = (
         type=BOOLEAN,
         default=True,
         importance="low",
-        doc="Gives the metrics to a cluster that asks for them (KIP-714). Accepted; this version pushes none.",
+        doc="Gives the metrics to a cluster that asks for them (KIP-714).",
     ),
 )
 

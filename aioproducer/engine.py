@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 import random
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ from aioproducer.producer_id import ProducerIdRequest
 from aioproducer.records import PartitionInfo
 from aioproducer.sealer import Sealer
 from aioproducer.sender import Sender
+from aioproducer.telemetry import ClientTelemetry
 from aioproducer.transaction_manager import TransactionManager
 from aioproducer.transaction_partitions import TransactionPartitions
 from aioproducer.transaction_runner import TransactionRunner
@@ -112,20 +114,19 @@ class Engine:
             longest_linger_ms=0 if "linger_ms" in config.given else LINGER_STRETCH * config.linger_ms,
         )
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
+        self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
         self._client = NetworkClient(
             config,
             loop=loop,
             rng=rng,
             on_internal_error=self._internal_error,
             authenticate=self._authenticator(rng) if config.uses_sasl else None,
+            metrics=self._metrics,
         )
         self._metadata = Metadata(config, self._client, loop=loop, rng=rng, on_fatal=self._internal_error)
         self._metadata.on_cluster_change = self._cluster_changed
         self._metadata.still_used = self.accumulator.holds_topic
-        self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
         self._register_gauges()
-        self._client.on_open = lambda: self._metrics.record_connection_opened(self.now_ms())
-        self._client.on_close = lambda: self._metrics.record_connection_closed(self.now_ms())
         self._producer_id = ProducerIdRequest(
             config,
             loop=loop,
@@ -145,6 +146,14 @@ class Engine:
             rng=rng,
             on_failure=self._record_failed,
             on_old_epoch=self._epoch_refused,
+        )
+        self.telemetry = ClientTelemetry(
+            config,
+            loop=loop,
+            client=self._client,
+            metrics=self._metrics,
+            rng=rng,
+            wall_time_s=time.time if clocks is None else clocks[1],
         )
         self._sender = Sender(
             config,
@@ -294,6 +303,7 @@ class Engine:
     async def stop(self) -> None:
         """End tasks and connections; what has not ended must have been failed before."""
         self._stopping = True
+        await self.telemetry.stop()
         if self._producer_id.task is not None:
             self._tasks.append(self._producer_id.task)
         if self.transaction is not None:

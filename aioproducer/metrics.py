@@ -10,7 +10,7 @@ Source: Kafka's SenderMetricsRegistry and SampledStat, Rate, Avg, Max.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -84,16 +84,28 @@ _NODE: Mapping[str, Statistic] = {
     **_average_and_maximum("request-size", "request_bytes", "requests"),
 }
 
+_NETWORK: Mapping[str, Statistic] = {
+    **_NODE,
+    "network-io-rate": lambda view: _rate("requests")(view) + _rate("responses")(view),
+    "network-io-total": lambda view: _total("requests")(view) + _total("responses")(view),
+}
+"""Of all connections together."""
+
 _PRODUCER: Mapping[str, Statistic] = {
     **_rate_and_total("batch-split", "splits"),
     **_rate_and_total("buffer-exhausted", "buffer_exhausted"),
     **_rate_and_total("connection-close", "connections_closed"),
     **_rate_and_total("connection-creation", "connections_opened"),
+    **_rate_and_total("failed-authentication", "logins_failed"),
+    **_rate_and_total("failed-reauthentication", "logins_again_failed"),
     **_rate_and_total("record-error", "errors"),
     **_rate_and_total("record-retry", "retries"),
     **_rate_and_total("record-send", "records"),
+    **_rate_and_total("successful-authentication", "logins"),
+    **_rate_and_total("successful-reauthentication", "logins_again"),
     **_average_and_maximum("batch-size", "batch_bytes", "batches"),
     **_average_and_maximum("produce-throttle-time", "throttle_ms", "throttles"),
+    **_average_and_maximum("reauthentication-latency", "login_again_ms", "logins_again"),
     **_average_and_maximum("record-queue-time", "queue_ms", "batches"),
     **_average_and_maximum("record-size", "record_bytes", "records"),
     "bufferpool-wait-ratio": _rate("buffer_wait_ms", 1e-3),
@@ -103,7 +115,7 @@ _PRODUCER: Mapping[str, Statistic] = {
     "metadata-wait-time-ns-total": _total("metadata_wait_ms", 1e6),
     **{
         f"txn-{call}-time-ns-total": _total(f"txn_{call.replace('-', '_')}_ms", 1e6)
-        for call in ("init", "begin", "send-offsets", "commit", "abort")
+        for call in ("init", "begin", "send-offsets", "prepare", "commit", "abort")
     },
     "records-per-request-avg": _average("records", "produce_requests"),
 }
@@ -120,15 +132,11 @@ GAUGES = (
 """What is not counted but looked at; the engine registers how."""
 
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "producer-metrics": (*_PRODUCER, *_NODE, *GAUGES),
+    "producer-metrics": (*_PRODUCER, *_NETWORK, *GAUGES),
     "producer-topic-metrics": tuple(_TOPIC),
     "producer-node-metrics": tuple(_NODE),
 }
 """All names of a snapshot by group."""
-
-
-def _show(statistics: Mapping[str, Statistic], view: View[Any]) -> dict[str, float]:
-    return {name: statistic(view) for name, statistic in statistics.items()}
 
 
 class ProducerMetrics:
@@ -150,10 +158,9 @@ class ProducerMetrics:
         """Show what ``read()`` returns at the time of a snapshot as ``name`` of "producer-metrics"."""
         self._gauges[name] = read
 
-    def record_batches_sent(self, node_id: int, batches: list[B], now_ms: int) -> None:
+    def record_batches_sent(self, batches: list[B], now_ms: int) -> None:
         """A Produce request with these batches was written; each of them for the first time, or again."""
-        size_bytes = count_batches_sent(self._producer, self._topics, self._windows, batches, now_ms)
-        self.record_request_sent(node_id, size_bytes, now_ms)
+        count_batches_sent(self._producer, self._topics, self._windows, batches, now_ms)
 
     def record_errors(self, topic: str, records: int, now_ms: int) -> None:
         """Records failed for good."""
@@ -170,14 +177,14 @@ class ProducerMetrics:
         self._producer.at(now_ms).splits += 1
 
     def record_request_sent(self, node_id: int, size_bytes: int, now_ms: int) -> None:
-        """A request of any kind was written."""
+        """A request of any kind was written; its frame has this size."""
         for counts in self._node(node_id, now_ms):
             counts.requests += 1
             counts.request_bytes += size_bytes
             counts.request_bytes_max = max(counts.request_bytes_max, size_bytes)
 
     def record_response(self, node_id: int, size_bytes: int, now_ms: int) -> None:
-        """A response of any kind was read."""
+        """A response of any kind was read; its frame has this size."""
         for counts in self._node(node_id, now_ms):
             counts.responses += 1
             counts.response_bytes += size_bytes
@@ -213,7 +220,7 @@ class ProducerMetrics:
         self._producer.at(now_ms).flush_ms += wait_ms
 
     def record_transaction_call(self, call: str, elapsed_ms: int, now_ms: int) -> None:
-        """A call of a transaction has ended: init, begin, send-offsets, commit or abort."""
+        """A call of a transaction has ended: init, begin, send-offsets, prepare, commit or abort."""
         counts = self._producer.at(now_ms)
         name = f"txn_{call.replace('-', '_')}_ms"
         setattr(counts, name, getattr(counts, name) + elapsed_ms)
@@ -226,25 +233,65 @@ class ProducerMetrics:
         """A connection that had come up is gone."""
         self._producer.at(now_ms).connections_closed += 1
 
+    def record_login(self, now_ms: int) -> None:
+        """A new connection has been through TLS, and the login if there is one."""
+        self._producer.at(now_ms).logins += 1
+
+    def record_login_failed(self, now_ms: int) -> None:
+        """Broker and client did not accept each other."""
+        self._producer.at(now_ms).logins_failed += 1
+
+    def record_login_again(self, elapsed_ms: int, now_ms: int) -> None:
+        """A session was renewed, which took so long."""
+        counts = self._producer.at(now_ms)
+        counts.logins_again += 1
+        counts.login_again_ms += elapsed_ms
+        counts.login_again_ms_max = max(counts.login_again_ms_max, elapsed_ms)
+
+    def record_login_again_failed(self, now_ms: int) -> None:
+        """A session could not be renewed."""
+        self._producer.at(now_ms).logins_again_failed += 1
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def members(self, group: str) -> tuple[str, ...]:
+        """Of what a group has metrics: the names of topics, ``node-1`` and so on, or "" for the producer itself."""
+        if group == "producer-topic-metrics":
+            return tuple(self._topics)
+        if group == "producer-node-metrics":
+            return tuple(f"node-{node_id}" for node_id in self._nodes)
+        return ("",)
+
+    def values(self, group: str, member: str, names: Iterable[str], now_ms: int) -> Iterator[tuple[str, float]]:
+        """Some metrics of one member, names of another group and gauges that nobody registered left out."""
+        for statistics, windows in self._sources(group, member):
+            view: View[Any] | None = None
+            for name in names:
+                if name in statistics:
+                    view = view or View.of(windows, now_ms)
+                    yield name, statistics[name](view)
+        if group == "producer-metrics":
+            yield from ((name, float(self._gauges[name]())) for name in names if name in self._gauges)
+
+    def _sources(self, group: str, member: str) -> Iterator[tuple[Mapping[str, Statistic], Windows[Any]]]:
+        if group == "producer-topic-metrics":
+            yield _TOPIC, self._topics[member]
+        elif group == "producer-node-metrics":
+            yield _NODE, self._nodes[int(member.removeprefix("node-"))]
+        else:
+            yield _PRODUCER, self._producer
+            yield _NETWORK, self._network
+
     def snapshot(self, now_ms: int) -> dict[str, dict[str, Any]]:
         """All metrics by group and name; topics and nodes are nested once more.
 
         Averages and maxima of nothing are NaN, as in Java.
         """
-        producer = {
-            **_show(_PRODUCER, View.of(self._producer, now_ms)),
-            **_show(_NODE, View.of(self._network, now_ms)),
-            **{name: float(read()) for name, read in self._gauges.items()},
-        }
-        return {
-            "producer-metrics": producer,
-            "producer-topic-metrics": {
-                topic: _show(_TOPIC, View.of(windows, now_ms)) for topic, windows in self._topics.items()
-            },
-            "producer-node-metrics": {
-                f"node-{node_id}": _show(_NODE, View.of(windows, now_ms)) for node_id, windows in self._nodes.items()
-            },
-        }
+        shown: dict[str, dict[str, Any]] = {}
+        for group, names in NAMES.items():
+            of_members = {member: dict(self.values(group, member, names, now_ms)) for member in self.members(group)}
+            shown[group] = of_members[""] if group == "producer-metrics" else of_members
+        return shown
 
     def _windows(self, make: Callable[[], C]) -> Windows[C]:
         return Windows(make, self._samples, self._window_ms)

@@ -227,6 +227,7 @@ class Producer(Admission):
         finally:
             if engine.transaction is not None:
                 await engine.transaction.close(left())
+            await engine.telemetry.close(left())
             await engine.written(left())
 
     async def __aenter__(self) -> Self:
@@ -641,6 +642,19 @@ class Producer(Admission):
     def metrics(self) -> dict[str, dict[str, Any]]:
         """A snapshot of all metrics under Kafka's names: ``{group: {name: value}}``, topic and node groups nested."""
         return {} if self._engine is None else self._engine.metrics_snapshot()
+
+    async def client_instance_id(self, timeout: float) -> str | None:
+        """The id that the cluster gave this producer, by which its metrics are known there (KIP-714).
+
+        None if there is none within ``timeout`` seconds, for instance because no broker has a receiver for metrics.
+
+        Raises:
+            ConfigError: ``enable_metrics_push`` is False.
+            NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
+        Source: KafkaProducer.clientInstanceId.
+        """
+        self._check_open()
+        return await self._running_engine().telemetry.client_instance_id(timeout)
 
     @property
     def client_id(self) -> str:

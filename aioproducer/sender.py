@@ -255,7 +255,7 @@ class Sender:
             (lambda frame: self._answered(call, frame)) if acknowledges else None,
             lambda error: self._unanswered(call, error),
         )
-        self._metrics.record_batches_sent(call.node_id, batches, now_ms)
+        self._metrics.record_batches_sent(batches, now_ms)
         if not acknowledges:
             self._call_ended(call)
             for batch in batches:
@@ -290,7 +290,6 @@ class Sender:
             raise ProtocolError(f"{call.connection} left a partition out of its answer to Produce") from None
         now_ms = self._now_ms()
         self._call_ended(call)
-        self._metrics.record_response(call.node_id, len(frame), now_ms)
         self._metrics.record_request_latency(call.node_id, now_ms - call.sent_ms, now_ms)
         self._metrics.record_throttle(response.throttle_time_ms, now_ms)
         if response.throttle_time_ms > 0 and call.version >= THROTTLE_SINCE_VERSION:

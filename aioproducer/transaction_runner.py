@@ -223,7 +223,9 @@ class TransactionRunner:
             return shared
         self.states.call("prepare_transaction")
         self._records.admit(False)
+        began_ms = self._now_ms()
         prepared: PreparedTransaction = await self._call("prepare_transaction", self._prepare(), deadline_ms)
+        self._records.timed("prepare", self._now_ms() - began_ms)
         return prepared
 
     async def commit(self, *, or_abort: bool = False) -> None:

@@ -25,13 +25,13 @@ LAYERS = (
     (
         "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_jaas", "config_login",
         "config_security", "config_table", "config_tls", "config_values", "errors_docs", "metadata_schedule", "metrics",
-        "oauth_token", "partitioners", "properties", "protocol", "record_preparation", "serializers",
-        "transaction_errors", "transaction_manager", "transaction_outcome", "transaction_partitions",
-        "transaction_state",
+        "oauth_token", "otlp", "partitioners", "properties", "protocol", "record_preparation", "serializers",
+        "telemetry_report", "telemetry_subscription", "transaction_errors", "transaction_manager",
+        "transaction_outcome", "transaction_partitions", "transaction_state",
     ),
     ("net",),
     (
-        "batch_outcomes", "coordinator", "memory_queue", "metadata", "producer_id", "sealer", "sender",
+        "batch_outcomes", "coordinator", "memory_queue", "metadata", "producer_id", "sealer", "sender", "telemetry",
         "transaction_runner", "turns",
     ),
     ("engine",),

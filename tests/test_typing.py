@@ -15,7 +15,10 @@ PUBLIC = (
     "oauth_token", "partitioners", "producer", "records", "serializers", "spark", "testing", "transactions",
 )  # fmt: skip
 """Modules and packages that users name, or whose classes they get."""
-INNER = ("fake.batches", "fake.metadata", "fake.produce", "fake.txn_apis", "access_messages", "admin_messages")
+INNER = (
+    "fake.batches", "fake.client_metrics", "fake.metadata", "fake.produce", "fake.txn_apis", "access_messages",
+    "admin_messages",
+)  # fmt: skip
 """Parts of ``aioproducer.testing`` that speak the protocol, whose messages are declared without annotations."""
 PATIENCE_S = 180.0
 

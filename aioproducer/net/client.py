@@ -23,6 +23,7 @@ from aioproducer.errors import (
     KafkaError,
     ProducerClosedError,
 )
+from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.bootstrap import Bootstrap
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.dialer import Dialer, Limit
@@ -46,6 +47,7 @@ class NetworkClient:
         rng: where the jitter of the back-off and the choice between equal nodes come from.
         on_internal_error: gets whatever must not happen; the owner ends.
         authenticate: the step between TLS and API versions, see ``Connection.open``.
+        metrics: where connections, requests and logins are counted.
     """
 
     def __init__(
@@ -56,18 +58,19 @@ class NetworkClient:
         rng: random.Random,
         on_internal_error: Callable[[BaseException], None],
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+        metrics: ProducerMetrics | None = None,
     ) -> None:
         self.on_change: Callable[[], None] = _nothing
         """Called when a node became ready, failed or has room again, and when nobody waits ahead any more."""
         self.on_disconnect: Callable[[int, KafkaError], None] = _nothing
         """Called with node id and error when a connection was lost or could not be made."""
-        self.on_open: Callable[[], None] = _nothing
-        self.on_close: Callable[[], None] = _nothing
-        """Called for each connection that came up, and for each of them that is gone."""
+        self.on_open: Callable[[Connection], None] = _nothing
+        """Called for each connection that came up."""
         self._config = config
         self._loop = loop
         self._rng = rng
         self._on_internal_error = on_internal_error
+        self._metrics = metrics or ProducerMetrics()
         self._policy = ReconnectPolicy(config, rng)
         self._dialer = Dialer(
             config,
@@ -77,6 +80,7 @@ class NetworkClient:
             on_internal_error=on_internal_error,
             tls=Tls(config, loop) if config.uses_tls else None,
             authenticate=authenticate,
+            metrics=self._metrics,
         )
         self._nodes: dict[int, Node] = {}
         self._bootstrap: Connection | None = None
@@ -283,6 +287,36 @@ class NetworkClient:
             self.connect_somewhere(now_ms)
             await self._changed(now_ms, deadline_ms, self._next_look_ms(now_ms))
 
+    def serving(self, api_key: int, *, rather: int | None = None) -> Connection | None:
+        """A connection to a broker that knows an API: the one to the node ``rather``, else that with the fewest
+        requests in flight, busy or not; None if no open one does. Connects to nobody.
+        """
+        serving = [
+            connection
+            for connection in self._candidates()
+            if not connection.closed and not connection.retiring and connection.api_range(api_key) is not None
+        ]
+        same = [connection for connection in serving if connection.node_id == rather]
+        return min(same or serving, key=lambda connection: connection.in_flight_count, default=None)
+
+    async def when_free(self, connection: Connection, deadline_ms: int) -> Connection:
+        """Wait until a connection can take a request; if it is lost meanwhile, its node's next one.
+
+        The caller must send in the same turn of the loop, or the place may be taken.
+
+        Raises:
+            KafkaError: as ``ready_connection``.
+        """
+        while not connection.can_send(now_ms := self._now_ms()):
+            if self.knows(connection.node_id):
+                return await self.ready_connection(connection.node_id, deadline_ms)
+            self._check_open()
+            if connection.closed or now_ms >= deadline_ms:
+                raise not_written(ConnectionLostError(f"{connection} was not ready in time"))
+            throttled_until_ms = connection.throttled_until_ms
+            await self._changed(now_ms, deadline_ms, throttled_until_ms if throttled_until_ms > now_ms else None)
+        return connection
+
     def _next_look_ms(self, now_ms: int) -> int | None:
         """When time alone makes another node usable, or worth trying."""
         times = [connection.throttled_until_ms for connection in self._candidates()]
@@ -435,14 +469,15 @@ class NetworkClient:
             self._features_epoch = told.finalized_features_epoch
             self._features = {each.name: each.max_version_level for each in told.finalized_features}
         self._open[connection] = self._alive[connection] = None
-        self.on_open()
+        self._metrics.record_connection_opened(self._now_ms())
         connection.add_ended_callback(lambda: self._alive.pop(connection, None))
         self._watch_idle()
+        self.on_open(connection)
 
     def _connection_closed(self, connection: Connection, error: KafkaError | None) -> None:
         if connection in self._open:
             del self._open[connection]
-            self.on_close()
+            self._metrics.record_connection_closed(self._now_ms())
         if self._bootstrap is connection:
             self._bootstrap = None
         node = self._nodes.get(connection.node_id)

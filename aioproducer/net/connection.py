@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
+    AuthenticationError,
     ConnectionLostError,
     KafkaError,
     ProtocolError,
@@ -29,6 +30,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import apis
 from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
 from aioproducer.net.tls_errors import HTTP, ONLY_TLS, alert_error, is_tls
@@ -92,12 +94,14 @@ class Connection:
         config: ProducerConfig,
         loop: asyncio.AbstractEventLoop,
         on_internal_error: Callable[[BaseException], None],
+        metrics: ProducerMetrics | None = None,
     ) -> None:
         self.node_id = node_id
         self.host = host
         self.address = address
         self.port = port
         self.client_id: str = config.client_id
+        self.metrics: ProducerMetrics = metrics or ProducerMetrics()
         self.throttled_until_ms: int = 0
         self.retiring: bool = False
         self.last_used_ms: int = int(loop.time() * 1000)
@@ -155,6 +159,7 @@ class Connection:
         on_capacity: Callable[[Connection], None] = _ignore,
         tls: Tls | None = None,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+        metrics: ProducerMetrics | None = None,
     ) -> Connection:
         """Connect, authenticate and learn the broker's API versions; the caller bounds the time.
 
@@ -167,6 +172,7 @@ class Connection:
             on_internal_error: gets what a callback raised; the connection is aborted too.
             tls: None for a connection in plain.
             authenticate: runs before the API versions are asked for.
+            metrics: where requests, answers and logins are counted.
         Raises:
             OSError: no TCP connection, or it broke during the TLS handshake.
             AuthenticationError: from ``tls`` or ``authenticate``.
@@ -175,11 +181,14 @@ class Connection:
         reader, writer = await asyncio.open_connection(address, port, limit=READ_BUFFER_BYTES)
         transport = writer.transport
         _set_socket_options(writer.get_extra_info("socket"), config)
+        metrics = metrics or ProducerMetrics()
         if tls is not None:
             try:
                 await tls.start(writer, host or address)
-            except BaseException:
+            except BaseException as error:
                 transport.abort()
+                if isinstance(error, AuthenticationError):
+                    metrics.record_login_failed(int(loop.time() * 1000))
                 raise
         connection = cls(
             reader,
@@ -192,6 +201,7 @@ class Connection:
             config=config,
             loop=loop,
             on_internal_error=on_internal_error,
+            metrics=metrics,
         )
         try:
             if authenticate is not None:
@@ -200,9 +210,13 @@ class Connection:
         except BaseException as error:
             connection.abort()
             await connection.wait_closed()
+            if isinstance(error, AuthenticationError):
+                metrics.record_login_failed(connection._now_ms())
             if isinstance(error, KafkaError):
                 not_written(error)  # no record was on its way yet
             raise
+        if tls is not None or authenticate is not None:
+            metrics.record_login(connection._now_ms())
         connection._on_close = on_close
         connection._on_capacity = on_capacity
         connection._ready = True
@@ -418,6 +432,7 @@ class Connection:
         except Exception as failure:
             self._write_failed(failure, on_error if on_response is None else None)
         else:
+            self.metrics.record_request_sent(self.node_id, _SIZE.size + _SIZE.unpack_from(buffers[0])[0], now_ms)
             if on_response is None:
                 self._count_until_drained(now_ms + timeout_ms)
         finally:
@@ -595,8 +610,10 @@ class Connection:
             if not self._bare_answer.done():
                 self._bare_answer.set_result(frame)
             return
+        now_ms = self._now_ms()
         if not self._paused:  # a login by itself is no use that would keep an idle connection open
-            self.last_used_ms = self._now_ms()
+            self.last_used_ms = now_ms
+        self.metrics.record_response(self.node_id, _SIZE.size + len(frame), now_ms)
         request = self._in_flight.complete(_SIZE.unpack_from(frame)[0])
         try:
             request.on_response(frame)

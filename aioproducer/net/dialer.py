@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.resolver import resolve
 from aioproducer.net.tls import Tls
@@ -38,6 +39,7 @@ class Dialer:
         on_internal_error: Callable[[BaseException], None],
         tls: Tls | None,
         authenticate: Callable[[Connection], Awaitable[None]] | None,
+        metrics: ProducerMetrics,
     ) -> None:
         self._config = config
         self._loop = loop
@@ -46,6 +48,7 @@ class Dialer:
         self._on_internal_error = on_internal_error
         self._tls = tls
         self._authenticate = authenticate
+        self._metrics = metrics
 
     async def dial(
         self,
@@ -115,6 +118,7 @@ class Dialer:
             on_internal_error=self._on_internal_error,
             tls=self._tls,
             authenticate=self._authenticate,
+            metrics=self._metrics,
         )
 
 

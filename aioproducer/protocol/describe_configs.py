@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aioproducer.protocol.schema import Int8, Int16, Int32, Message, Request, Struct, field
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, CLIENT_METRICS = 2, 4, 16
 """``resource_type``."""
 
 

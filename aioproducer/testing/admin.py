@@ -124,6 +124,18 @@ class TopicAdmin:
         self._alter(describe_configs.BROKER, str(broker), configs, broker)
         self._wait_for_configs(describe_configs.BROKER, str(broker), configs, broker)
 
+    def alter_client_metrics(self, subscription: str, configs: Mapping[str, object]) -> None:
+        """Set configs of a subscription to the metrics of clients, and wait until every broker has them.
+
+        Args:
+            subscription: its name; any that is not there comes into being.
+            configs: ``metrics`` (prefixes of names, "*" for all), ``interval.ms``, ``match``.
+        Source: KIP-714.
+        """
+        self._alter(describe_configs.CLIENT_METRICS, subscription, configs, None)
+        for broker in self._live():
+            self._wait_for_configs(describe_configs.CLIENT_METRICS, subscription, configs, broker)
+
     def configs(self, topic: str) -> dict[str, str | None]:
         """All configs of a topic with their values, defaults included."""
         return {one.name: one.value for one in self._describe(describe_configs.TOPIC, topic, None, None)}

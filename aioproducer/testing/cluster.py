@@ -67,6 +67,7 @@ class KafkaCluster(AccessAdmin):
         acls: whether users need to be allowed what they do (``allow``); the plain listener may do everything.
         heap_mb: the most a broker's Java heap may take.
         jvm_options: of every broker, after ours, which are for a fast start; ``-XX:TieredStopAtLevel=4`` is for speed.
+        class_path: jars and directories of classes behind Kafka's own, for plugins that ``properties`` name.
         directory: keeps data and logs there instead of in a temporary directory. Must be empty, or not exist.
         start_timeout_s: how long the brokers may take to be ready, downloads not counted.
         progress: called with a line about each slow step, such as a download; by default these lines are logged.
@@ -86,6 +87,7 @@ class KafkaCluster(AccessAdmin):
         acls: bool = False,
         heap_mb: int = 512,
         jvm_options: Sequence[str] = (),
+        class_path: Sequence[Path] = (),
         directory: Path | None = None,
         start_timeout_s: float = 60.0,
         progress: Progress | None = None,
@@ -104,6 +106,7 @@ class KafkaCluster(AccessAdmin):
         self._acls = acls
         self._authority = authority
         self._jvm_options = [*heap_options(heap_mb), *jvm_options]
+        self._class_path = tuple(class_path)
         self._chosen_directory = directory
         self._progress = progress or _log.info
         self._lock = threading.RLock()
@@ -125,7 +128,8 @@ class KafkaCluster(AccessAdmin):
         with self._lock:
             if self._up:
                 raise ClusterError("the cluster is running")
-            self._start_on(prepare(self.version, self._progress, _train))
+            runtime = prepare(self.version, self._progress, _train)
+            self._start_on(replace(runtime, class_path=self._class_path))
 
     def stop(self) -> None:
         """End all brokers and remove their data; ``start`` makes a new cluster then. Nothing to do if none runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ class Runtime:
     java: Java
     jars: KafkaJars
     archive: Path | None = None
+    class_path: tuple[Path, ...] = ()
+    """Behind Kafka's own."""
 
     def command(
         self, main_class: str, arguments: Sequence[str], *, options: Sequence[str], temporary: Path
@@ -54,7 +57,7 @@ class Runtime:
             f"-Djava.io.tmpdir={temporary}",
             *options,
             "-cp",
-            self.jars.class_path,
+            os.pathsep.join((self.jars.class_path, *map(str, self.class_path))),
             main_class,
             *arguments,
         ]

@@ -1,6 +1,7 @@
 """Runs many seeds over the processors of the machine.
 
-There are two kinds of runs, each with seeds of its own: 17 is one of a producer without transactions, t17 one with.
+There are three kinds of runs, each with seeds of its own: 17 is one of a producer without transactions, t17 one with,
+m17 one whose cluster wants its metrics.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ CHUNK = 20
 
 TRANSACTIONS = "t"
 """Before the seeds of runs with transactions."""
+METRICS = "m"
+"""Before the seeds of runs with a cluster that wants metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,15 @@ class HangsError(Exception):
 
 
 def simulation(seed: str) -> Outcome:
-    """Run one seed of either kind."""
+    """Run one seed of any kind."""
     from tests.simulation.run import simulate
+    from tests.simulation.telemetry import simulate_telemetry
     from tests.simulation.transactions.run import simulate_transactions
 
     if seed.startswith(TRANSACTIONS):
         return simulate_transactions(int(seed.removeprefix(TRANSACTIONS)))
+    if seed.startswith(METRICS):
+        return simulate_telemetry(int(seed.removeprefix(METRICS)))
     return simulate(int(seed))
 
 
@@ -99,6 +105,7 @@ def several(seeds: Iterable[str]) -> list[Result]:
 
 def prepare() -> None:
     """What a process does once before its first run."""
+    import tests.simulation.telemetry
     import tests.simulation.transactions.run  # noqa: F401
 
     logging.disable(logging.CRITICAL)
@@ -160,7 +167,7 @@ def run(
 
 def parse(text: str) -> list[str]:
     """``1000`` is the first thousand, ``5000-6000`` those from 5000 up to 6000; ``t1000`` with transactions."""
-    kind = TRANSACTIONS if text.startswith(TRANSACTIONS) else ""
+    kind = text[:1] if text.startswith((TRANSACTIONS, METRICS)) else ""
     first, dash, last = text.removeprefix(kind).partition("-")
     return [f"{kind}{seed}" for seed in (range(int(first), int(last)) if dash else range(int(first)))]
 

@@ -188,21 +188,27 @@ class SaslAuthenticator:
             connection.close_when_idle()
             return
         connection.pause()
+        began_ms = self._now_ms()
         try:
             lifetime_ms = await self._log_in(connection, mechanism, exchange)
         except KafkaError as error:
+            connection.metrics.record_login_again_failed(self._now_ms())
             if not connection.closed:
                 logger.warning("%s: logging in again failed, the connection is made anew: %s", connection, error)
                 lost = ConnectionLostError(f"{connection}: logging in again failed: {error}")
                 lost.__cause__ = error
                 connection.abort(lost)
             return
+        connection.metrics.record_login_again(self._now_ms() - began_ms, self._now_ms())
         self._watch(connection, lifetime_ms)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
     async def _begin_before(self, connection: Connection, mechanism: Mechanism, ends_ms: int) -> Exchange | None:
         """What a login needs, tried for until the session ends."""
         attempts = 0
-        while (left_ms := ends_ms - int(self._loop.time() * 1000)) > 0:
+        while (left_ms := ends_ms - self._now_ms()) > 0:
             try:
                 async with asyncio.timeout(left_ms / 1000):
                     return await mechanism.begin(connection.host)

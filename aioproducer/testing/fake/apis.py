@@ -24,13 +24,15 @@ from aioproducer.protocol.describe_transactions import (
 )
 from aioproducer.protocol.end_txn import EndTxnRequest
 from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
+from aioproducer.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.push_telemetry import PushTelemetryRequest
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest
-from aioproducer.testing.fake import txn_apis
+from aioproducer.testing.fake import client_metrics, txn_apis
 from aioproducer.testing.fake.faults import Fault, Targets
 from aioproducer.testing.fake.frames import RequestFrame
 from aioproducer.testing.fake.metadata import metadata
@@ -66,7 +68,7 @@ def handle(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: i
 def _api_versions(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message:
     if request.message is None:
         # In a version that the broker does not know: version 0, with no range but its own for this API (KIP-511).
-        low, high = cluster.version.ranges[ApiVersionsRequest.API_KEY]
+        low, high = cluster.ranges[ApiVersionsRequest.API_KEY]
         own = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=low, max_version=high)
         return OldestApiVersions(error_code=UnsupportedVersionError.code or 0, api_keys=[own])
     message: ApiVersionsRequest = request.message
@@ -90,8 +92,7 @@ def _known_versions(cluster: ClusterModel, version: int) -> ApiVersionsResponse:
         features[TRANSACTION_VERSION] = 0, cluster.version.transaction_version, cluster.transaction_version
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=key, min_version=low, max_version=high)
-            for key, (low, high) in cluster.version.ranges.items()
+            ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in cluster.ranges.items()
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
@@ -139,6 +140,9 @@ _HANDLERS: dict[int, Handler] = {
     FindCoordinatorRequest.API_KEY: lambda cluster, _, request, __: txn_apis.find_coordinator(
         cluster, request.message, request.version
     ),
+    GetTelemetrySubscriptionsRequest.API_KEY: lambda cluster, node_id, request, now_ms: client_metrics.subscription(
+        cluster.client_metrics, node_id, request.message, now_ms
+    ),
     InitProducerIdRequest.API_KEY: lambda cluster, node_id, request, now_ms: txn_apis.init_producer_id(
         cluster, node_id, request.message, request.version, now_ms
     ),
@@ -147,6 +151,9 @@ _HANDLERS: dict[int, Handler] = {
     ),
     MetadataRequest.API_KEY: _metadata,
     ProduceRequest.API_KEY: _produce,
+    PushTelemetryRequest.API_KEY: lambda cluster, node_id, request, now_ms: client_metrics.push(
+        cluster.client_metrics, node_id, request.message, now_ms
+    ),
     TxnOffsetCommitRequest.API_KEY: lambda cluster, node_id, request, now_ms: txn_apis.commit_offsets(
         cluster, node_id, request.message, request.version, now_ms
     ),
@@ -160,10 +167,12 @@ API_CLASSES: dict[int, type[Request[Any]]] = {
         DescribeTransactionsRequest,
         EndTxnRequest,
         FindCoordinatorRequest,
+        GetTelemetrySubscriptionsRequest,
         InitProducerIdRequest,
         ListTransactionsRequest,
         MetadataRequest,
         ProduceRequest,
+        PushTelemetryRequest,
         TxnOffsetCommitRequest,
     )
 }
@@ -200,6 +209,8 @@ def refuse(cluster: ClusterModel, request: RequestFrame, fault: Fault, applied: 
         return ApiVersionsResponse(error_code=fault.error_code, api_keys=[])
     if request.api_key == FindCoordinatorRequest.API_KEY:
         return txn_apis.refused_coordinator(request.message, request.version, fault.error_code)
+    if request.api_key == GetTelemetrySubscriptionsRequest.API_KEY:
+        return client_metrics.refused_subscription(fault.error_code)
     if request.api_key == AddPartitionsToTxnRequest.API_KEY:
         return txn_apis.refused_partitions(request.message, fault.error_code)
     if request.api_key == TxnOffsetCommitRequest.API_KEY:

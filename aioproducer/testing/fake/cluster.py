@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from aioproducer.testing.errors import ClusterError
+from aioproducer.testing.fake.client_metrics import CODECS, DEFAULT_INTERVAL_MS, MAX_BYTES, Push
 from aioproducer.testing.fake.faults import FaultScript
 from aioproducer.testing.fake.groups import CommittedOffset
 from aioproducer.testing.fake.model import Address, ClusterModel
@@ -39,6 +40,8 @@ class FakeCluster:
         auto_create_topics: whether a topic that a client asks for comes into being.
         default_partitions: of topics that come into being so.
         min_insync_replicas, message_max_bytes: what topics obey that say nothing else.
+        receives_metrics: whether the brokers have a receiver for the metrics of clients (KIP-714); see
+            ``subscribe_metrics``.
         seed: of all that is left to chance.
     """
 
@@ -52,6 +55,7 @@ class FakeCluster:
         default_partitions: int = 1,
         min_insync_replicas: int = 1,
         message_max_bytes: int = 1_048_588,
+        receives_metrics: bool = False,
         seed: int = 0,
     ) -> None:
         self._lock = threading.RLock()
@@ -64,6 +68,7 @@ class FakeCluster:
             default_partitions=default_partitions,
             min_insync_replicas=min_insync_replicas,
             message_max_bytes=message_max_bytes,
+            receives_metrics=receives_metrics,
             addresses=dict.fromkeys(range(1, brokers + 1), (HOST, NO_PORT)),
             guard=self._lock,
         )
@@ -315,6 +320,33 @@ class FakeCluster:
         with self._lock:
             group = self._model.coordinators.group(group_id)
             group.generation_id, group.members = generation_id, dict(members)
+
+    # --- the metrics of clients
+
+    def subscribe_metrics(
+        self,
+        *names: str,
+        interval_ms: int = DEFAULT_INTERVAL_MS,
+        max_bytes: int = MAX_BYTES,
+        delta: bool = True,
+        codecs: Sequence[int] = CODECS,
+    ) -> None:
+        """Have clients push metrics; before this is called, and without names, the brokers want none.
+
+        Args:
+            names: prefixes of what is wanted; "*" for everything.
+            interval_ms: between two pushes.
+            max_bytes: of a push.
+            delta: whether sums are told since the last push, not since the start.
+            codecs: numbers of the compressions that are taken, the best first.
+        """
+        with self._lock:
+            self._model.client_metrics.subscribe(names, interval_ms, max_bytes, delta, codecs)
+
+    def pushed_metrics(self) -> tuple[Push, ...]:
+        """What clients have pushed, in the order of arrival."""
+        with self._lock:
+            return tuple(self._model.client_metrics.pushes)
 
     def _running_servers(self) -> BrokerServers:
         if self._servers is None:

@@ -267,7 +267,8 @@ class FaultScript:
 API_NAMES = frozenset(
     {
         "AddOffsetsToTxn", "AddPartitionsToTxn", "ApiVersions", "DescribeTransactions", "EndTxn", "FindCoordinator",
-        "InitProducerId", "ListTransactions", "Metadata", "Produce", "TxnOffsetCommit",
+        "GetTelemetrySubscriptions", "InitProducerId", "ListTransactions", "Metadata", "Produce", "PushTelemetry",
+        "TxnOffsetCommit",
     }
 )  # fmt: skip
 

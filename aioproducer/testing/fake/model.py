@@ -14,12 +14,13 @@ from typing import Any
 
 from aioproducer.errors import broker_error
 from aioproducer.testing.fake.batches import BatchLimits
+from aioproducer.testing.fake.client_metrics import RANGES, ClientMetrics
 from aioproducer.testing.fake.coordinators import Coordinators
 from aioproducer.testing.fake.faults import FaultScript
 from aioproducer.testing.fake.partition_log import LogRecord, PartitionLog
 from aioproducer.testing.fake.session import Session
 from aioproducer.testing.fake.topology import NO_LEADER, Broker, Partition, Topic, TopicConfig, is_topic_name
-from aioproducer.testing.fake.versions import NEWEST, KafkaVersion, kafka_version
+from aioproducer.testing.fake.versions import NEWEST, KafkaVersion, Ranges, kafka_version
 
 TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION = 36, 3, 17, 37, 38
 PRODUCER_ID_BLOCK = 1000
@@ -41,6 +42,7 @@ class ClusterModel:
         default_partitions: of topics that come into being so.
         min_insync_replicas, message_max_bytes: what topics obey that say nothing else.
         addresses: host and port of each broker by node id; otherwise they are made up.
+        receives_metrics: whether brokers have a receiver for the metrics of clients.
         guard: of the fault script, where requests come in on another thread than the one that writes it.
     """
 
@@ -56,12 +58,14 @@ class ClusterModel:
         min_insync_replicas: int = 1,
         message_max_bytes: int = 1_048_588,
         addresses: Mapping[int, Address] | None = None,
+        receives_metrics: bool = False,
         guard: AbstractContextManager[Any] | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster of {brokers} brokers")
         self.rng = rng
         self.version: KafkaVersion = kafka_version(version)
+        self.ranges: Ranges = {**self.version.ranges, **(RANGES if receives_metrics else {})}
         newest = self.version.transaction_version
         self.transaction_version: int = newest if transaction_version is None else transaction_version
         if not 0 <= self.transaction_version <= newest:
@@ -78,6 +82,7 @@ class ClusterModel:
         self.topics: dict[str, Topic] = {}
         self.now_ms: int = 0
         self.coordinators: Coordinators = Coordinators(self)
+        self.client_metrics: ClientMetrics = ClientMetrics(rng)
         self._topics_by_id: dict[bytes, Topic] = {}
         limits = BatchLimits(message_max_bytes, timestamp_after_ms=self.version.timestamp_after_ms)
         self._topic_defaults = TopicConfig(limits, min_insync_replicas)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CLIENT_THROTTLES_SINCE = {
     "Produce": 6, "Metadata": 6, "FindCoordinator": 2, "ApiVersions": 2, "InitProducerId": 1,
     "AddPartitionsToTxn": 1, "AddOffsetsToTxn": 1, "EndTxn": 1, "TxnOffsetCommit": 1,
+    "GetTelemetrySubscriptions": 0, "PushTelemetry": 0,
 }  # fmt: skip
 MAX_GARBAGE_BYTES = 64
 
@@ -55,7 +56,7 @@ class Session:
         self.closed: bool = False
         self.silent: bool = False
         self._cluster = cluster
-        self._reader = FrameReader(cluster.version.ranges, API_CLASSES)
+        self._reader = FrameReader(cluster.ranges, API_CLASSES)
         self._muted_until_ms = 0
 
     @property

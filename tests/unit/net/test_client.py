@@ -23,10 +23,12 @@ from aioproducer.errors import (
     SaslAuthenticationFailedError,
     UnsupportedVersionError,
 )
+from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import client as client_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
-from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aioproducer.protocol.end_txn import EndTxnRequest
 from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, closed_port
@@ -43,6 +45,7 @@ class Client(NetworkClient):
         self,
         *servers: FakeBroker | str,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+        metrics: ProducerMetrics | None = None,
         **values: object,
     ) -> None:
         names = [each if isinstance(each, str) else f"{each.host}:{each.port}" for each in servers]
@@ -55,6 +58,7 @@ class Client(NetworkClient):
             rng=random.Random(1),
             on_internal_error=self.internal.append,
             authenticate=authenticate,
+            metrics=metrics,
         )
         self.on_change = self.changed.set
         self.on_disconnect = self._note
@@ -502,6 +506,109 @@ async def test_least_loaded_is_the_one_with_the_fewest_in_flight(broker: FakeBro
         assert client.least_loaded(client.now_ms) is second
         for answer in answers:
             answer.cancel()
+
+
+async def test_who_serves_an_api(broker: FakeBroker, other: FakeBroker) -> None:
+    """The one that is wanted, if it knows the API; else the least loaded of those that do; nobody is connected to."""
+    broker.silent(MetadataRequest)
+    keys = [ApiVersion(api_key=key, min_version=0, max_version=13) for key in (MetadataRequest.API_KEY, 18)]
+    broker.on(ApiVersionsRequest, lambda _: ApiVersionsResponse(api_keys=keys))
+    async with Client() as client:
+        client.know(broker, other)
+        assert client.serving(MetadataRequest.API_KEY) is None
+        assert not broker.peers
+        first = await client.ready_connection(1, client.soon())
+        assert client.serving(EndTxnRequest.API_KEY) is None
+        second = await client.ready_connection(2, client.soon())
+        answer = first.exchange(METADATA, 13)
+        assert client.serving(MetadataRequest.API_KEY) is second
+        assert client.serving(MetadataRequest.API_KEY, rather=1) is first
+        assert client.serving(EndTxnRequest.API_KEY, rather=1) is second
+        assert client.serving(MetadataRequest.API_KEY, rather=7) is second
+        second.close_when_idle()
+        assert client.serving(MetadataRequest.API_KEY) is first
+        answer.cancel()
+
+
+async def test_waiting_until_a_connection_is_free(broker: FakeBroker) -> None:
+    broker.silent(MetadataRequest)
+    async with Client(max_in_flight_requests_per_connection=1) as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        assert await client.when_free(connection, client.soon()) is connection
+        answer = connection.exchange(METADATA, 13)
+        request = await broker.next_request(MetadataRequest)
+        waiting = asyncio.ensure_future(client.when_free(connection, client.soon()))
+        await asyncio.sleep(0)
+        assert not client.node_ready(1, client.now_ms)  # it waits ahead of those who only look
+        request.reply(broker.metadata())
+        assert await waiting is connection
+        await answer
+
+
+async def test_waiting_for_the_connection_of_the_bootstrap(broker: FakeBroker) -> None:
+    """It belongs to no node; nothing comes in its place."""
+    async with Client(broker, max_in_flight_requests_per_connection=1) as client:
+        await client.bootstrap(client.soon())
+        bootstrap = client.least_loaded(client.now_ms)
+        assert bootstrap is not None
+        await broker.next_request(MetadataRequest)
+        broker.silent(MetadataRequest)
+        answer = bootstrap.exchange(METADATA, 13)
+        request = await broker.next_request(MetadataRequest)
+        waiting = asyncio.ensure_future(client.when_free(bootstrap, client.soon()))
+        await asyncio.sleep(0)
+        request.reply(broker.metadata())
+        assert await waiting is bootstrap
+        await answer
+        bootstrap.throttle(client.soon())
+        with pytest.raises(ConnectionLostError, match="in time"):
+            await client.when_free(bootstrap, client.now_ms)
+        waiting = asyncio.ensure_future(client.when_free(bootstrap, client.soon(20_000)))
+        await asyncio.sleep(0)
+        bootstrap.abort()
+        with pytest.raises(ConnectionLostError):
+            await waiting
+
+
+async def test_what_is_counted(broker: FakeBroker) -> None:
+    metrics = ProducerMetrics()
+    async with Client(broker, metrics=metrics) as client:
+        await client.bootstrap(client.soon())
+        client.know(broker)
+        now_ms = client.now_ms
+        found = metrics.snapshot(now_ms)["producer-metrics"]
+        assert (found["request-total"], found["response-total"]) == (2, 2)  # ApiVersions and Metadata
+        bodies = sum(len(request.body) for request in broker.requests)
+        assert bodies < found["outgoing-byte-total"] < bodies + 100
+        assert found["incoming-byte-total"] > 100
+        assert (found["connection-creation-total"], found["connection-close-total"]) == (1, 0)
+        connection = client.connection(1)
+        assert connection is not None
+        await connection.request(METADATA)
+        nodes = metrics.snapshot(now_ms)["producer-node-metrics"]
+        assert {name: node["request-total"] for name, node in nodes.items()} == {"node--1": 2, "node-1": 1}
+        assert found["successful-authentication-total"] == 0
+    assert metrics.snapshot(now_ms)["producer-metrics"]["connection-close-total"] == 1
+
+
+async def test_logins_are_counted(broker: FakeBroker) -> None:
+    """Where there is anything to pass: TLS or SASL."""
+    refusals = [SaslAuthenticationFailedError("no"), None]
+
+    async def authenticate(_: Connection) -> None:
+        if refusals and (refusal := refusals.pop(0)) is not None:
+            raise refusal
+
+    metrics = ProducerMetrics()
+    async with Client(authenticate=authenticate, metrics=metrics, reconnect_backoff_ms=1) as client:
+        client.know(broker)
+        with pytest.raises(SaslAuthenticationFailedError):
+            await client.ready_connection(1, client.soon())
+        client._nodes[1].error = None
+        await client.ready_connection(1, client.soon())
+        found = metrics.snapshot(client.now_ms)["producer-metrics"]
+        assert (found["failed-authentication-total"], found["successful-authentication-total"]) == (1, 1)
 
 
 async def test_nodes_with_equal_load_are_chosen_at_random(broker: FakeBroker, other: FakeBroker) -> None:

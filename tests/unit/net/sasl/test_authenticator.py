@@ -281,6 +281,9 @@ async def test_a_renewed_session_lets_requests_through_again(broker: FakeBroker)
         await client.free.wait()
     assert kinds(broker)[4:] == [HANDSHAKE, AUTHENTICATE]
     assert connection.last_used_ms == used_ms  # so that an idle connection still ends
+    found = connection.metrics.snapshot(connection._now_ms())["producer-metrics"]
+    assert (found["successful-authentication-total"], found["successful-reauthentication-total"]) == (1, 1)
+    assert found["reauthentication-latency-max"] >= 0
     assert client.closed == []
     await end(connection)
     assert connection.login_timer.cancelled()
@@ -298,6 +301,8 @@ async def test_a_refused_renewal_costs_the_connection_and_is_no_refusal_of_the_c
     (error,) = client.closed
     assert type(error) is ConnectionLostError
     assert isinstance(error.__cause__, AuthenticationError)
+    found = connection.metrics.snapshot(connection._now_ms())["producer-metrics"]
+    assert (found["failed-authentication-total"], found["failed-reauthentication-total"]) == (0, 1)
 
 
 async def test_a_session_that_can_not_be_renewed_ends_when_idle(broker: FakeBroker) -> None:

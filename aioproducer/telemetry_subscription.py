@@ -1,0 +1,109 @@
+"""What a cluster wants to know of its clients, and what its refusals mean. Pure.
+
+Source: KIP-714; ClientTelemetryUtils of the Java client for what follows on each error.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from aioproducer.compression import Codec, codec_by_attribute
+from aioproducer.errors import ConfigError, ProtocolError
+from aioproducer.metrics import NAMES
+from aioproducer.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+from aioproducer.protocol.schema import ZERO_UUID
+
+DEFAULT_INTERVAL_MS = 5 * 60 * 1000
+"""Between two requests where the cluster has not said anything else."""
+
+PREFIX = "org.apache.kafka"
+ALL = ["*"]
+NO_CODEC = 0
+
+UNKNOWN_SUBSCRIPTION_ID, TELEMETRY_TOO_LARGE, THROTTLING_QUOTA_EXCEEDED = 117, 118, 89
+UNSUPPORTED_COMPRESSION_TYPE = 76
+
+MAY_PASS = frozenset(
+    (UNKNOWN_SUBSCRIPTION_ID, TELEMETRY_TOO_LARGE, THROTTLING_QUOTA_EXCEEDED, UNSUPPORTED_COMPRESSION_TYPE)
+)
+"""Codes after which the subscription is asked for again; after any other there is no use in it."""
+
+AT_ONCE = frozenset((UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE))
+"""Those of a push after which it is asked for at once."""
+
+
+def full_name(group: str, name: str) -> str:
+    """Of a metric, such as ``org.apache.kafka.producer.node.request.latency.avg``."""
+    return f"{PREFIX}.{group.removesuffix('-metrics').replace('-', '.')}.{name.replace('-', '.')}"
+
+
+def readable(instance_id: bytes) -> str:
+    """An id as Kafka's logs and tools write it."""
+    return base64.urlsafe_b64encode(instance_id).decode().rstrip("=")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One answer to GetTelemetrySubscriptions.
+
+    Args:
+        instance_id: of this client, which it keeps for life.
+        subscription_id: of these wishes.
+        interval_ms: between two pushes.
+        codecs: numbers of those that the cluster takes, what it likes best first.
+        max_bytes: of a push, compressed.
+        delta: whether sums are told since the last push.
+        names: of the metrics that are wanted, by group.
+    """
+
+    instance_id: bytes = field(repr=False)
+    subscription_id: int
+    interval_ms: int
+    codecs: tuple[int, ...]
+    max_bytes: int
+    delta: bool
+    names: Mapping[str, tuple[str, ...]] = field(repr=False)
+
+    @classmethod
+    def of(cls, response: GetTelemetrySubscriptionsResponse) -> Subscription:
+        """Read an answer without error.
+
+        Raises:
+            ProtocolError: it has no id for this client.
+        """
+        if response.client_instance_id == ZERO_UUID:
+            raise ProtocolError("an answer to GetTelemetrySubscriptions without a client instance id")
+        wanted = response.requested_metrics
+        return cls(
+            instance_id=response.client_instance_id,
+            subscription_id=response.subscription_id,
+            interval_ms=response.push_interval_ms if response.push_interval_ms > 0 else DEFAULT_INTERVAL_MS,
+            codecs=tuple(response.accepted_compression_types),
+            max_bytes=response.telemetry_max_bytes,
+            delta=response.delta_temporality,
+            names={group: _chosen(group, names, wanted) for group, names in NAMES.items()},
+        )
+
+    @property
+    def wants_any(self) -> bool:
+        """Whether there is anything to push."""
+        return any(self.names.values())
+
+    def codec(self, refused: Collection[int]) -> Codec:
+        """What the cluster likes best of what is installed here and was not refused; else none."""
+        for number in self.codecs:
+            if number not in refused:
+                try:
+                    return codec_by_attribute(number)
+                except (ProtocolError, ConfigError):
+                    continue  # of the future, or its package is not installed
+        return codec_by_attribute(NO_CODEC)
+
+
+def _chosen(group: str, names: Collection[str], wanted: list[str]) -> tuple[str, ...]:
+    if wanted == ALL:
+        return tuple(names)
+    prefixes = tuple(wanted)
+    return tuple(name for name in names if full_name(group, name).startswith(prefixes))
