@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from aioproducer.cli.outcome import INTERRUPTED, CommandError
+from aioproducer.cli.perf.load import Mode
 from aioproducer.cli.produce.rows import Format
 from aioproducer.version import VERSION
 
@@ -194,6 +195,103 @@ def doctor(
 
         configs = configs_of(properties, config or (), bootstrap=bootstrap)
         return examine(configs, topic=topic, write=write, timeout_s=timeout, as_json=as_json)
+
+    _finish(command)
+
+
+@app.command()
+def perf(
+    topic: Annotated[str, typer.Option(help="Where to.")],
+    num_records: Annotated[int, typer.Option(min=1, help="How many records, those to warm up included.")],
+    record_size: Annotated[
+        int | None, typer.Option(min=0, metavar="BYTES", help="Of each record's value, which is random letters.")
+    ] = None,
+    payload_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take the values from this file instead.")
+    ] = None,
+    payload_delimiter: Annotated[str, typer.Option(help="What stands between the values of the file.")] = "\n",
+    key_size: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Of keys; 0 for records without key.")] = 0,
+    throughput: Annotated[
+        float, typer.Option(metavar="RECORDS/S", help="How many records a second; -1 for as many as go.")
+    ] = -1,
+    mode: Annotated[Mode, typer.Option(help="By which call of the producer.")] = Mode.SUBMIT_NOWAIT,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="How many calls at a time; 100 for send, 2 for send_many.")
+    ] = None,
+    chunk: Annotated[int, typer.Option(min=1, metavar="RECORDS", help="Of one send_many.")] = 10_000,
+    compression: Annotated[str | None, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")] = None,
+    warmup_records: Annotated[int, typer.Option(min=0, help="So many are sent first, and not measured.")] = 0,
+    transactional: Annotated[bool, typer.Option("--transactional", help="Send in transactions.")] = False,
+    transactional_id: Annotated[str | None, typer.Option(help="The same, with this id.")] = None,
+    transaction_duration_ms: Annotated[int, typer.Option(min=1, help="How long each of them goes on.")] = 3_000,
+    reporting_interval: Annotated[
+        int, typer.Option(min=1, metavar="MS", help="How often there is a line, where there are no live bars.")
+    ] = 5_000,
+    live: Annotated[bool, typer.Option(help="Live bars on a terminal.")] = True,
+    print_metrics: Annotated[bool, typer.Option("--print-metrics", help="Show the producer's metrics too.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything here.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Draw it, as .svg, .png or .pdf.")
+    ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap", "--bootstrap-server", metavar="HOST:PORT,...", help="Brokers; localhost:9092 by default."
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            "-X",
+            "--producer-props",
+            metavar="NAME=VALUE",
+            help="A config of the producer; may be repeated.",
+        ),
+    ] = None,
+    properties: Annotated[
+        Path | None,
+        typer.Option("--properties", "--producer.config", metavar="FILE", help="Configs from a Java .properties file."),
+    ] = None,
+) -> None:
+    """Measure: send records to a topic, and show rate and latencies. Options as of kafka-producer-perf-test.
+
+    With --throughput a record's latency counts from the moment when it was due, so that waiting shows. Ctrl-C ends the
+    sending, and shows what was measured so far. Exit code 0: all were acknowledged; 1: some not; 2: nothing could be
+    sent; 130: interrupted.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.perf.run import PerfOptions, run
+        from aioproducer.cli.settings import configs_of
+
+        configs = configs_of(properties, config or (), bootstrap=bootstrap)
+        if compression is not None:
+            configs["compression.type"] = compression
+        return run(
+            PerfOptions(
+                configs=configs,
+                topic=topic,
+                num_records=num_records,
+                record_size=record_size,
+                payload_file=payload_file,
+                payload_delimiter=payload_delimiter.replace("\\n", "\n").replace("\\t", "\t"),
+                key_size=key_size,
+                throughput=throughput,
+                mode=mode,
+                concurrency=concurrency,
+                chunk=chunk,
+                warmup_records=warmup_records,
+                transactional=transactional,
+                transactional_id=transactional_id,
+                transaction_duration_ms=transaction_duration_ms,
+                reporting_interval_ms=reporting_interval,
+                print_metrics=print_metrics,
+                live=live,
+                json_file=json_file,
+                picture_file=picture,
+            )
+        )
 
     _finish(command)
 

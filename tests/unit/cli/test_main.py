@@ -46,7 +46,8 @@ def test_the_script_is_installed() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--help",), *((name, "--help") for name in ("demo", "demo-spark", "produce", "audit", "doctor"))]
+    "arguments",
+    [(), ("--help",), *((name, "--help") for name in ("demo", "demo-spark", "produce", "audit", "doctor", "perf"))],
 )
 def test_help_is_there(arguments: tuple[str, ...]) -> None:
     result = aioproducer(*arguments)

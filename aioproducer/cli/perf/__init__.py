@@ -1,0 +1,1 @@
+"""``aioproducer perf``: load on a topic, measured."""

@@ -1,0 +1,59 @@
+"""What the records hold. The same number gives the same record, so that two runs send the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from aioproducer.cli.outcome import CommandError
+
+POOL_BYTES = 8 * 1024 * 1024
+"""Of random letters, which come again and again: more than a codec looks back, so that it finds no repetition."""
+MOST_VALUES = 65_536
+KEYS = 10_000
+"""How many keys there are."""
+_LETTERS = bytes(ord("A") + byte % 26 for byte in range(256))
+
+Make = Callable[[int], tuple[bytes, "bytes | None"]]
+"""A record's number to its value and key."""
+
+
+def random_letters(record_size: int, key_size: int, seed: int = 0) -> Make:
+    """Records of capital letters, as kafka-producer-perf-test makes them.
+
+    Args:
+        key_size: 0 for records without key.
+    """
+    rng = random.Random(seed)
+    count = min(max(POOL_BYTES // max(record_size, 1), 1), MOST_VALUES)
+    values = [rng.randbytes(record_size).translate(_LETTERS) for _ in range(count)]
+    return _cycle(values, _keys(rng, key_size))
+
+
+def from_file(path: Path, delimiter: str, key_size: int, seed: int = 0) -> Make:
+    """Records that are the pieces of a file, in a random order.
+
+    Raises:
+        CommandError: it can't be read, or has none.
+    """
+    try:
+        pieces = [piece for piece in path.read_bytes().split(delimiter.encode()) if piece]
+    except OSError as error:
+        raise CommandError(f"{path} can't be read: {error.strerror}") from error
+    if not pieces:
+        raise CommandError(f"{path} has no payloads")
+    rng = random.Random(seed)
+    rng.shuffle(pieces)
+    return _cycle(pieces, _keys(rng, key_size))
+
+
+def _cycle(values: list[bytes], keys: list[bytes]) -> Make:
+    count = len(values)
+    if not keys:
+        return lambda number: (values[number % count], None)
+    return lambda number: (values[number % count], keys[number % KEYS])
+
+
+def _keys(rng: random.Random, size: int) -> list[bytes]:
+    return [rng.randbytes(size).translate(_LETTERS) for _ in range(KEYS)] if size else []

@@ -1,0 +1,58 @@
+"""``aioproducer perf`` at a real broker: what it reports is what the broker has."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aioproducer.testing import KafkaCluster
+from tests.broker.fixtures import PATIENCE_S, new_name
+from tests.broker.readers import read_topic
+
+pytestmark = pytest.mark.broker
+
+SCRIPT = Path(sys.executable).with_name("aioproducer")
+
+
+def command(cluster: KafkaCluster, topic: str, *options: str) -> list[str]:
+    return [str(SCRIPT), "perf", "--topic", topic, "--bootstrap-server", cluster.bootstrap_servers, *options]
+
+
+@pytest.mark.parametrize("mode", ["submit_nowait", "send_many", "transactional"])
+def test_what_is_reported_is_what_the_broker_has(kafka: KafkaCluster, mode: str, tmp_path: Path) -> None:
+    topic, told = new_name(), tmp_path / "run.json"
+    kafka.create_topic(topic, 3)
+    options = ["--num-records", "20000", "--record-size", "100", "--key-size", "8", "--json", str(told)]
+    options += ["--transactional"] if mode == "transactional" else ["--mode", mode]
+    finished = subprocess.run(
+        command(kafka, topic, *options), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (finished.returncode, finished.stderr) == (0, "")
+    report = json.loads(told.read_text())
+    records = [record for partition in read_topic(kafka, topic).values() for record in partition]
+    assert report["acked"] == len(records) == 20_000
+    assert {(len(record.key or b""), len(record.value or b"")) for record in records} == {(8, 100)}
+
+
+def test_an_interrupt_ends_with_what_was_measured(kafka: KafkaCluster, tmp_path: Path) -> None:
+    topic, told = new_name(), tmp_path / "run.json"
+    kafka.create_topic(topic)
+    options = ["--num-records", "10000000", "--record-size", "100", "--throughput", "2000", "--json", str(told)]
+    with subprocess.Popen(command(kafka, topic, *options), stdout=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + PATIENCE_S
+        while kafka.end_offsets(topic)[0] < 100:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 130
+    report = json.loads(told.read_text())
+    assert report["interrupted"]
+    assert report["acked"] == report["sent"] == kafka.end_offsets(topic)[0]
+    assert f"{report['acked']:,} acked" in out

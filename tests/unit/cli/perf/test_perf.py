@@ -1,0 +1,107 @@
+"""``aioproducer perf``: what it prints and writes, and how it exits."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from aioproducer import Producer
+from aioproducer.cli.app import app
+from aioproducer.cli.perf import payloads
+from aioproducer.cli.perf.load import Load, Mode
+from aioproducer.cli.perf.report import bar
+from aioproducer.cli.perf.view import Screen, Watch, sparks
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.ports import free_ports
+
+
+def perf(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["perf", "--topic", "t", "--num-records", "500", *arguments])
+
+
+def test_a_run_with_everything(tmp_path: Path) -> None:
+    told, drawn = tmp_path / "run.json", tmp_path / "run.svg"
+    with FakeCluster() as cluster:
+        result = perf(
+            *("--bootstrap-server", cluster.bootstrap_servers, "--record-size", "50", "--warmup-records", "100"),
+            *("--json", str(told), "--picture", str(drawn), "--print-metrics", "--producer-props", "linger.ms=1"),
+        )
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.startswith("400 sent, 400 acked, 0 failed in ")
+        assert "producer-metrics:record-send-total" in result.stdout
+        assert len(cluster.records("t")) == 500
+    report = json.loads(told.read_text())
+    assert (report["acked"], report["failed"], report["warmup_records"]) == (400, 0, 100)
+    assert sum(each["count"] for each in report["histogram"]) == 400
+    assert sum(each["acked"] for each in report["intervals"]) == 400
+    assert report["latency_ms"]["p50"] <= report["latency_ms"]["p99.9"] <= report["latency_ms"]["max"]
+    assert report["options"]["configs"] == ["bootstrap.servers", "linger.ms"], "names: values may be secrets"
+    assert "<svg" in drawn.read_text()
+
+
+def test_records_that_fail() -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("t", configs={"max.message.bytes": 70})
+        result = perf("--bootstrap", cluster.bootstrap_servers, "--record-size", "50")
+        assert result.exit_code == 1
+        assert "failed: 500 by MESSAGE_TOO_LARGE" in result.stdout
+
+
+def test_no_cluster() -> None:
+    (port,) = free_ports(1, random.Random())
+    result = perf("--bootstrap", f"127.0.0.1:{port}", "--record-size", "50", "-X", "max.block.ms=1000")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"127.0.0.1:{port}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "either --record-size or --payload-file"),
+        (("--record-size", "1", "--payload-file", "x"), "either --record-size or --payload-file"),
+        (("--record-size", "1", "--warmup-records", "500"), "fewer"),
+        (("--record-size", "1", "--picture", "x.gif"), ".svg, .png, .pdf"),
+        (("--record-size", "1", "--json", "nowhere/x.json"), "no directory"),
+        (("--record-size", "1", "-X", "lingr.ms=1"), "linger_ms"),
+    ],
+)
+def test_options_that_are_not_usable(arguments: tuple[str, ...], said: str) -> None:
+    result = perf(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_a_picture_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = perf("--record-size", "1", "--picture", "x.svg")
+    assert result.stderr == "aioproducer: matplotlib must be installed: pip install 'aioproducer[perf]'\n"
+
+
+def test_bars() -> None:
+    assert [bar(part, 4) for part in (0, 0.001, 0.5, 1, 7)] == ["", "▏", "██", "████", "████"]
+    assert sparks([0, 1, 2]) == "▁▅█"
+    assert sparks([0, 0]) == "▁▁"
+
+
+def test_the_live_view_shows_counts_and_latencies() -> None:
+    load = Load(
+        Producer(bootstrap_servers="x:1"), "t", payloads.random_letters(1, 0),
+        mode=Mode.SEND, rate=None, concurrency=1, chunk=1, transaction_s=None,
+    )  # fmt: skip
+    watch = Watch(load, lambda: 0.25)
+    load.stats.ack(0.005, 100)
+    load.stats.fail(ValueError())
+    interval = watch.tick()
+    assert (interval.acked, interval.acked_bytes, interval.buffer_used) == (1, 100, 0.25)
+    written = io.StringIO()
+    Console(file=written, width=100, force_terminal=True, color_system=None).print(Screen(load, watch, 4))
+    assert "1 of 4 acked, 1 failed" in written.getvalue()
+    assert "25 %" in written.getvalue()
+    assert "p99.9" in written.getvalue()
