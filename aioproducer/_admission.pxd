@@ -21,6 +21,9 @@ cdef class Admission:
     """Turns calls into admitted records, or hands them to the slow path of its subclass."""
     cdef AdmissionState state
     cdef bint direct                        # no interceptors, serializers or partitioner of the user
+    cdef bint serializing                   # only serializers, which so far gave bytes at once
+    cdef object key_serializer              # f(topic, headers, key), or None
+    cdef object value_serializer
     cdef unsigned long thread
     cdef object loop
     cdef RecordAccumulator accumulator
@@ -37,6 +40,8 @@ cdef class Admission:
 
     cdef inline bint admits(self) noexcept
     cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited)
+    cdef Delivery admit_serialized(self, topic, value, key, partition, headers, timestamp_ms, bint awaited)
+    cdef Delivery not_at_once(self, result)
     cdef ProducerBatch take(self, topic, value, key, partition, headers, timestamp_ms, bint awaited, RecordView* record)
     cdef ProducerBatch place(self, str topic, TopicQueues queues, int32_t partition, RecordView* record, list pairs,
                              bint awaited)

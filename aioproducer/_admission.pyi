@@ -122,6 +122,7 @@ class Admission:
         *,
         direct: bool,
         max_record_bytes: int,
+        serializers: tuple[Callable[[str, Any, Any], Any] | None, Callable[[str, Any, Any], Any] | None] | None = None,
         clocks: tuple[Callable[[], float], Callable[[], float]] | None = None,
     ) -> None:
         """Admit records from now on, called from this thread.
@@ -129,6 +130,9 @@ class Admission:
         Args:
             direct: nothing of the user's (interceptors, serializers, partitioner) has to run.
             max_record_bytes: of one record, at most, its batch's header included.
+            serializers: of keys and of values, ``f(topic, headers, data)``, if there is nothing else of the user's.
+                For calls that wait a SerializerNotReadyError of theirs leads to the slow path, and for all calls does
+                a result that is neither bytes nor str nor None.
             clocks: (monotonic seconds, wall seconds) in place of the machine's own.
         """
 
@@ -179,6 +183,17 @@ class Admission:
             awaited: it comes from ``send``.
             queued: the caller is the first of those who wait for memory.
         """
+
+    def _admit_serialized(
+        self,
+        topic: str | None,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+    ) -> Delivery | None:
+        """Serialize and append a record; None leaves it to the slow path."""
 
     def _refuse(self) -> NoReturn:
         """Raise why nothing is admitted here and now."""

@@ -2,7 +2,8 @@
 
 Theory of operation. When the topic is known, memory is there and nothing of the user's has to run, `admit` does it all:
 checks, bytes of key and value, partition, append. Otherwise it returns None, having changed nothing, and the subclass's
-slow path takes over (`_submit_slow`, or `_submit_now_slow`, which may not wait).
+slow path takes over (`_submit_slow`, or `_submit_now_slow`, which may not wait). Where serializers are all there is of
+the user's, `admit_serialized` calls them first, and leaves to the slow path what can't be had at once.
 
 submit() and send() return a Submission, which goes through these stages:
 
@@ -21,6 +22,7 @@ import cython
 import time
 import warnings
 from asyncio import get_running_loop
+from types import CoroutineType
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -36,7 +38,7 @@ from aioproducer._clock cimport AIOP_HAS_CLOCK, aiop_monotonic_ns, aiop_wall_ns
 from aioproducer._delivery cimport new_waiter
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, headers_size
 
-from aioproducer.errors import RecordTooLargeError, SerializationError, WrongLoopError
+from aioproducer.errors import RecordTooLargeError, SerializationError, SerializerNotReadyError, WrongLoopError
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -130,10 +132,12 @@ cdef object lasting_headers(headers, topic):
 cdef class Admission:
 
     def _open_admission(self, RecordAccumulator accumulator not None, loop, *, bint direct, Py_ssize_t max_record_bytes,
-                        clocks=None):
+                        serializers=None, clocks=None):
         self.accumulator = accumulator
         self.loop = loop
         self.direct = direct
+        self.serializing = serializers is not None
+        self.key_serializer, self.value_serializer = (None, None) if serializers is None else serializers
         self.max_record_bytes = max_record_bytes
         self.thread = PyThread_get_thread_ident()
         self.clocks = clocks
@@ -227,6 +231,39 @@ cdef class Admission:
         cdef ProducerBatch batch = self.take(topic, value, key, partition, headers, timestamp_ms, awaited, &record)
         return None if batch is None else last_delivery(batch, &record)
 
+    cdef Delivery admit_serialized(self, topic, value, key, partition, headers, timestamp_ms, bint awaited):
+        """`admit` behind serializers that give bytes at once; None leaves the record to the slow path, all of it.
+
+        Nothing of the user's runs for a record that would have to wait anyway; one that finds no memory only afterwards
+        is serialized again.
+        """
+        cdef TopicQueues queues
+        self.look()
+        if self.queueing or not PyUnicode_CheckExact(topic):
+            return None
+        if topic is not self.last_topic:
+            queues = self.accumulator.find_topic(topic)
+            if queues is None or queues.partition_count == 0:
+                return None
+        if key is not None and self.key_serializer is not None:
+            key = self.key_serializer(topic, headers, key)
+            if not is_plain(key):
+                return self.not_at_once(key)
+        if value is not None and self.value_serializer is not None:
+            value = self.value_serializer(topic, headers, value)
+            if not is_plain(value):
+                return self.not_at_once(value)
+        if not self.admits():       # not any more: the user's code may have closed the producer, or ended a transaction
+            return None
+        return self.admit(topic, value, key, partition, headers, timestamp_ms, awaited)
+
+    cdef Delivery not_at_once(self, result):
+        """A serializer gave what the slow path has to look at: it gets all records from now on."""
+        if isinstance(result, CoroutineType):
+            result.close()      # not begun; the slow path asks for another
+        self.serializing = False
+        return None
+
     cdef ProducerBatch take(self, topic, value, key, partition, headers, timestamp_ms, bint awaited,
                             RecordView* record):
         """`admit` once the clocks were read; the batch that took the record."""
@@ -293,6 +330,16 @@ cdef class Admission:
             if queued:
                 self.queueing = queueing
 
+    def _admit_serialized(self, topic, value, key, partition, headers, timestamp_ms):
+        if not self.serializing or not self.admits():
+            return None
+        if headers is not None and not isinstance(headers, (list, tuple, dict)):
+            return None     # of which the slow path could read no more
+        try:
+            return self.admit_serialized(topic, value, key, partition, headers, timestamp_ms, False)
+        except SerializerNotReadyError:
+            return None
+
     def submit_nowait(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
         if not self.admits():
             self._refuse()
@@ -303,6 +350,10 @@ cdef class Admission:
             delivery = self.admit(topic, value, key, partition, headers, timestamp_ms, False)
             if delivery is not None:
                 return delivery
+        elif self.serializing:
+            delivery = self.admit_serialized(topic, value, key, partition, headers, timestamp_ms, False)
+            if delivery is not None:
+                return delivery
         return self._submit_now_slow(topic, value, key, partition, headers, timestamp_ms)
 
     def submit(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
@@ -310,6 +361,10 @@ cdef class Admission:
 
     def send(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
         return new_submission(self, topic, value, key, partition, headers, timestamp_ms, True)
+
+
+cdef inline bint is_plain(data) noexcept:
+    return data is None or PyBytes_CheckExact(data) or PyUnicode_CheckExact(data)
 
 
 def check_partition(partition, str topic):
@@ -429,6 +484,12 @@ cdef class Submission:
             if producer.direct:
                 self.delivery = producer.admit(self.topic, self.value, self.key, self.partition, self.headers,
                                                self.timestamp_ms, self.is_send)
+            elif producer.serializing:
+                try:
+                    self.delivery = producer.admit_serialized(self.topic, self.value, self.key, self.partition,
+                                                              self.headers, self.timestamp_ms, self.is_send)
+                except SerializerNotReadyError:
+                    pass        # the slow path waits for it
             if self.delivery is not None:
                 self.stage = ADMITTED
             else:

@@ -295,9 +295,10 @@ class BulkSend:
         try:
             if topic is not None and self._waited_in_vain(topic, record.partition):
                 await self._wait_for_topic(topic, record.partition)  # raises what it raised before
-            delivery = await submit(
-                topic, record.value, record.key, record.partition, record.headers, record.timestamp_ms, False
-            )
+            fields = topic, record.value, record.key, record.partition, record.headers, record.timestamp_ms
+            delivery = self._admission._admit_serialized(*fields)
+            if delivery is None:
+                delivery = await submit(*fields, False)
         except KafkaError as error:
             self.tally.refuse(error)
             if self._stops(error, topic):

@@ -151,6 +151,7 @@ class Producer(Admission):
             engine.accumulator,
             loop,
             direct=self._preparation.is_trivial,
+            serializers=None if self._preparation.is_trivial else self._preparation.serializers_at_once,
             max_record_bytes=min(self._config.max_request_size, self._config.buffer_memory),
             clocks=engine.clocks,
         )

@@ -59,14 +59,22 @@ class RecordPreparation:
         if isinstance(serializer, BindableSerializer):
             bound = serializer.bind(is_key=what == "key", max_block_ms=max_block_ms)
             self._bound.append(bound)
-            return (what, bound.serialize), (what, bound.serialize_nowait)
-        use = what, None if serializer is None else as_function(serializer)
+            return (what, _guarded(what, bound.serialize)), (what, _guarded(what, bound.serialize_nowait))
+        use = what, None if serializer is None else _guarded(what, as_function(serializer))
         return use, use
 
     @property
     def is_trivial(self) -> bool:
         """Whether there is nothing of the user's to run."""
         return not self._interceptors and self.partitioner is None and all(f is None for _, f in self._serializers)
+
+    @property
+    def serializers_at_once(self) -> tuple[Bound | None, Bound | None] | None:
+        """Serializers of keys and values for records that have to wait for nothing; None if there is more to run."""
+        if self._interceptors or self.partitioner is not None or self.adds_headers:
+            return None
+        (_, key), (_, value) = self._serializers_nowait
+        return key, value
 
     @property
     def intercepts(self) -> bool:
@@ -143,7 +151,7 @@ class RecordPreparation:
 
     def _serialize_one(self, record: Record, index: int, data: Any) -> bytes | None:
         what, serializer = self._serializers_nowait[index]
-        result = self._call(what, serializer, record, data)
+        result = self._call(serializer, record, data)
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -161,23 +169,16 @@ class RecordPreparation:
         """
         results = []
         for (what, serializer), data in zip(self._serializers, (record.key, record.value), strict=True):
-            result = self._call(what, serializer, record, data)
+            result = self._call(serializer, record, data)
             if inspect.isawaitable(result):
                 result = await self._awaited(what, record, result)
             results.append(_as_bytes(what, record, result))
         return results[0], results[1]
 
-    def _call(self, what: str, serializer: Bound | None, record: Record, data: Any) -> Any:
+    def _call(self, serializer: Bound | None, record: Record, data: Any) -> Any:
         if serializer is None or data is None:
             return data
-        try:
-            return serializer(record.topic or "", record.headers, data)
-        except SerializationError:
-            raise  # it says what is wrong by itself
-        except Exception as error:
-            raise SerializationError(
-                f"{what}_serializer raised {type(error).__name__} for a record of topic {record.topic!r}"
-            ) from error
+        return serializer(record.topic or "", record.headers, data)
 
     async def _awaited(self, what: str, record: Record, result: Awaitable[Any]) -> Any:
         try:
@@ -185,9 +186,7 @@ class RecordPreparation:
         except SerializationError:
             raise
         except Exception as error:
-            raise SerializationError(
-                f"{what}_serializer raised {type(error).__name__} for a record of topic {record.topic!r}"
-            ) from error
+            raise _failed(what, record.topic, error) from error
 
     def choose_partition(
         self, record: Record, key: bytes | None, value: bytes | None, partitions: tuple[PartitionInfo, ...]
@@ -214,6 +213,24 @@ class RecordPreparation:
                 f"which has partitions 0 to {len(partitions) - 1}"
             )
         return chosen
+
+
+def _guarded(what: str, serializer: Bound) -> Bound:
+    """The serializer, whose errors say what it was and where the record was to go."""
+
+    def serialize(topic: str, headers: Any, data: Any) -> Any:
+        try:
+            return serializer(topic, headers, data)
+        except SerializationError:
+            raise  # it says what is wrong by itself
+        except Exception as error:
+            raise _failed(what, topic, error) from error
+
+    return serialize
+
+
+def _failed(what: str, topic: str | None, error: Exception) -> SerializationError:
+    return SerializationError(f"{what}_serializer raised {type(error).__name__} for a record of topic {topic!r}")
 
 
 def _as_bytes(what: str, record: Record, result: Any) -> bytes | None:
