@@ -90,3 +90,10 @@ cdef class Windows:
 
     cdef Counts counts_at(self, int64_t now_ms)
     cdef int expire(self, int64_t now_ms) except -1
+
+
+@cython.final
+cdef class Traffic:
+    """What goes over one connection, counted for its node and for all."""
+    cdef Windows node
+    cdef Windows network

@@ -127,3 +127,24 @@ def count_batches_sent(
     Args:
         topics: by name; a topic that is not there gets what ``make_windows`` makes.
     """
+
+@final
+class Traffic:
+    """What goes over one connection, counted for its node and for all.
+
+    Args:
+        node: those of the node.
+        network: those of all nodes together.
+    """
+
+    def __init__(self, node: Windows[NodeCounts], network: Windows[NodeCounts]) -> None: ...
+    def sent(self, size_bytes: int, now_ms: int) -> None:
+        """A request of any kind was written; its frame has this size."""
+
+    def received(self, size_bytes: int, now_ms: int) -> None:
+        """A response of any kind was read; its frame has this size."""
+
+def count_answer(
+    producer: Windows[ProducerCounts], traffic: Traffic, latency_ms: int, throttle_ms: int, now_ms: int
+) -> None:
+    """Count one answer to Produce: how long it took, and how long it asks to wait, 0 included."""

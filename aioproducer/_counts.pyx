@@ -150,3 +150,49 @@ def count_batches_sent(Windows producer not None, dict topics not None, make_win
         of_topic.batch_bytes += wire_bytes
         of_topic.compression_ratios += ratio
         of_topic.records += records
+
+
+def count_answer(Windows producer not None, Traffic traffic not None, int64_t latency_ms, int64_t throttle_ms,
+                 int64_t now_ms):
+    cdef ProducerCounts total = <ProducerCounts?>producer.counts_at(now_ms)
+    total.throttles += 1
+    total.throttle_ms += throttle_ms
+    total.throttle_ms_max = max(total.throttle_ms_max, throttle_ms)
+    add_latency(<NodeCounts?>traffic.node.counts_at(now_ms), latency_ms)
+    add_latency(<NodeCounts?>traffic.network.counts_at(now_ms), latency_ms)
+
+
+cdef int add_latency(NodeCounts counts, int64_t latency_ms) except -1:
+    counts.latencies += 1
+    counts.latency_ms += latency_ms
+    counts.latency_ms_max = max(counts.latency_ms_max, latency_ms)
+    return 0
+
+
+@cython.final
+cdef class Traffic:
+
+    def __cinit__(self, Windows node not None, Windows network not None):
+        self.node = node
+        self.network = network
+
+    def sent(self, int64_t size_bytes, int64_t now_ms):
+        add_request(<NodeCounts?>self.node.counts_at(now_ms), size_bytes)
+        add_request(<NodeCounts?>self.network.counts_at(now_ms), size_bytes)
+
+    def received(self, int64_t size_bytes, int64_t now_ms):
+        add_response(<NodeCounts?>self.node.counts_at(now_ms), size_bytes)
+        add_response(<NodeCounts?>self.network.counts_at(now_ms), size_bytes)
+
+
+cdef int add_request(NodeCounts counts, int64_t size_bytes) except -1:
+    counts.requests += 1
+    counts.request_bytes += size_bytes
+    counts.request_bytes_max = max(counts.request_bytes_max, size_bytes)
+    return 0
+
+
+cdef int add_response(NodeCounts counts, int64_t size_bytes) except -1:
+    counts.responses += 1
+    counts.response_bytes += size_bytes
+    return 0

@@ -14,7 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from aioproducer._counts import Counts, NodeCounts, ProducerCounts, TopicCounts, Windows, count_batches_sent
+from aioproducer._counts import (
+    Counts,
+    NodeCounts,
+    ProducerCounts,
+    TopicCounts,
+    Traffic,
+    Windows,
+    count_answer,
+    count_batches_sent,
+)
 
 if TYPE_CHECKING:
     from aioproducer._counts import SentBatch
@@ -176,32 +185,16 @@ class ProducerMetrics:
         """A batch that was too large became several."""
         self._producer.at(now_ms).splits += 1
 
-    def record_request_sent(self, node_id: int, size_bytes: int, now_ms: int) -> None:
-        """A request of any kind was written; its frame has this size."""
-        for counts in self._node(node_id, now_ms):
-            counts.requests += 1
-            counts.request_bytes += size_bytes
-            counts.request_bytes_max = max(counts.request_bytes_max, size_bytes)
+    def traffic(self, node_id: int) -> Traffic:
+        """Where the requests and answers of a connection to this node are counted."""
+        windows = self._nodes.get(node_id)
+        if windows is None:
+            windows = self._nodes[node_id] = self._windows(NodeCounts)
+        return Traffic(windows, self._network)
 
-    def record_response(self, node_id: int, size_bytes: int, now_ms: int) -> None:
-        """A response of any kind was read; its frame has this size."""
-        for counts in self._node(node_id, now_ms):
-            counts.responses += 1
-            counts.response_bytes += size_bytes
-
-    def record_request_latency(self, node_id: int, latency_ms: int, now_ms: int) -> None:
-        """A Produce request was answered."""
-        for counts in self._node(node_id, now_ms):
-            counts.latencies += 1
-            counts.latency_ms += latency_ms
-            counts.latency_ms_max = max(counts.latency_ms_max, latency_ms)
-
-    def record_throttle(self, throttle_ms: int, now_ms: int) -> None:
-        """The answer to a Produce request asked to wait this long, 0 included."""
-        counts = self._producer.at(now_ms)
-        counts.throttles += 1
-        counts.throttle_ms += throttle_ms
-        counts.throttle_ms_max = max(counts.throttle_ms_max, throttle_ms)
+    def record_answer(self, traffic: Traffic, latency_ms: int, throttle_ms: int, now_ms: int) -> None:
+        """A Produce request was answered, and the answer asked to wait ``throttle_ms``, 0 included."""
+        count_answer(self._producer, traffic, latency_ms, throttle_ms, now_ms)
 
     def record_buffer_wait(self, wait_ms: int, now_ms: int) -> None:
         """A call waited for buffer memory."""
@@ -301,9 +294,3 @@ class ProducerMetrics:
         if windows is None:
             windows = self._topics[topic] = self._windows(TopicCounts)
         return windows.at(now_ms)
-
-    def _node(self, node_id: int, now_ms: int) -> tuple[NodeCounts, NodeCounts]:
-        windows = self._nodes.get(node_id)
-        if windows is None:
-            windows = self._nodes[node_id] = self._windows(NodeCounts)
-        return windows.at(now_ms), self._network.at(now_ms)

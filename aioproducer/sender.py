@@ -290,8 +290,7 @@ class Sender:
             raise ProtocolError(f"{call.connection} left a partition out of its answer to Produce") from None
         now_ms = self._now_ms()
         self._call_ended(call)
-        self._metrics.record_request_latency(call.node_id, now_ms - call.sent_ms, now_ms)
-        self._metrics.record_throttle(response.throttle_time_ms, now_ms)
+        self._metrics.record_answer(call.connection.traffic, now_ms - call.sent_ms, response.throttle_time_ms, now_ms)
         if response.throttle_time_ms > 0 and call.version >= THROTTLE_SINCE_VERSION:
             call.connection.throttle(now_ms + response.throttle_time_ms)
         fatal: KafkaError | None = None

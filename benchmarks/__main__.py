@@ -18,17 +18,18 @@ from benchmarks.bench_broker_throughput import BENCH as BROKER_THROUGHPUT
 from benchmarks.bench_client_cost import BENCH as CLIENT_COST
 from benchmarks.bench_latency import BENCH as LATENCY
 from benchmarks.bench_loop import BENCH as LOOP
+from benchmarks.bench_metrics import BENCH as METRICS
 from benchmarks.bench_partitions import BENCH as PARTITIONS
 from benchmarks.bench_start import BENCH as START
 from benchmarks.bench_tls import BENCH as TLS
 from benchmarks.bench_topics import BENCH as TOPICS
 from benchmarks.bench_web import BENCH as WEB
-from benchmarks.peers import PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
-from benchmarks.plan import FULL, QUICK, WARM_UP, Bench, Effort
+from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
+from benchmarks.plan import FULL, METRICS_INTERVAL_MS, QUICK, WARM_UP, Bench, Effort
 from benchmarks.runner import Run, as_json, run_bench
 from benchmarks.servers import Server, SinkServer, broker
 
-BENCHES = (CLIENT_COST, BROKER_THROUGHPUT, TLS, WEB, LATENCY, LOOP, PARTITIONS, TOPICS, START)
+BENCHES = (CLIENT_COST, BROKER_THROUGHPUT, TLS, WEB, LATENCY, LOOP, PARTITIONS, TOPICS, METRICS, START)
 FILE_WIDTH = 160
 """Characters of a line where there is no terminal to ask; the tables are about that wide."""
 REPOSITORY = Path(__file__).parent.parent
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     benches = [bench for bench in BENCHES if not options.only or bench.slug in options.only]
     if options.quick:
         benches = [bench.shortened() for bench in benches]
-    known = (*PUBLISHERS, *TOPIC_PUBLISHERS, *SENDERS)
+    known = (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS, *SENDERS)
     chosen = [client for client in known if not options.clients or client.name in options.clients]
     available, skipped = sort_out(chosen)
     for line in skipped:
@@ -66,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--only", action="append", choices=[bench.slug for bench in BENCHES], help="this bench; repeatable"
     )
-    names = sorted({client.name for client in (*PUBLISHERS, *TOPIC_PUBLISHERS, *SENDERS)})
+    names = sorted({client.name for client in (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS, *SENDERS)})
     made.add_argument(
         "--clients", action="append", choices=names, metavar="NAME", help=f"repeatable; {', '.join(names)}"
     )
@@ -95,6 +96,8 @@ def start_server(bench: Bench, bootstrap: str | None, console: Console, stack: c
     """Return the bench's server; an own Kafka lives as long as the stack."""
     if bench.server == "sink":
         return SinkServer()
+    if bench.server == "sink that wants metrics":
+        return SinkServer(METRICS_INTERVAL_MS)
     with console.status("starting Kafka"):
         return stack.enter_context(broker(bootstrap))
 

@@ -8,7 +8,8 @@ from typing import Literal
 from benchmarks.peers import Client
 
 Pattern = Literal["publish", "tasks", "gather", "paced", "start"]
-ServerKind = Literal["sink", "broker"]
+ServerKind = Literal["sink", "sink that wants metrics", "broker"]
+METRICS_INTERVAL_MS = 1_000
 
 SMALL_VALUE_BYTES = 100
 LARGE_VALUE_SHARE = 0.4

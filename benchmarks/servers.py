@@ -67,17 +67,27 @@ class Server(ABC):
 
 
 class SinkServer(Server):
-    """A fresh sink for each run; it counts records, codecs, formats and sequences from the batch headers."""
+    """A fresh sink for each run; it counts records, codecs, formats and sequences from the batch headers.
+
+    Args:
+        metrics_interval_ms: how often it wants the metrics of its clients; 0 for never.
+    """
 
     reaped = True
     warms_up = False
 
+    def __init__(self, metrics_interval_ms: int = 0) -> None:
+        self._metrics_interval_ms = metrics_interval_ms
+
     def describe(self) -> str:
-        return "a sink that answers Produce requests and stores nothing (benchmarks/sink.c), a process of its own"
+        wish = f"; it wants metrics every {self._metrics_interval_ms} ms" if self._metrics_interval_ms else ""
+        return (
+            f"a sink that answers Produce requests and stores nothing (benchmarks/sink.c), a process of its own{wish}"
+        )
 
     @contextlib.contextmanager
     def visit(self, codec: str, partitions: int = PARTITIONS) -> Iterator[Visit]:
-        with running_sink(partitions) as sink:
+        with running_sink(partitions, self._metrics_interval_ms) as sink:
             visit = Visit(sink.bootstrap, "bench", codec)
             yield visit
         if sink.counts is not None and visit.sent is not None:

@@ -4,7 +4,8 @@
  * one node, every topic exists with --partitions partitions. It prints one JSON line {"port": N} once it listens. It ends when
  * its standard input ends (so it never outlives the benchmark) and then prints a second line with the counts.
  *
- * It speaks ApiVersions 0-4, Metadata 0-13, InitProducerId 0-5 and Produce 3-13. Fetch and FindCoordinator are only
+ * It speaks ApiVersions 0-4, Metadata 0-13, InitProducerId 0-5 and Produce 3-13; with --metrics-interval-ms also what clients
+ * need to push their metrics (KIP-714), which it counts. Fetch and FindCoordinator are only
  * advertised: librdkafka writes record batches of format 2 only to a server that offers Fetch 4, lz4 only to one that offers
  * FindCoordinator, and says nothing when it falls back.
  *
@@ -39,7 +40,10 @@ enum {
     CODECS = 8,
 };
 
-enum { PRODUCE = 0, FETCH = 1, METADATA = 3, FIND_COORDINATOR = 10, API_VERSIONS = 18, INIT_PRODUCER_ID = 22 };
+enum {
+    PRODUCE = 0, FETCH = 1, METADATA = 3, FIND_COORDINATOR = 10, API_VERSIONS = 18, INIT_PRODUCER_ID = 22,
+    GET_TELEMETRY_SUBSCRIPTIONS = 71, PUSH_TELEMETRY = 72
+};
 
 typedef struct {
     int16_t key, min, max, flexible_from;
@@ -49,8 +53,11 @@ typedef struct {
 static const Api APIS[] = {
     {PRODUCE, 0, 13, 9},   {FETCH, 4, 17, 12},        {METADATA, 0, 13, 9}, {FIND_COORDINATOR, 0, 6, 3},
     {API_VERSIONS, 0, 4, 3}, {INIT_PRODUCER_ID, 0, 5, 2},
+    {GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0}, {PUSH_TELEMETRY, 0, 0, 0},
 };
-enum { API_COUNT = sizeof APIS / sizeof APIS[0] };
+enum { API_COUNT = sizeof APIS / sizeof APIS[0], TELEMETRY_APIS = 2 };
+static int metrics_interval_ms; /* how often clients shall push their metrics; 0: the two last APIs are not offered */
+static int api_count(void) { return metrics_interval_ms ? API_COUNT : API_COUNT - TELEMETRY_APIS; }
 
 typedef struct {
     int64_t producer_id, next_offset;
@@ -76,7 +83,7 @@ static int port;
 static int64_t last_producer_id = 1000;
 
 static struct {
-    uint64_t connections, requests, broken_frames, batches, records, record_bytes, old_format, sequence_errors;
+    uint64_t connections, requests, broken_frames, batches, records, record_bytes, old_format, sequence_errors, pushes;
     uint64_t records_by_codec[CODECS];
 } counts;
 
@@ -226,10 +233,10 @@ static Topic *topic_by_id(const uint8_t *id) {
 
 static bool answer_api_versions(int version) {
     bool known = version <= 4, flexible = known && version >= 3;
-    int shown = known ? API_COUNT : 1;
+    int shown = known ? api_count() : 1;
     put_int(known ? 0 : 35, 2); /* an unknown version is answered in the layout of version 0, with the range to retry in */
     put_length(shown, flexible, 4);
-    for (int i = 0; i < API_COUNT; i++) {
+    for (int i = 0; i < api_count(); i++) {
         if (!known && APIS[i].key != API_VERSIONS) continue;
         put_int(APIS[i].key, 2);
         put_int(APIS[i].min, 2);
@@ -398,8 +405,34 @@ static bool answer_produce(Reader *r, int version, bool *silent) {
     return true;
 }
 
+/* Every client has the same id, and shall push everything, compressed with zstd. */
+static bool answer_telemetry_subscriptions(void) {
+    put_int(0, 4);
+    put_int(0, 2);
+    put_int(0x73696e6b00000000, 8);
+    put_int(1, 8);
+    put_int(1, 4);
+    put_length(1, true, 4);
+    put_int(4, 1);
+    put_int(metrics_interval_ms, 4);
+    put_int(1 << 20, 4);
+    put_int(1, 1);
+    put_length(1, true, 4);
+    put_string("*", 1, true);
+    put_tags(true);
+    return true;
+}
+
+static bool answer_push_telemetry(void) {
+    counts.pushes++;
+    put_int(0, 4);
+    put_int(0, 2);
+    put_tags(true);
+    return true;
+}
+
 static const Api *api_of(int key, int version) {
-    for (int i = 0; i < API_COUNT; i++)
+    for (int i = 0; i < api_count(); i++)
         if (APIS[i].key == key && (key == API_VERSIONS || (version >= APIS[i].min && version <= APIS[i].max))) return &APIS[i];
     return NULL;
 }
@@ -438,6 +471,8 @@ static bool answer_frame(int fd, const uint8_t *frame, size_t size) {
     case METADATA: good = answer_metadata(&r, version); break;
     case API_VERSIONS: good = answer_api_versions(version); break;
     case INIT_PRODUCER_ID: good = answer_init_producer_id(version); break;
+    case GET_TELEMETRY_SUBSCRIPTIONS: good = answer_telemetry_subscriptions(); break;
+    case PUSH_TELEMETRY: good = answer_push_telemetry(); break;
     default: fprintf(stderr, "sink: API %d is advertised but not answered\n", key);
     }
     if (!good || silent) return good;
@@ -517,20 +552,24 @@ static void print_counts(void) {
     getrusage(RUSAGE_SELF, &used);
     double cpu = used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
     printf("{\"connections\": %llu, \"requests\": %llu, \"broken_frames\": %llu, \"batches\": %llu, \"records\": %llu, "
-           "\"record_bytes\": %llu, \"old_format\": %llu, \"sequence_errors\": %llu, \"cpu_seconds\": %.6f, \"records_by_codec\": [",
+           "\"record_bytes\": %llu, \"old_format\": %llu, \"sequence_errors\": %llu, \"pushes\": %llu, \"cpu_seconds\": %.6f, \"records_by_codec\": [",
            (unsigned long long)counts.connections, (unsigned long long)counts.requests, (unsigned long long)counts.broken_frames,
            (unsigned long long)counts.batches, (unsigned long long)counts.records, (unsigned long long)counts.record_bytes,
-           (unsigned long long)counts.old_format, (unsigned long long)counts.sequence_errors, cpu);
+           (unsigned long long)counts.old_format, (unsigned long long)counts.sequence_errors, (unsigned long long)counts.pushes, cpu);
     for (int i = 0; i < CODECS; i++) printf("%s%llu", i ? ", " : "", (unsigned long long)counts.records_by_codec[i]);
     printf("]}\n");
     fflush(stdout);
 }
 
 int main(int argc, char **argv) {
-    if (argc == 3 && !strcmp(argv[1], "--partitions")) partition_count = atoi(argv[2]);
-    else if (argc != 1) partition_count = 0;
-    if (partition_count < 1 || partition_count > MAX_PARTITIONS) {
-        fprintf(stderr, "usage: sink [--partitions 1..%d]\n", MAX_PARTITIONS);
+    bool good = true;
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 < argc && !strcmp(argv[i], "--partitions")) partition_count = atoi(argv[i + 1]);
+        else if (i + 1 < argc && !strcmp(argv[i], "--metrics-interval-ms")) metrics_interval_ms = atoi(argv[i + 1]);
+        else good = false;
+    }
+    if (!good || partition_count < 1 || partition_count > MAX_PARTITIONS || metrics_interval_ms < 0) {
+        fprintf(stderr, "usage: sink [--partitions 1..%d] [--metrics-interval-ms N]\n", MAX_PARTITIONS);
         return 2;
     }
     signal(SIGINT, SIG_IGN); /* Ctrl-C reaches the whole group; the end of standard input is what ends us */

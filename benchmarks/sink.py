@@ -23,6 +23,7 @@ class Counts:
     Attributes:
         records_by_codec: names of the codecs in the batches' attributes, with their records; only those that came.
         old_format: partitions' data in a request that was not record batches of format 2 to its end.
+        pushes: of clients' metrics.
         sequence_errors: batches whose base sequence did not follow the one before, of idempotent producers.
         cpu_seconds: user and system time of the sink.
     """
@@ -36,6 +37,7 @@ class Counts:
     old_format: int
     sequence_errors: int
     broken_frames: int
+    pushes: int
     cpu_seconds: float
 
     @classmethod
@@ -83,9 +85,14 @@ class Sink:
 
 
 @contextlib.contextmanager
-def running_sink(partitions: int = 6) -> Iterator[Sink]:
-    """Run a sink; it has ended when the block has, whatever happened in it."""
-    command = [str(compile_c(SOURCE)), "--partitions", str(partitions)]
+def running_sink(partitions: int = 6, metrics_interval_ms: int = 0) -> Iterator[Sink]:
+    """Run a sink; it has ended when the block has, whatever happened in it.
+
+    Args:
+        metrics_interval_ms: how often it wants the clients' metrics; 0 for never.
+    """
+    options = ["--partitions", str(partitions), "--metrics-interval-ms", str(metrics_interval_ms)]
+    command = [str(compile_c(SOURCE)), *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             sink = Sink(process)

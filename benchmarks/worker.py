@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks import payloads
 from benchmarks.payloads import KeyValue
-from benchmarks.peers import PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
+from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
 from benchmarks.peers.base import Ends, Sender, Settings
 from benchmarks.plan import Pattern
 
@@ -300,7 +300,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 def run(job: Job) -> Outcome:
     """Run the job."""
-    known = (*PUBLISHERS, *TOPIC_PUBLISHERS) if job.pattern == "publish" else SENDERS
+    known = (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS) if job.pattern == "publish" else SENDERS
     clients = {client.name: client for client in known}
     pattern = {"publish": publish, "start": begin}.get(job.pattern, wait)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -410,7 +410,7 @@ class NetworkClient:
         for node in self._nodes.values():
             if node.is_at(connection.host, connection.port) and node.connectable(node.retry_at_ms):
                 self._bootstrap = None
-                connection.node_id = node.node_id
+                connection.belongs_to(node.node_id)
                 node.connected(connection)
                 return
 

@@ -19,6 +19,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aioproducer._counts import Traffic
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
@@ -102,6 +103,7 @@ class Connection:
         self.port = port
         self.client_id: str = config.client_id
         self.metrics: ProducerMetrics = metrics or ProducerMetrics()
+        self.traffic: Traffic = self.metrics.traffic(node_id)
         self.throttled_until_ms: int = 0
         self.retiring: bool = False
         self.last_used_ms: int = int(loop.time() * 1000)
@@ -221,6 +223,11 @@ class Connection:
         connection._on_capacity = on_capacity
         connection._ready = True
         return connection
+
+    def belongs_to(self, node_id: int) -> None:
+        """It turns out to be the connection to this node."""
+        self.node_id = node_id
+        self.traffic = self.metrics.traffic(node_id)
 
     @property
     def closed(self) -> bool:
@@ -432,7 +439,7 @@ class Connection:
         except Exception as failure:
             self._write_failed(failure, on_error if on_response is None else None)
         else:
-            self.metrics.record_request_sent(self.node_id, _SIZE.size + _SIZE.unpack_from(buffers[0])[0], now_ms)
+            self.traffic.sent(_SIZE.size + _SIZE.unpack_from(buffers[0])[0], now_ms)
             if on_response is None:
                 self._count_until_drained(now_ms + timeout_ms)
         finally:
@@ -613,7 +620,7 @@ class Connection:
         now_ms = self._now_ms()
         if not self._paused:  # a login by itself is no use that would keep an idle connection open
             self.last_used_ms = now_ms
-        self.metrics.record_response(self.node_id, _SIZE.size + len(frame), now_ms)
+        self.traffic.received(_SIZE.size + len(frame), now_ms)
         request = self._in_flight.complete(_SIZE.unpack_from(frame)[0])
         try:
             request.on_response(frame)

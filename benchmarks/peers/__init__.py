@@ -175,6 +175,38 @@ PUBLISHERS = (
     ),
 )
 
+METRICS_PUBLISHERS = (
+    Client(
+        "metrics nobody reads",
+        "aioproducer",
+        "aioproducer_metrics:Unread",
+        "submit_nowait as above, enable_metrics_push=False",
+        8_000_000,
+    ),
+    Client(
+        "Prometheus each second",
+        "aioproducer",
+        "aioproducer_metrics:Scraped",
+        "the same, and a thread that makes the text of a scrape of ProducerCollector each second",
+        8_000_000,
+    ),
+    Client(
+        "OpenTelemetry each second",
+        "aioproducer",
+        "aioproducer_metrics:Observed",
+        "the same with observe(), and a reader of the SDK that exports to nowhere each second",
+        8_000_000,
+    ),
+    Client(
+        "pushed each second",
+        "aioproducer",
+        "aioproducer_metrics:Pushed",
+        "the same with enable_metrics_push=True: all metrics go to the server each second (KIP-714)",
+        8_000_000,
+    ),
+)
+"""One client, whose metrics are read in several ways."""
+
 TOPIC_PUBLISHERS = (
     Client(
         "aioproducer submit_nowait to topics",

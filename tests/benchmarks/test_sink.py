@@ -229,7 +229,7 @@ def test_requests_arriving_in_pieces_and_together_are_all_answered() -> None:
 def test_a_few_batches_left_uncompressed_are_no_problem_but_another_codec_is() -> None:
     def seen(**by_codec: int) -> list[str]:
         records = sum(by_codec.values())
-        return Counts(records, 1, 1, 1, 1, by_codec, 0, 0, 0, 0.0).problems("lz4", records)
+        return Counts(records, 1, 1, 1, 1, by_codec, 0, 0, 0, 0, 0.0).problems("lz4", records)
 
     assert seen(lz4=1000) == []
     assert seen(lz4=995, none=5) == []

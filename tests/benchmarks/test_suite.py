@@ -17,7 +17,7 @@ from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.testing import ExistingCluster
 from benchmarks import payloads, report
 from benchmarks.__main__ import main
-from benchmarks.peers import PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
+from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
 from benchmarks.plan import CPU, RATE, RECORD_CASES, Bench, Case, Effort
 from benchmarks.runner import Run, job_for, planned, run_bench, run_once, work
 from benchmarks.servers import Server, SinkServer, Visit, broker
@@ -107,6 +107,18 @@ def test_records_go_to_as_many_topics_as_the_case_says(client: Client) -> None:
         assert isinstance(work(job), Outcome)
     assert sink.counts is not None
     assert sink.counts.batches >= 70
+    assert sink.counts.problems("none", job.warmup_records + job.records) == []
+
+
+@pytest.mark.parametrize("client", available(METRICS_PUBLISHERS))
+def test_metrics_are_read_while_records_go(client: Client) -> None:
+    """And pushed by the one that pushes: at the latest when it is closed."""
+    case = Case("metrics", 100, "none")
+    with running_sink(6, metrics_interval_ms=1_000) as sink:
+        job = job_for(case, client, Visit(sink.bootstrap, "bench", "none"), TINY)
+        assert isinstance(work(job), Outcome)
+    assert sink.counts is not None
+    assert (sink.counts.pushes > 0) == (client.name == "pushed each second")
     assert sink.counts.problems("none", job.warmup_records + job.records) == []
 
 

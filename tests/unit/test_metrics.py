@@ -70,7 +70,7 @@ def test_a_snapshot_has_all_names() -> None:
     for name in GAUGES:
         metrics.register_gauge(name, lambda: 1.0)
     send(metrics, START_MS)
-    metrics.record_request_sent(1, 100, START_MS)
+    metrics.traffic(1).sent(100, START_MS)
     groups = metrics.snapshot(START_MS)
     assert list(groups) == list(NAMES)
     assert list(groups["producer-metrics"]) == list(NAMES["producer-metrics"])
@@ -82,7 +82,7 @@ def test_some_of_it() -> None:
     metrics = ProducerMetrics()
     metrics.register_gauge("metadata-age", lambda: 7.0)
     send(metrics, START_MS)
-    metrics.record_request_sent(-1, 100, START_MS)
+    metrics.traffic(-1).sent(100, START_MS)
     assert metrics.members("producer-metrics") == ("",)
     assert metrics.members("producer-topic-metrics") == ("orders",)
     assert metrics.members("producer-node-metrics") == ("node--1",)
@@ -159,11 +159,11 @@ def test_errors_and_retries() -> None:
 
 def test_requests_of_a_node_and_of_all() -> None:
     metrics = ProducerMetrics()
-    metrics.record_request_sent(1, 100, START_MS)
-    metrics.record_request_sent(2, 300, START_MS)
-    metrics.record_response(1, 40, START_MS)
-    metrics.record_request_latency(1, 8, START_MS)
-    metrics.record_request_latency(2, 2, START_MS)
+    metrics.traffic(1).sent(100, START_MS)
+    metrics.traffic(2).sent(300, START_MS)
+    metrics.traffic(1).received(40, START_MS)
+    metrics.record_answer(metrics.traffic(1), 8, 0, START_MS)
+    metrics.record_answer(metrics.traffic(2), 2, 0, START_MS)
     groups = metrics.snapshot(START_MS)
     both, first = groups["producer-metrics"], groups["producer-node-metrics"]["node-1"]
     assert (both["request-total"], both["response-total"], both["outgoing-byte-total"]) == (2, 1, 400)
@@ -178,8 +178,8 @@ def test_requests_of_a_node_and_of_all() -> None:
 
 def test_throttling_counts_the_answers_without_it_too() -> None:
     metrics = ProducerMetrics()
-    metrics.record_throttle(0, START_MS)
-    metrics.record_throttle(100, START_MS)
+    metrics.record_answer(metrics.traffic(1), 5, 0, START_MS)
+    metrics.record_answer(metrics.traffic(1), 5, 100, START_MS)
     values = producer(metrics, START_MS)
     assert (values["produce-throttle-time-avg"], values["produce-throttle-time-max"]) == (50, 100)
 

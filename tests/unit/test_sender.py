@@ -112,6 +112,7 @@ class FakeConnection:
 
     def __init__(self, node_id: int, *, version: int = 13) -> None:
         self.node_id = node_id
+        self.traffic = ProducerMetrics().traffic(node_id)
         self.produce_version: int | None = version
         self.in_flight = 0
         self.correlation_id = 0

@@ -82,7 +82,7 @@ def test_sums_since_the_start() -> None:
 def test_what_is_left_out() -> None:
     metrics, told = ProducerMetrics(), Told(STARTED_NS)
     metrics.record_errors("orders", 3, NOW_MS)
-    metrics.record_request_sent(1, 10, NOW_MS)
+    metrics.traffic(1).sent(10, NOW_MS)
     made = report(
         metrics, wishes(producer=(TOTAL,), producer_topic=(TOTAL,), producer_node=("request-total",)), told, 1
     )

@@ -1,0 +1,23 @@
+"""What do metrics cost that somebody reads each second, at full speed?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from benchmarks.peers import METRICS_PUBLISHERS
+from benchmarks.plan import CPU, RATE, Bench, Case
+
+BENCH: Final = Bench(
+    slug="metrics",
+    question=__doc__,
+    server="sink that wants metrics",
+    cases=(Case("100 B none", 100, "none", quick=False),),
+    clients=METRICS_PUBLISHERS,
+    measures=(CPU, RATE),
+)
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import main
+
+    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))
