@@ -20,9 +20,11 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.main import get_command
 
 import aioproducer
 from aioproducer import errors
+from aioproducer.cli.app import app
 from aioproducer.config_table import CONFIGS
 from aioproducer.errors_docs import errors_page
 from aioproducer.testing import FakeCluster, TopicAdmin
@@ -152,11 +154,51 @@ async def test_the_example_with_a_fake_cluster_passes(fake_kafka_cluster: FakeCl
 
 
 @pytest.mark.broker
+async def test_the_secure_cluster_runs() -> None:
+    (code,) = (block for block in blocks(ROOT / "docs" / "security.md", "python") if "Listener(protocol" in block)
+    names = names_in(code)
+    cluster = names["cluster"]
+    await asyncio.to_thread(cluster.start)
+    try:
+        await asyncio.to_thread(cluster.create_topic, "orders")
+        await names["use"]()
+        assert await asyncio.to_thread(cluster.end_offsets, "orders") == {0: 1}
+    finally:
+        await asyncio.to_thread(cluster.stop)
+
+
+@pytest.mark.broker
 @pytest.mark.slow
 def test_the_cluster_that_fails_on_purpose(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = (block for block in blocks(TESTING, "python") if "cluster.kill" in block)
     names_in(code)
     assert capsys.readouterr().out.endswith("{0: 0, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0}\n")
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_exist(page: Path) -> None:
+    """Targets of make, and commands of ``aioproducer`` with their options, in blocks and in backticks."""
+    text = page.read_text()
+    blocks_of_commands = [code for language in ("shell", "console", "sh") for code in blocks(page, language)]
+    written = "\n".join([*blocks_of_commands, *re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]).replace("\\\n", " ")
+    targets = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    known = {name for names in targets for name in names.split()}
+    for target in re.findall(r"^\s*(?:\$ )?make ([a-z-]+)", written, re.MULTILINE):
+        assert target in known, f"make {target}"
+    for words in re.findall(r"(?:^|\| )aioproducer ([a-z][^\n|]*)", written, re.MULTILINE):
+        if hasattr(aioproducer.Producer, words.split()[0]):
+            continue  # a row of the benchmarks
+        command = group = get_command(app)
+        for word in words.split():
+            if word in (commands := getattr(command, "commands", {})):
+                command = commands[word]
+            elif word.startswith("--"):
+                options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+                assert word.partition("=")[0] in {*options, "--help"}, f"aioproducer {words}"
+        assert command is not group, f"aioproducer {words}"
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
