@@ -15,7 +15,7 @@ import pytest
 
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.testing import ExistingCluster
-from benchmarks import payloads, report
+from benchmarks import bench_serializers, payloads, report
 from benchmarks.__main__ import main
 from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
 from benchmarks.plan import CPU, RATE, RECORD_CASES, Bench, Case, Effort
@@ -278,3 +278,11 @@ def test_a_stream_goes_round_the_pool() -> None:
 def test_a_value_too_small_for_its_fields_is_refused() -> None:
     with pytest.raises(ValueError, match="at least"):
         payloads.pool(20)
+
+
+def test_the_cost_of_serializers_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_serializers.main(["--records", "10"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines if "send_many" in line] == [
+        "bytes, send_many", "OrjsonSerializer, send_many", "Avro, send_many",
+    ]  # fmt: skip

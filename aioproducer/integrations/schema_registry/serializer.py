@@ -64,13 +64,12 @@ class Options(TypedDict, total=False):
 class Known:
     """What is known of a subject; one object for all its topics, so that a newer version reaches them together."""
 
-    __slots__ = ("encoder", "header", "prefix", "stale_at", "subject")
+    __slots__ = ("stale_at", "subject", "writing")
 
-    def __init__(self, subject: str) -> None:
+    def __init__(self, subject: str, writing: tuple[Encoder, bytes, bytes | None]) -> None:
         self.subject = subject
-        self.encoder: Encoder
-        self.prefix = b""
-        self.header: bytes | None = None
+        # Encoder, prefix and header in one object: loops of other threads see all of a newer version, or nothing.
+        self.writing = writing
         self.stale_at = math.inf
 
 
@@ -208,17 +207,21 @@ class SchemaSerializer(ABC):
             return schema_id, guid, encoder
 
         schema_id, guid, encoder = await self.registry.ask(request, limit_ms / 1000)
-        known = self._by_subject.get(subject) or Known(subject)
-        known.encoder = encoder
-        if self._in_header:
-            if guid is None:
-                raise LookupFailedError(
-                    f"it gave no GUID for schema {schema_id}, which framing='header' needs; use framing='prefix', or a "
-                    "registry that has GUIDs"
-                )
-            known.header = framing.header(guid, self._message_path)
+        prefix, header = b"", None
+        if not self._in_header:
+            prefix = framing.prefix(schema_id, self._message_path)
+        elif guid is not None:
+            header = framing.header(guid, self._message_path)
         else:
-            known.prefix = framing.prefix(schema_id, self._message_path)
+            raise LookupFailedError(
+                f"it gave no GUID for schema {schema_id}, which framing='header' needs; use framing='prefix', or a "
+                "registry that has GUIDs"
+            )
+        writing = encoder, prefix, header
+        known = self._by_subject.get(subject)
+        if known is None:
+            known = Known(subject, writing)
+        known.writing = writing
         known.stale_at = time.monotonic() + self._ttl_s
         self._by_subject[subject] = known
         return known
@@ -339,16 +342,14 @@ class BoundSchemaSerializer:
             self._refresh(known)
         if serializer.to_dict is not None:
             value = serializer.to_dict(value)
-        encoder = known.encoder
+        encoder, prefix, header = known.writing
         try:
-            encoded = encoder.encode(known.prefix, value)
-        except SchemaValidationError:
-            raise
+            encoded = encoder.encode(prefix, value)
         except Exception as error:
             problems = tuple(encoder.problems(value, error))[:MAX_PROBLEMS]
         else:
-            if known.header is not None:
-                headers.append((self._header_name, known.header))
+            if header is not None:
+                headers.append((self._header_name, header))
             return encoded
         # Raised out here, so that the library's error, which may quote the value, is not its context.
         told = "; ".join(f"{path}: {problem}" if path else problem for path, problem in problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from aioproducer.errors import (
     SchemaValidationError,
     SerializerNotReadyError,
 )
+from aioproducer.integrations import schema_registry
 from aioproducer.integrations.schema_registry import (
     AvroSerializer,
     JsonSchemaSerializer,
@@ -340,6 +342,21 @@ async def test_the_header_of_a_schema_that_was_there(
     assert [name for name, _ in headers] == ["__value_schema_id"]
 
 
+async def test_a_registry_without_guids() -> None:
+    """Older registries have none: said at the first record, with what to do."""
+    async with SchemaRegistry("mock://") as without:
+        client = await without.client()
+        register = client.register_schema_full_response
+
+        async def answer(*fields: Any, **options: Any) -> Any:
+            found = await register(*fields, **options)
+            return type(found)(found.subject, found.version, found.schema_id, None, found.schema)
+
+        client.register_schema_full_response = answer
+        with pytest.raises(SchemaRegistryError, match=r"no GUID for schema 1.*use framing='prefix'"):
+            await AvroSerializer(without, ORDER, framing="header").prepare("orders")
+
+
 # --- what can't be ----------------------------------------------------------------------------------------------------
 
 
@@ -375,3 +392,14 @@ def test_no_schema_and_no_registry() -> None:
     for strategy in ("record", "topic_record"):
         with pytest.raises(ConfigError, match="needs the name of the record"):
             AvroSerializer(registry, "string", subject_name_strategy=strategy)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    monkeypatch.delitem(sys.modules, "aioproducer.integrations.schema_registry.avro")
+    with pytest.raises(
+        ImportError, match=r"AvroSerializer needs fastavro: pip install 'aioproducer\[schema-registry\]'"
+    ):
+        schema_registry.AvroSerializer  # noqa: B018
+    with pytest.raises(AttributeError, match="Nothing"):
+        schema_registry.Nothing  # noqa: B018
