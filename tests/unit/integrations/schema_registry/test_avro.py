@@ -61,7 +61,7 @@ def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
 
 def written(fake: FakeSchemaRegistry, schema: Any, topic: str, value: Any, **options: Any) -> bytes | None:
     async def write() -> bytes | None:
-        async with SchemaRegistry(fake.url) as registry:
+        async with SchemaRegistry({"url": fake.url, "ssl.ca.location": False}) as registry:
             return await AvroSerializer(registry, schema, **options).to_bytes(topic, value)
 
     return asyncio.run(write())

@@ -44,7 +44,7 @@ def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
 
 def written(fake: FakeSchemaRegistry, message_type: Any, topic: str, value: Any, **options: Any) -> bytes | None:
     async def write() -> bytes | None:
-        async with SchemaRegistry(fake.url) as registry:
+        async with SchemaRegistry({"url": fake.url, "ssl.ca.location": False}) as registry:
             return await ProtobufSerializer(registry, message_type, **options).to_bytes(topic, value)
 
     return asyncio.run(write())
