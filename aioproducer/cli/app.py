@@ -296,6 +296,57 @@ def perf(
     _finish(command)
 
 
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
+
+
+@app.command()
+def topics(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORD]...", help="Show only topics with all these in their names.")
+    ] = None,
+    internal: Annotated[bool, typer.Option("--internal", help="Also those that Kafka made for itself.")] = False,
+    bootstrap: BootstrapOption = None,
+    config: ConfigOption = None,
+    properties: PropertiesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the topics that a producer sees: partitions, replicas, and whether leaders are there.
+
+    Exit code 0: listed; 1: there is none; 2: the cluster can't be asked; 130: interrupted.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.settings import configs_of
+        from aioproducer.cli.topics import list_topics
+
+        configs = configs_of(properties, config or (), bootstrap=bootstrap)
+        return list_topics(configs, words or (), internal=internal, as_json=as_json)
+
+    _finish(command)
+
+
+@app.command("describe")
+def describe_topics(
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to describe.")],
+    bootstrap: BootstrapOption = None,
+    config: ConfigOption = None,
+    properties: PropertiesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show topics as a producer sees them: leaders, replicas, offsets, and the limits that concern it.
+
+    Exit code 0: shown; 1: one is not there, or may not be seen; 2: the cluster can't be asked; 130: interrupted.
+    """
+
+    def command() -> int:
+        from aioproducer.cli.settings import configs_of
+        from aioproducer.cli.topics import describe
+
+        return describe(configs_of(properties, config or (), bootstrap=bootstrap), names, as_json=as_json)
+
+    _finish(command)
+
+
 @app.command("config")
 def show_configs(
     words: Annotated[

@@ -47,7 +47,14 @@ def test_the_script_is_installed() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("--help",), *((name, "--help") for name in ("demo", "demo-spark", "produce", "audit", "doctor", "perf"))],
+    [
+        (),
+        ("--help",),
+        *(
+            (name, "--help")
+            for name in ("demo", "demo-spark", "produce", "audit", "doctor", "perf", "topics", "describe")
+        ),
+    ],
 )
 def test_help_is_there(arguments: tuple[str, ...]) -> None:
     result = aioproducer(*arguments)

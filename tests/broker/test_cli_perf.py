@@ -1,4 +1,4 @@
-"""``aioproducer perf`` at a real broker: what it reports is what the broker has."""
+"""``aioproducer perf``, ``topics`` and ``describe`` at a real broker: what they report is what the broker has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +57,25 @@ def test_an_interrupt_ends_with_what_was_measured(kafka: KafkaCluster, tmp_path:
     assert report["interrupted"]
     assert report["acked"] == report["sent"] == kafka.end_offsets(topic)[0]
     assert f"{report['acked']:,} acked" in out
+
+
+def test_topics_and_their_offsets(kafka: KafkaCluster) -> None:
+    topic = new_name()
+    kafka.create_topic(topic, 2, configs={"min.insync.replicas": 1})
+    subprocess.run(
+        command(kafka, topic, "--num-records", "100", "--record-size", "10"), capture_output=True, check=True
+    )
+
+    def ask(*arguments: str) -> list[dict[str, Any]]:
+        asked = [SCRIPT, *arguments, "--json", "--bootstrap", kafka.bootstrap_servers]
+        found: list[dict[str, Any]] = json.loads(subprocess.run(asked, capture_output=True, check=True).stdout)
+        return found
+
+    assert [(each["topic"], each["partitions"]) for each in ask("topics", topic) if each["topic"] == topic] == [
+        (topic, 2)
+    ]
+    (described,) = ask("describe", topic)
+    assert described["configs"]["min.insync.replicas"] == "1"
+    ends = {each["partition"]: each["end_offset"] for each in described["partitions"]}
+    assert ends == kafka.end_offsets(topic)
+    assert {each["begin_offset"] for each in described["partitions"]} == {0}
