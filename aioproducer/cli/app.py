@@ -12,7 +12,7 @@ import typer
 
 from aioproducer.cli.outcome import INTERRUPTED, CommandError
 from aioproducer.cli.perf.load import Mode
-from aioproducer.cli.produce.rows import Format
+from aioproducer.cli.produce.rows import Format, format_of
 from aioproducer.version import VERSION
 
 app = typer.Typer(
@@ -131,12 +131,19 @@ def produce(
     format: Annotated[
         Format | None,
         typer.Option(
-            help="JSON lines, CSV with a header, or lines; by default what the file's suffix says, else lines."
+            help="JSON lines, CSV with a header, lines or Parquet; by default what the file's suffix says, else lines."
         ),
     ] = None,
     key: Annotated[
         str | None, typer.Option(metavar="FIELD", help="The field of each row that becomes the record's key.")
     ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Parquet: the column of values; else 'value', else rows go as JSON."),
+    ] = None,
+    headers: Annotated[str | None, typer.Option(metavar="COLUMN", help="Parquet: the column of headers.")] = None,
+    partition: Annotated[str | None, typer.Option(metavar="COLUMN", help="Parquet: the column of partitions.")] = None,
+    timestamp: Annotated[str | None, typer.Option(metavar="COLUMN", help="Parquet: the column of timestamps.")] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", "-X", metavar="NAME=VALUE", help="A config of the producer; may be repeated."),
@@ -153,7 +160,7 @@ def produce(
         ),
     ] = None,
 ) -> None:
-    """Send the rows of a file, or of standard input, to a topic.
+    """Send the rows of a file (JSON lines, CSV, lines, Parquet), or of standard input, to a topic.
 
     Every row that is read ends as acked, failed (given to the producer, not acknowledged) or rejected (never sent).
     Ctrl-C ends the reading; what was read is still sent, and counted. Exit code 0: all acked; 1: some not; 2: nothing
@@ -161,9 +168,18 @@ def produce(
     """
 
     def command() -> int:
+        from aioproducer.cli.produce import parquet
         from aioproducer.cli.produce.run import plan, run
         from aioproducer.cli.settings import make_producer
 
+        columns = {"value": value, "headers": headers, "partition": partition, "timestamp": timestamp}
+        given = {part: name for part, name in columns.items() if name is not None}
+        if (format or format_of(file)) is Format.PARQUET:
+            producer = make_producer(properties, config or (), bootstrap=bootstrap, compression=compression)
+            wanted = given if key is None else {"key": key, **given}
+            return parquet.run(producer, topic, file, wanted, rejects)
+        if given:
+            raise CommandError(f"--{next(iter(given))} names a column of a Parquet file, and this is none")
         what = plan(file, format, key, rejects)
         return run(make_producer(properties, config or (), bootstrap=bootstrap, compression=compression), topic, what)
 

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from aioproducer.cli.produce.job import Counts
-from aioproducer.cli.produce.source import LineSource
+
+
+class Amount(Protocol):
+    """What is read, and how much of it was."""
+
+    @property
+    def bytes_read(self) -> int:
+        """So far."""
+        ...
+
+    @property
+    def size_bytes(self) -> int | None:
+        """In all; None if that is not known."""
+        ...
 
 
 class _SourceBar(ProgressColumn):
     """Moves the bar by the bytes read; redrawn by rich's own thread, so that the loop has nothing to do with it."""
 
-    def __init__(self, source: LineSource, counts: Counts) -> None:
+    def __init__(self, source: Amount, counts: Counts) -> None:
         super().__init__()
         self._source = source
         self._counts = counts
@@ -31,7 +45,7 @@ class _SourceBar(ProgressColumn):
 
 
 @contextmanager
-def show_progress(console: Console, source: LineSource, counts: Counts) -> Iterator[None]:
+def show_progress(console: Console, source: Amount, counts: Counts) -> Iterator[None]:
     """Show bytes and counts while the block runs, if the console is a terminal."""
     columns = [
         _SourceBar(source, counts),

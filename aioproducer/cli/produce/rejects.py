@@ -37,8 +37,14 @@ class Rejects:
 
     def write(self, row: Row, error: str, *, maybe_written: bool = False) -> None:
         """Add a row. A disk that is full does not end the run: the good rows still go to Kafka."""
+        self._write({"line_number": row.line_number, "error": error, **_original(row.original)}, maybe_written)
+
+    def write_row(self, number: int | None, error: str, *, maybe_written: bool = False) -> None:
+        """Add a row of a file that is not made of lines, by its number, counted from 1; None if it is not known."""
+        self._write({"row_number": number, "error": error}, maybe_written)
+
+    def _write(self, entry: dict[str, Any], maybe_written: bool) -> None:
         self.count += 1
-        entry: dict[str, Any] = {"line_number": row.line_number, "error": error, **_original(row.original)}
         if maybe_written:
             entry["maybe_written"] = True
         with self._noting_problems():

@@ -22,9 +22,17 @@ class Format(StrEnum):
     """A header, then one JSON object of strings a row; blank lines are passed over."""
     LINES = "lines"
     """Each line as it stands, without its end; a blank one is an empty value."""
+    PARQUET = "parquet"
+    """Read by columns, see ``parquet.py``."""
 
 
-_SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".json": Format.JSONL, ".csv": Format.CSV}
+_SUFFIXES = {
+    ".jsonl": Format.JSONL,
+    ".ndjson": Format.JSONL,
+    ".json": Format.JSONL,
+    ".csv": Format.CSV,
+    ".parquet": Format.PARQUET,
+}
 
 
 def format_of(path: str) -> Format:

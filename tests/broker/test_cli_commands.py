@@ -1,4 +1,4 @@
-"""``aioproducer perf``, ``topics`` and ``describe`` at a real broker: what they report is what the broker has."""
+"""Commands at a real broker, as processes of their own: what they report is what the broker has."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from aioproducer.testing import KafkaCluster
@@ -79,3 +81,20 @@ def test_topics_and_their_offsets(kafka: KafkaCluster) -> None:
     ends = {each["partition"]: each["end_offset"] for each in described["partitions"]}
     assert ends == kafka.end_offsets(topic)
     assert {each["begin_offset"] for each in described["partitions"]} == {0}
+
+
+def test_a_parquet_file(kafka: KafkaCluster, tmp_path: Path) -> None:
+    topic, path, rows = new_name(), tmp_path / "rows.parquet", 50_000
+    kafka.create_topic(topic, 4)
+    table = pyarrow.table({"id": [number % 100 for number in range(rows)], "n": range(rows)})
+    pyarrow.parquet.write_table(table, path)
+    asked = [SCRIPT, "produce", path, "--topic", topic, "--key", "id", "--bootstrap", kafka.bootstrap_servers]
+    finished = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.startswith(f"read {rows}, acked {rows}, failed 0, rejected 0 in ")
+    found = read_topic(kafka, topic)
+    for records in found.values():
+        numbers = [json.loads(record.value or b"")["n"] for record in records]
+        assert numbers == sorted(numbers)
+        assert all(record.key == b"%d" % (number % 100) for record, number in zip(records, numbers, strict=True))
+    assert sum(map(len, found.values())) == rows

@@ -1,0 +1,286 @@
+"""``aioproducer produce`` of a Parquet file: its row groups go through Arrow, batch by batch.
+
+A file that has a column of values (``value``, or what ``--value`` names) is sent as it stands, straight from Arrow's
+buffers. The rows of any other file are sent as JSON objects, as those of a CSV file are. One batch is sent while the
+next one is read, so a file is never held whole. Every row that was read ends as acked, failed or rejected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from rich.console import Console
+
+from aioproducer import KafkaError, Producer, SendManyError, SerializationError
+from aioproducer.cli.loop import run_in_loop, signals_to
+from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line, require
+from aioproducer.cli.produce.job import Counts
+from aioproducer.cli.produce.progress import show_progress
+from aioproducer.cli.produce.rejects import Rejects
+
+BATCH_ROWS = 16_384
+"""Rows of one read, and of one send_arrow."""
+PARTS = ("key", "value", "headers", "partition", "timestamp")
+"""Of a record: what a column can be."""
+VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of a file make the records."""
+
+    parts: Mapping[str, str]
+    """Part of a record to the column's name."""
+    as_json: tuple[str, ...]
+    """Columns that become a JSON object, which is the value; empty where a column is the value."""
+
+    @classmethod
+    def choose(cls, names: list[str], wanted: Mapping[str, str]) -> Columns:
+        """The columns of a file for a record.
+
+        Args:
+            names: of all columns.
+            wanted: what was asked for, part to column.
+        Raises:
+            CommandError: a column that was asked for is not there.
+        """
+        for part, name in wanted.items():
+            if name not in names:
+                raise CommandError(f"the file has no column {name!r} for --{part}: {', '.join(names)}")
+        if VALUE in wanted or VALUE in names:
+            # A table in the form of records: its other columns mean what they are called.
+            own = {part: part for part in PARTS if part in names}
+            return cls({**own, **wanted}, ())
+        # The key stays in the object, as it does for rows of CSV and JSON.
+        taken = {name for part, name in wanted.items() if part != "key"}
+        return cls(dict(wanted), tuple(name for name in names if name not in taken))
+
+
+class ParquetSource:
+    """Batches of a file, read by one thread at a time. Blocking.
+
+    Raises:
+        CommandError: it can't be read, is no Parquet, or its columns do not fit.
+    """
+
+    def __init__(self, path: str, wanted: Mapping[str, str]) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        self.bytes_read = 0
+        """Rows, for the progress: what of a file of columns was read is not known in bytes."""
+        try:
+            self._file = pyarrow.parquet.ParquetFile(path)
+        except OSError as error:
+            raise CommandError(f"{path} can't be read: {error.strerror or one_line(error)}") from error
+        except pyarrow.ArrowInvalid as error:
+            raise CommandError(f"{path} is no Parquet file: {one_line(error)}") from error
+        schema = self._file.schema_arrow
+        self._columns = Columns.choose(schema.names, wanted)
+        for name in {_JSON, _KEY, _UNUSED}.intersection(schema.names):
+            raise CommandError(f"a column can't be named {name!r}")
+        self.size_bytes: int | None = self._file.metadata.num_rows
+        for name in self._columns.as_json:
+            if _has_bytes(schema.field(name).type):
+                raise CommandError(f"column {name!r} holds bytes, which JSON can't: name it by --value")
+        used = list(dict.fromkeys([*self._columns.parts.values(), *self._columns.as_json]))
+        self._batches = self._file.iter_batches(batch_size=BATCH_ROWS, columns=used)
+
+    def arguments(self) -> dict[str, str]:
+        """Which column is what, for send_arrow; parts that no column is get a name that none has."""
+        told = {part: self._columns.parts.get(part, _UNUSED) for part in PARTS}
+        if self._columns.as_json:
+            told[VALUE] = _JSON
+        if "key" in self._columns.parts:
+            told["key"] = _KEY
+        return {**told, "topic_column": _UNUSED}
+
+    def next(self) -> Any:
+        """The next batch, None after the last."""
+        import pyarrow
+
+        try:
+            batch = next(self._batches, None)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise CommandError(f"the file can't be read on: {one_line(error)}") from error
+        if batch is None:
+            return None
+        self.bytes_read += batch.num_rows
+        if self._columns.as_json:
+            rows = batch.select(list(self._columns.as_json)).to_pylist()
+            values = [json.dumps(row, default=str, ensure_ascii=False) for row in rows]
+            batch = batch.append_column(_JSON, pyarrow.array(values, pyarrow.large_string()))
+        if "key" in self._columns.parts:
+            batch = batch.append_column(_KEY, _as_key(batch.column(self._columns.parts["key"])))
+        return batch
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+_JSON, _KEY, _UNUSED = "(row as JSON)", "(key as text)", "(none)"
+"""Names of columns made here, and of one that is never there."""
+
+
+def _as_key(column: Any) -> Any:
+    """Text and bytes as they are, all else as text."""
+    import pyarrow
+
+    kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
+    if _has_bytes(kind) or pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
+        return column
+    try:
+        return column.cast(pyarrow.string())
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+        raise CommandError(f"--key: a column of {column.type} has no text") from error
+
+
+def _has_bytes(kind: Any) -> bool:
+    import pyarrow
+
+    types = pyarrow.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def run(producer: Producer, topic: str, path: str, wanted: Mapping[str, str], rejects: Path | None) -> int:
+    """Send every row, say how it went, and return the exit code.
+
+    Raises:
+        CommandError: nothing was sent: the file, its columns, the cluster or the topic can't be used.
+    """
+    require({"pyarrow": "pyarrow"}, "arrow")
+    if path == "-":
+        raise CommandError("a Parquet file can't be read from standard input: its end has to be read first")
+    chosen = Path(path + ".rejects") if rejects is None else rejects
+    with suppress(OSError):
+        if os.path.samefile(path, chosen):
+            raise CommandError(f"--rejects {chosen} is the input itself")
+    source = ParquetSource(path, wanted)
+    try:
+        return run_in_loop(_Run(producer, topic, source, chosen).main())
+    finally:
+        source.close()
+
+
+class _Run:
+    """A first signal ends the reading, and the batch on its way is waited for; a second one gives that up."""
+
+    def __init__(self, producer: Producer, topic: str, source: ParquetSource, rejects: Path) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._source = source
+        self._path = rejects
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._signal: Signals | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._sending = False
+        self._trouble: str | None = None
+        self._counts = Counts()
+
+    async def main(self) -> int:
+        """The whole run."""
+        self._task = asyncio.current_task()
+        with signals_to(self._on_signal):
+            try:
+                await self._producer.start()
+                await self._producer.partitions_for(self._topic)
+                return await self._send()
+            except KafkaError as error:
+                raise CommandError(one_line(error)) from error
+            except asyncio.CancelledError:
+                if self._signal is None:
+                    raise
+                self._console.print("interrupted before anything was sent")
+                return 128 + self._signal
+            finally:
+                await self._producer.close(timeout=0)
+
+    def _on_signal(self, number: Signals) -> None:
+        first = self._signal is None
+        self._signal = self._signal or number
+        if first and self._sending:
+            self._console.print("stopping: what was read is being sent; Ctrl-C again gives up")
+        elif self._task is not None:
+            self._task.cancel()
+
+    async def _send(self) -> int:
+        with Rejects(self._path) as rejects:
+            began_s = time.perf_counter()
+            with show_progress(self._console, self._source, self._counts):
+                self._sending = True
+                try:
+                    await self._send_all(rejects)
+                except asyncio.CancelledError:
+                    if self._signal is None:
+                        raise
+            took_s = time.perf_counter() - began_s
+        counts = self._counts
+        print(
+            f"read {counts.read}, acked {counts.acked}, failed {counts.failed}, rejected {counts.rejected} "
+            f"in {took_s:.2f} s ({counts.acked / took_s:.0f} records/s)"
+        )
+        if rejects.count:
+            self._console.print(f"rejects with their reasons: {rejects.path}")
+        if self._trouble is not None:
+            self._console.print(f"aioproducer: ended after row {counts.read}: {self._trouble}", markup=False)
+        if self._signal is not None:
+            self._console.print(f"interrupted after row {counts.read}")
+            return 128 + self._signal
+        return DONE if counts.acked == counts.read and self._trouble is None else SOME_FAILED
+
+    async def _send_all(self, rejects: Rejects) -> None:
+        loop = asyncio.get_running_loop()
+        coming = loop.run_in_executor(None, self._source.next)
+        try:
+            while (batch := await coming) is not None and self._trouble is None:
+                coming = loop.run_in_executor(None, self._source.next)
+                await self._send_batch(batch, rejects)
+                if self._signal is not None:
+                    return
+        except CommandError as error:
+            if not self._counts.read:
+                raise
+            self._trouble = one_line(error)
+        finally:
+            # The thread uses the file, which is closed after this.
+            await asyncio.wait([coming])
+            coming.cancelled() or coming.exception()
+
+    async def _send_batch(self, batch: Any, rejects: Rejects) -> None:
+        first, rows = self._counts.read + 1, batch.num_rows
+        self._counts.read += rows
+        try:
+            result = await self._producer.send_arrow(
+                self._topic, batch, raise_on_error=False, **self._source.arguments()
+            )
+        except SerializationError as error:  # the columns do not fit; nothing of the batch was sent
+            self._counts.read -= rows
+            raise CommandError(one_line(error)) from error
+        except SendManyError as error:
+            result, self._trouble = error.result, one_line(error.exceptions[0])
+        except asyncio.CancelledError:
+            self._counts.failed += rows
+            for number in range(first, first + rows):
+                rejects.write_row(number, "given up: interrupted twice", maybe_written=True)
+            raise
+        self._counts.acked += result.acked
+        self._counts.failed += result.failed
+        left = rows - result.acked - result.failed
+        self._counts.rejected += left
+        for index, refusal in result.errors:
+            maybe = getattr(refusal, "maybe_written", False)
+            rejects.write_row(first + index, one_line(refusal), maybe_written=maybe)
+        for _ in range(result.failed - len(result.errors)):
+            rejects.write_row(None, "one of this batch, as those before", maybe_written=True)
+        for number in range(first + rows - left, first + rows):
+            rejects.write_row(number, f"not sent: {self._trouble}")
