@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import pyarrow
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    SpanKind,
+    StatusCode,
+    format_span_id,
+    format_trace_id,
+    get_current_span,
+)
 
 from aioproducer import BufferExhaustedError, KafkaError, Producer, Record, SendManyError
 from aioproducer.integrations.opentelemetry import Tracing, observe
@@ -212,6 +220,84 @@ async def test_send_many_without_a_span_for_each_record(cluster: FakeCluster, te
     (batch,) = telemetry.spans("send orders")
     assert telemetry.spans("create orders") == []
     assert [one["traceparent"] for one in headers(cluster)] == [[parent_of(batch)]] * 2
+
+
+async def test_send_arrow(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """As send_many: one span for the call, with a link to that of each row, whose context is in the row's headers."""
+    rows = pyarrow.table({"key": ["a", "b", "c"], "value": [b"1", b"2", None]})
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        with telemetry.tracers.get_tracer("test").start_as_current_span("export"):
+            await producer.send_arrow("orders", rows)
+    (batch,), (export,) = telemetry.spans("send orders"), telemetry.spans("export")
+    created = telemetry.spans("create orders")
+    assert batch.kind is SpanKind.CLIENT
+    assert batch.parent is not None
+    assert export.context is not None
+    assert batch.parent.span_id == export.context.span_id
+    assert dict(batch.attributes or {})["messaging.batch.message_count"] == 3
+    assert [link.context.span_id for link in batch.links] == [span.context.span_id for span in created if span.context]
+    assert [dict(span.attributes or {}).get("messaging.kafka.message.tombstone") for span in created] == [
+        None, None, True,
+    ]  # fmt: skip
+    assert [one["traceparent"] for one in headers(cluster)] == [[parent_of(span)] for span in created]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_record_that_is_sent_again(cluster: FakeCluster, telemetry: Telemetry, when: Any) -> None:
+    """One span, and its context once in the headers, however often it takes."""
+    cluster.faults.fail("Produce", 7, times=2, apply=when == "after")
+    async with producer_of(cluster, telemetry.tracing(), retry_backoff_ms=1) as producer:
+        metadata = await producer.send("orders", b"value", headers=[("own", b"1")])
+        assert producer.metrics()["producer-metrics"]["record-retry-total"] >= 1
+    (span,) = telemetry.spans("send orders")
+    assert span.status.status_code is StatusCode.UNSET
+    assert headers(cluster) == [{"own": ["1"], "traceparent": [parent_of(span)]}]
+    if when == "before":
+        assert dict(span.attributes or {})["messaging.kafka.offset"] == metadata.offset == 0
+
+
+async def test_the_callers_own_context_is_left_alone(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """What was the current span before a call is so after it, in it, and for tasks that begin meanwhile."""
+    tracer = telemetry.tracers.get_tracer("test")
+    headers_of_theirs = [("own", b"1")]
+    seen = []
+
+    def records() -> Iterator[bytes]:
+        for number in range(3):
+            seen.append(get_current_span())
+            yield b"%d" % number
+
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        with tracer.start_as_current_span("request") as request:
+            await producer.send("orders", b"value", headers=headers_of_theirs)
+            assert get_current_span() is request
+            delivery = await producer.submit("orders", b"value", headers=headers_of_theirs)
+            assert get_current_span() is request
+            await asyncio.gather(delivery, producer.send_many("orders", records()))
+            assert get_current_span() is request
+        assert get_current_span() is INVALID_SPAN
+    assert seen == [request] * 3
+    assert headers_of_theirs == [("own", b"1")]
+
+
+async def test_in_a_transaction(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """Spans end with their records, committed or not; those of an abort that dropped them say so."""
+    tracing = telemetry.tracing()
+    async with producer_of(cluster, tracing, transactional_id="billing", linger_ms=60_000) as producer:
+        async with producer.transaction():
+            for value in b"1", b"2", b"3":
+                await producer.submit("orders", value)
+        await producer.begin_transaction()
+        dropped = await producer.submit("orders", b"4")
+        await producer.abort_transaction()
+        with pytest.raises(KafkaError):
+            await dropped
+    spans = telemetry.spans("send orders")
+    failed = [span for span in spans if span.status.status_code is StatusCode.ERROR]
+    assert len(spans) == 4
+    assert [dict(span.attributes or {})["error.type"] for span in failed] == ["TRANSACTION_ABORTED"]
+    committed = cluster.records("orders", read_committed=True)
+    assert [len([name for name, _ in record.headers if name == "traceparent"]) for record in committed] == [1, 1, 1]
 
 
 async def test_send_many_that_fails(cluster: FakeCluster, telemetry: Telemetry) -> None:
