@@ -24,26 +24,43 @@ from benchmarks.bench_start import BENCH as START
 from benchmarks.bench_tls import BENCH as TLS
 from benchmarks.bench_topics import BENCH as TOPICS
 from benchmarks.bench_web import BENCH as WEB
-from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
+from benchmarks.bench_web_app import BENCH as WEB_APP
+from benchmarks.bench_web_background import BENCH as WEB_BACKGROUND
+from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, WEB_CLIENTS, Client
 from benchmarks.plan import FULL, METRICS_INTERVAL_MS, QUICK, WARM_UP, Bench, Effort
 from benchmarks.runner import Run, as_json, run_bench
 from benchmarks.servers import Server, SinkServer, broker
 
-BENCHES = (CLIENT_COST, BROKER_THROUGHPUT, TLS, WEB, LATENCY, LOOP, PARTITIONS, TOPICS, METRICS, START)
+BENCHES = (
+    CLIENT_COST,
+    BROKER_THROUGHPUT,
+    TLS,
+    WEB,
+    WEB_APP,
+    WEB_BACKGROUND,
+    LATENCY,
+    LOOP,
+    PARTITIONS,
+    TOPICS,
+    METRICS,
+    START,
+)
+CLIENTS = (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS, *SENDERS, *WEB_CLIENTS)
 FILE_WIDTH = 160
 """Characters of a line where there is no terminal to ask; the tables are about that wide."""
 REPOSITORY = Path(__file__).parent.parent
+DOCS = REPOSITORY / "docs"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the arguments choose; 1 if a run could not be verified."""
     options = parser().parse_args(arguments)
+    options.arguments = sys.argv[1:] if arguments is None else arguments
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     benches = [bench for bench in BENCHES if not options.only or bench.slug in options.only]
     if options.quick:
         benches = [bench.shortened() for bench in benches]
-    known = (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS, *SENDERS)
-    chosen = [client for client in known if not options.clients or client.name in options.clients]
+    chosen = [client for client in CLIENTS if not options.clients or client.name in options.clients]
     available, skipped = sort_out(chosen)
     for line in skipped:
         console.print(f"skipped: {line}", style="yellow")
@@ -67,12 +84,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--only", action="append", choices=[bench.slug for bench in BENCHES], help="this bench; repeatable"
     )
-    names = sorted({client.name for client in (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS, *SENDERS)})
+    names = sorted({client.name for client in CLIENTS})
     made.add_argument(
         "--clients", action="append", choices=names, metavar="NAME", help=f"repeatable; {', '.join(names)}"
     )
     made.add_argument("--bootstrap", metavar="HOST:PORT", help="a cluster that is there, instead of one of its own")
     made.add_argument("--repeats", type=int, help="rounds; a median and its spread need three")
+    made.add_argument(
+        "--update", action="store_true", help="put the tables of these benches into docs/benchmarks.md, the rest stays"
+    )
     made.add_argument("--output", type=Path, help="folder to write to (docs for all benches and clients, else out)")
     return made
 
@@ -138,7 +158,10 @@ def finish(parts: list[report.Section], skipped: list[str], options: argparse.Na
     partial = options.quick or options.only or options.clients or skipped
     directory = options.output or REPOSITORY / ("out" if partial else "docs")
     command = "make bench" if not partial else "python -m benchmarks"
-    paths = report.write(parts, skipped, command, directory)
+    if options.update:
+        paths = report.update(parts, f"python -m benchmarks {' '.join(options.arguments)}", options.output or DOCS)
+    else:
+        paths = report.write(parts, skipped, command, directory)
     raw = (options.output or REPOSITORY / "out") / "benchmarks.json"
     raw.parent.mkdir(exist_ok=True)
     raw.write_text(json.dumps([as_json(part.runs) for part in parts], indent=1))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from benchmarks.peers import Client
 
-Pattern = Literal["publish", "tasks", "gather", "paced", "start"]
+Pattern = Literal["publish", "tasks", "gather", "paced", "start", "requests", "beside"]
 ServerKind = Literal["sink", "sink that wants metrics", "broker"]
 METRICS_INTERVAL_MS = 1_000
 
@@ -24,10 +24,14 @@ class Case:
         pattern: ``publish`` sends a number of records at full speed; ``tasks`` lets ``tasks`` tasks send and wait, each
             in its own loop, for some seconds; ``gather`` sends ``tasks`` records at once and waits for all, in a loop;
             ``paced`` sends ``rate`` records a second, whether the ones before are acknowledged or not; ``start`` makes
-            a client, starts it, sends one record and closes it, in a loop.
+            a client, starts it, sends one record and closes it, in a loop; ``requests`` lets ``tasks`` connections ask
+            a web application that answers each when its record is acknowledged; ``beside`` lets them ask for something
+            else, while the application publishes ``rate`` records a second.
         topics: to which the records go in turn, with ``partitions`` each.
         tls: whether the records go over TLS.
         ticker: whether a task that wakes every millisecond measures how long the event loop is held.
+        http: what parses the requests in a web application, ``h11`` or ``httptools``.
+        gc_frozen: whether it calls ``gc.freeze()`` and collects less often.
         quick: whether the short plan has it too.
     """
 
@@ -43,6 +47,8 @@ class Case:
     topics: int = 1
     ticker: bool = False
     tls: bool = False
+    http: str = "httptools"
+    gc_frozen: bool = False
     quick: bool = True
 
 
@@ -69,6 +75,11 @@ MEMORY = Measure("peak_rss_bytes", "peak resident memory of the client, MB", "MB
 P50 = Measure("p50_ms", "wait for the acknowledgement, p50 ms", "ms", 1, True)
 P99 = Measure("p99_ms", "wait for the acknowledgement, p99 ms", "ms", 1, True)
 START = Measure("p50_ms", "start() to the first acknowledgement, median ms", "ms", 1, True)
+REQUESTS = Measure("records_per_second", "requests/s", "/s", 1, False)
+REQUEST_CPU = Measure("cpu_seconds_per_million", "CPU of the application, us a request", "us", 1, True)
+ANSWER_P50 = Measure("p50_ms", "wait for the answer, p50 ms", "ms", 1, True)
+ANSWER_P99 = Measure("p99_ms", "wait for the answer, p99 ms", "ms", 1, True)
+EVENTS = Measure("events_per_second", "events/s published in the background, thousands", "k/s", 1e-3, False)
 GAP_P99_9 = Measure("gap_p99_9_ms", "what the loop was held beyond 1 ms, p99.9 ms", "ms", 1, True)
 GAP_MAX = Measure("gap_max_ms", "what the loop was held beyond 1 ms, longest ms", "ms", 1, True)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 from rich.table import Table
 
-from benchmarks.peers import Client
+from benchmarks.peers import WEB_PACKAGES, Client
 from benchmarks.plan import Bench, Measure
 from benchmarks.runner import Run
 
@@ -172,6 +172,8 @@ def versions(clients: Sequence[Client]) -> list[tuple[str, str]]:
         from confluent_kafka import libversion
 
         found["librdkafka"] = libversion()[0]
+    if "fastapi" in found:
+        found |= {package: importlib.metadata.version(package) for package in WEB_PACKAGES}
     return [*found.items(), ("uvloop", uvloop)]
 
 
@@ -246,13 +248,30 @@ def write_picture(part: Section, path: Path) -> None:
     plt.close(figure)
 
 
+def update(parts: list[Section], command: str, directory: Path) -> list[Path]:
+    """Put these sections into the benchmarks.md that is there, in place of their own or at its end."""
+    document = directory / "benchmarks.md"
+    opening, *sections = document.read_text(encoding="utf-8").split("\n## ")
+    known = {one.partition("\n")[0]: one.rstrip("\n") for one in sections}
+    note = f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}`, apart from the rest."
+    for part in parts:
+        heading, *lines = section_markdown(part)
+        known[part.bench.question] = "\n".join([heading.removeprefix("## "), "", note, *lines]).rstrip("\n")
+    document.write_text("\n\n## ".join([opening.rstrip("\n"), *known.values()]) + "\n", encoding="utf-8")
+    return [document, *write_pictures(parts, directory)]
+
+
 def write(parts: list[Section], skipped: list[str], command: str, directory: Path) -> list[Path]:
     """Write benchmarks.md and its pictures and return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     document = directory / "benchmarks.md"
     document.write_text(markdown(parts, skipped, command), encoding="utf-8")
-    pictures = [directory / part.picture for part in parts if part.grids]
-    for part in parts:
-        if part.grids:
-            write_picture(part, directory / part.picture)
-    return [document, *pictures]
+    return [document, *write_pictures(parts, directory)]
+
+
+def write_pictures(parts: list[Section], directory: Path) -> list[Path]:
+    """Draw what has figures."""
+    pictures = {directory / part.picture: part for part in parts if part.grids}
+    for path, part in pictures.items():
+        write_picture(part, path)
+    return list(pictures)

@@ -100,6 +100,8 @@ def job_for(case: Case, client: Client, visit: Visit, effort: Effort) -> Job:
         tasks=case.tasks,
         rate=case.rate,
         ticker=case.ticker,
+        http=case.http,
+        gc_frozen=case.gc_frozen,
         seconds=0.0 if publishes else effort.seconds,
     )
 
@@ -144,7 +146,9 @@ def figures(outcome: Outcome, visit: Visit) -> dict[str, float]:
         **{f"{name}_ms": value for name, value in outcome.latencies_ms.items()},
         **{f"gap_{name}_ms": value for name, value in outcome.gaps_ms.items()},
     }
-    if visit.server_cpu_seconds is not None:
+    if outcome.events:
+        found["events_per_second"] = outcome.events / outcome.seconds
+    if visit.server_cpu_seconds is not None and outcome.sent:
         found["server_cpu_seconds_per_million"] = visit.server_cpu_seconds / outcome.sent * 1e6
     return found
 

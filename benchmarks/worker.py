@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks import payloads
 from benchmarks.payloads import KeyValue
-from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
+from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, WEB_CLIENTS, Client
 from benchmarks.peers.base import Ends, Sender, Settings
 from benchmarks.plan import Pattern
 
@@ -45,6 +45,8 @@ class Job:
     tasks: int = 0
     rate: int = 0
     ticker: bool = False
+    http: str = ""
+    gc_frozen: bool = False
     seconds: float = 0.0
 
     def to_json(self) -> str:
@@ -64,8 +66,10 @@ class Outcome:
 
     Attributes:
         sent: all records, warm-up included; `failed` of them were not acknowledged.
-        records: acknowledged in the measured section, of `seconds` and `cpu_seconds` (user and system).
+        records: acknowledged, or requests answered, in the measured section, of `seconds` and `cpu_seconds` (user and
+            system).
         latencies_ms: p50, p99 and p99.9 of the wait for an acknowledgement; empty for the pattern ``publish``.
+        events: what a web application has published in the background in the measured section.
         gaps_ms: p99.9 and the longest of what a ticker of 1 ms came late; empty without a ticker.
     """
 
@@ -77,6 +81,7 @@ class Outcome:
     peak_rss_bytes: int
     latencies_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     gaps_ms: dict[str, float] = dataclasses.field(default_factory=dict)
+    events: int = 0
 
 
 class Ticker:
@@ -193,6 +198,28 @@ async def wait(job: Job, client: Client) -> Outcome:
     )
 
 
+async def ask(job: Job, client: Client) -> Outcome:
+    """Ask a web application for some seconds; CPU and memory are the application's."""
+    from benchmarks import web_worker  # what it imports would count as memory of the other patterns' clients
+    from benchmarks.web_app import WebJob
+
+    web_job = WebJob(client.name, job.settings, job.http, job.gc_frozen)
+    if job.pattern == "requests":
+        done = await web_worker.awaited(web_job, job.tasks, job.seconds)
+    else:
+        done = await web_worker.beside(web_job, job.tasks, job.rate, job.seconds)
+    return Outcome(
+        sent=done.sent,
+        failed=done.failed,
+        records=done.answers.good,
+        seconds=done.answers.seconds,
+        cpu_seconds=done.cpu_seconds,
+        peak_rss_bytes=done.rss_bytes,
+        latencies_ms=percentiles_ms(done.answers.waits),
+        events=done.events,
+    )
+
+
 async def begin(job: Job, client: Client) -> Outcome:
     """Make a client, start it, send one record and close it, for some seconds; not closing is timed."""
     records = payloads.stream(payloads.pool(job.value_bytes, records=1), sys.maxsize)
@@ -300,9 +327,13 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 def run(job: Job) -> Outcome:
     """Run the job."""
-    known = (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS) if job.pattern == "publish" else SENDERS
-    clients = {client.name: client for client in known}
-    pattern = {"publish": publish, "start": begin}.get(job.pattern, wait)
+    known = {
+        "publish": (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS),
+        "requests": WEB_CLIENTS,
+        "beside": WEB_CLIENTS,
+    }
+    clients = {client.name: client for client in known.get(job.pattern, SENDERS)}
+    pattern = {"publish": publish, "start": begin, "requests": ask, "beside": ask}.get(job.pattern, wait)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(pattern(job, clients[job.client]))
 

@@ -43,6 +43,7 @@ __all__ = [
     "metrics_router",
     "producer_dependency",
     "producer_lifespan",
+    "producer_of",
 ]
 
 

@@ -6,12 +6,19 @@ import importlib
 import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from benchmarks import programs
 from benchmarks.peers.base import Publisher, Sender, Settings
 
+if TYPE_CHECKING:
+    from benchmarks.peers.web import WebApp
+
 IMPORT_NAMES = {"confluent-kafka": "confluent_kafka", "kafka-python": "kafka"}
 """Of the packages whose import name is another."""
+
+WEB_PACKAGES = ("fastapi", "uvicorn", "h11", "httptools")
+"""What the benches of web servers need and name the versions of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,22 @@ class ArrowClient(Client):
 
     def missing(self) -> str | None:
         return None if importlib.util.find_spec("pyarrow") else "pyarrow is not installed"
+
+
+@dataclass(frozen=True, slots=True)
+class WebClient(Client):
+    """A client in a web application; its implementation is a `web.WebApp`."""
+
+    def missing(self) -> str | None:
+        for package in (self.package, *WEB_PACKAGES):
+            if importlib.util.find_spec(IMPORT_NAMES.get(package, package)) is None:
+                return f"{package} is not installed"
+        return None
+
+    def web_app(self, settings: Settings) -> WebApp:
+        """Make the application."""
+        made: WebApp = self._class()(settings)
+        return made
 
 
 PUBLISHERS = (
@@ -257,5 +280,29 @@ SENDERS = (
         "kafka-python",
         "kafka_python:LoopFutureSender",
         "send whose callback completes a loop future",
+    ),
+)
+
+WEB_CLIENTS = (
+    WebClient("without Kafka", "fastapi", "web:WithoutKafka", "the same application, which publishes nothing"),
+    WebClient(
+        "aioproducer",
+        "aioproducer",
+        "web:Aioproducer",
+        "producer_lifespan, await producer_of(request).send in a request; submit_nowait in the background",
+    ),
+    WebClient("aiokafka", "aiokafka", "web:Aiokafka", "await send_and_wait in a request; await send in the background"),
+    WebClient(
+        "confluent-aio",
+        "confluent-kafka",
+        "web:ConfluentAio",
+        "await AIOProducer.produce in the background, defaults",
+    ),
+    WebClient(
+        "confluent-aio tuned",
+        "confluent-kafka",
+        "web:TunedConfluentAio",
+        "await (await AIOProducer.produce) in a request, with batch_size=8, buffer_timeout=0.01 and a task that polls; "
+        "at its defaults a request waits for seconds",
     ),
 )

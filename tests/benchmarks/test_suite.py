@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.testing import ExistingCluster
 from benchmarks import bench_serializers, payloads, report
 from benchmarks.__main__ import main
-from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, Client
+from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, WEB_CLIENTS, Client
 from benchmarks.plan import CPU, RATE, RECORD_CASES, Bench, Case, Effort
 from benchmarks.runner import Run, job_for, planned, run_bench, run_once, work
 from benchmarks.servers import Server, SinkServer, Visit, broker
@@ -76,6 +77,38 @@ def test_starting_is_timed_to_the_first_acknowledgement() -> None:
     done = run(SEND, Case("start", 100, "none", pattern="start"))
     assert done.problems == []
     assert done.figures["p50_ms"] > 0
+
+
+@pytest.mark.parametrize("client", available(tuple(one for one in WEB_CLIENTS if one.name != "confluent-aio")))
+def test_a_web_application_answers_when_its_record_is_acknowledged(client: Client) -> None:
+    """The sink has as many records as there were answers, those of the warm-up included."""
+    case = Case("web", 100, "none", linger_ms=0, pattern="requests", tasks=4, gc_frozen=True)
+    with running_sink() as sink:
+        job = job_for(case, client, Visit(sink.bootstrap, "bench", "none"), TINY)
+        done = work(job)
+    assert isinstance(done, Outcome), done
+    assert sink.counts is not None
+    assert sink.counts.problems("none", done.sent) == []
+    assert (done.failed, done.events) == (0, 0)
+    assert done.records > 0
+    assert (done.sent > done.records) == (client.name != "without Kafka")
+    assert 0 < done.latencies_ms["p50"] <= done.latencies_ms["p99"]
+
+
+@pytest.mark.parametrize("client", available(tuple(one for one in WEB_CLIENTS if one.name != "confluent-aio tuned")))
+def test_a_web_application_publishes_in_the_background(client: Client) -> None:
+    """At the rate that it is told to, and nothing of it is lost at its end."""
+    case = Case("web", 100, "none", pattern="beside", tasks=4, rate=500, http="h11")
+    with running_sink() as sink:
+        job = job_for(case, client, Visit(sink.bootstrap, "bench", "none"), TINY)
+        done = work(job)
+    assert isinstance(done, Outcome), done
+    assert sink.counts is not None
+    assert sink.counts.problems("none", done.sent) == []
+    assert done.failed == 0
+    assert done.records > 0
+    assert (done.sent > 0) == (done.events > 0) == (client.name != "without Kafka")
+    assert done.events <= done.sent
 
 
 def test_a_ticker_tells_how_long_the_loop_was_held() -> None:
@@ -233,6 +266,33 @@ def test_the_document_has_tables_versions_and_a_picture(tmp_path: Path) -> None:
     assert "![client CPU seconds per million records](benchmarks-cost.svg)" in text
     assert [path.name for path in paths] == ["benchmarks.md", "benchmarks-cost.svg"]
     assert (tmp_path / "benchmarks-cost.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_a_section_takes_the_place_of_its_own(tmp_path: Path) -> None:
+    bench = bench_of(RECORD_CASES[:1])
+    document = tmp_path / "benchmarks.md"
+    document.write_text(
+        "# Benchmarks\n\nMade before.\n\n## First?\n\nkept\n\n## What does it cost?\n\nold\n\n## Last?\n"
+    )
+    run = Run("cost", "100 B none", "confluent", 0, {"cpu_seconds_per_million": 2.0})
+    part = report.section(bench, [client_named("confluent")], "here", [run])
+    new = report.section(replace(bench, slug="new", question="New?"), [client_named("confluent")], "here", [run])
+    paths = report.update([part, new], "python -m benchmarks --only cost", tmp_path)
+    text = document.read_text()
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        "# Benchmarks",
+        "## First?",
+        "## What does it cost?",
+        "## Last?",
+        "## New?",
+    ]
+    assert "Made before.\n\n## First?\n\nkept\n\n## What" in text
+    assert "old" not in text
+    assert text.count("by `python -m benchmarks --only cost`") == text.count("**2.00**") == 2
+    assert [path.name for path in paths] == ["benchmarks.md", "benchmarks-cost.svg", "benchmarks-new.svg"]
+    before = text
+    report.update([part, new], "python -m benchmarks --only cost", tmp_path)
+    assert document.read_text() == before
 
 
 def test_the_command_runs_a_chosen_bench_and_writes_its_files(
