@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from fastapi import FastAPI, Request
 from pydantic import BaseModel
 
-from aioproducer import Producer
+from aioproducer import BufferExhaustedError, Producer
 from aioproducer.integrations.fastapi import producer_lifespan, producer_of
 from benchmarks import payloads
 from benchmarks.payloads import KeyValue
@@ -125,7 +125,12 @@ class Aioproducer(WebApp):
     async def publish(self, records: list[KeyValue]) -> None:
         submit, topic = self.producer.submit_nowait, self.settings.topic
         for key, value in records:
-            submit(topic, value, key=key)
+            while True:
+                try:
+                    submit(topic, value, key=key)
+                    break
+                except BufferExhaustedError:
+                    await self.producer.ready()
 
 
 class Aiokafka(WebApp):
