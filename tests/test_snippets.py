@@ -27,7 +27,10 @@ from aioproducer import KafkaError, Producer
 from aioproducer.testing import FakeCluster
 
 ROOT = Path(__file__).parent.parent
-OTHER_PAGES = {"serialization.md": "tests/unit/integrations/test_guide.py"}
+OTHER_PAGES = {
+    "serialization.md": "tests/unit/integrations/test_guide.py",
+    "web.md": "tests/unit/integrations/test_web_docs.py",
+}
 """Pages that have a test of their own."""
 PAGES = [
     ROOT / "README.md",

@@ -15,7 +15,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
+from weakref import WeakSet
 
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
@@ -35,6 +37,9 @@ ProducerLifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mappin
 
 STATE = "aioproducer"
 DEFAULT_NAME = "default"
+_without_topics: WeakSet[Producer] = WeakSet()
+"""Those of applications that run already, and may not use ``submit_nowait`` yet."""
+
 FIRST_RETRY_S = 1.0
 MAX_RETRY_S = 30.0
 
@@ -59,7 +64,7 @@ def producer_lifespan(
         topics: have their metadata fetched at the start, so that ``submit_nowait`` never finds them unknown.
         wait_for_kafka: False lets the application start while no broker can be reached. The producer goes on trying,
             with a line in the log for each failure; until it has started it is not ready, and sending raises
-            ``NotStartedError``.
+            ``NotStartedError``. Nor is it before the topics are known.
         close_timeout: seconds that closing may take; what is not acknowledged by then fails. None waits as long as
             ``delivery_timeout_ms`` lets records live; let the orchestrator's grace period be longer than that.
         name: tells several producers of an application apart: put one lifespan in the other.
@@ -127,9 +132,17 @@ def health_routes(*, live: str = "/livez", ready: str = "/readyz") -> list[Route
     return [Route(live, liveness), Route(ready, readiness)]
 
 
+def health_of(producer: Producer) -> ProducerHealth:
+    """What ``Producer.health()`` says; but starting until the topics of its lifespan are known."""
+    health = producer.health()
+    if health.state is ProducerState.RUNNING and producer in _without_topics:
+        return replace(health, state=ProducerState.STARTING)
+    return health
+
+
 def health_response(connection: HTTPConnection, is_well: Callable[[ProducerHealth], bool]) -> JSONResponse:
     """200 if all producers are well, 503 if one is not or none runs."""
-    healths = {name: producer.health() for name, producer in producers_of(connection).items()}
+    healths = {name: health_of(producer) for name, producer in producers_of(connection).items()}
     well = bool(healths) and all(is_well(health) for health in healths.values())
     producers = {name: {"state": health.state, "reason": health.reason} for name, health in healths.items()}
     return JSONResponse({"ok": well, "producers": producers}, 200 if well else 503)
@@ -171,7 +184,11 @@ def metrics_response(
 ) -> StreamingResponse:
     """The answer of such a route, for one of your own, as where somebody has to be logged in."""
     events = sse.metrics_events(
-        producer_of(connection, name), interval=interval, extra=extra, ended=sse.server_is_ending
+        producer_of(connection, name),
+        interval=interval,
+        extra=extra,
+        ended=sse.server_is_ending,
+        health=health_of,
     )
     return StreamingResponse(events, headers=sse.HEADERS, media_type=sse.MEDIA_TYPE)
 
@@ -220,6 +237,7 @@ async def _started(
         if wait_for_kafka:
             await _start(producer, topics)
         else:
+            _without_topics.add(producer)
             starting = asyncio.create_task(_keep_starting(producer, topics), name="aioproducer start")
         yield
     except BaseException as error:
@@ -245,6 +263,7 @@ async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
                 await producer.start()
             for topic in topics:
                 await producer.partitions_for(topic)
+            _without_topics.discard(producer)
             return
         except KafkaError as error:
             logger.warning("%r can't start, next attempt in %g s: %s", producer, delay_s, error)

@@ -88,7 +88,9 @@ function showHealth({ state: name, ready, reason }) {
 }
 
 function showBrokers(nodes) {
-  const rows = Object.entries(nodes ?? {}).map(([name, node]) => {
+  // Below zero are the connections to bootstrap_servers, before it is known which brokers those are.
+  const known = Object.entries(nodes ?? {}).filter(([name]) => !name.startsWith("node--"));
+  const rows = known.map(([name, node]) => {
     const row = document.createElement("tr");
     row.append(...[
       name.replace("node-", ""), short.format(node["request-rate"]), milliseconds(node["request-latency-avg"]),

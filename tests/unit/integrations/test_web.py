@@ -284,9 +284,28 @@ async def test_it_starts_later(cluster: FakeCluster, monkeypatch: pytest.MonkeyP
         async with asyncio.timeout(PATIENCE_S):
             while (await client.get("/readyz")).status_code != 200:
                 await asyncio.sleep(0.01)
-            while (await client.post("/clicks", params={"page": "late"})).status_code != 202:
-                await asyncio.sleep(0.01)
+        assert (await client.post("/clicks", params={"page": "late"})).status_code == 202
     assert values(cluster, "clicks") == [b"late"]
+
+
+async def test_it_is_ready_once_its_topics_are_known() -> None:
+    """So that no submit_nowait of a request is refused that came because the probe had said so."""
+    async with FakeCluster(1, auto_create_topics=False) as cluster:
+        app = FastAPI(lifespan=producer_lifespan(make(cluster), topics=["later"], wait_for_kafka=False))
+        app.include_router(health_router())
+        async with serving(app) as client:
+            producer = app.state.aioproducer["default"]
+            await until(lambda: producer.health().state == "running")
+            probe = await client.get("/readyz")
+            assert probe.status_code == 503
+            assert probe.json()["producers"]["default"] == {"state": "starting", "reason": "the producer is starting"}
+            assert (await client.get("/livez")).status_code == 200
+            cluster.create_topic("later")
+            async with asyncio.timeout(PATIENCE_S):
+                while (await client.get("/readyz")).status_code == 503:
+                    await asyncio.sleep(0.001)
+            producer.submit_nowait("later", b"x")
+        assert values(cluster, "later") == [b"x"]
 
 
 async def test_it_ends_before_it_has_started(cluster: FakeCluster) -> None:
