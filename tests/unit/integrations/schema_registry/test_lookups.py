@@ -88,7 +88,7 @@ async def test_a_failure_reaches_all_and_is_held_for_a_while() -> None:
 
 async def test_a_failure_that_nobody_waits_for_is_not_reported() -> None:
     """All who waited were cancelled: the failure is kept for the next, and asyncio has nothing to complain of."""
-    lookups, lookup = Lookups[str](), Lookup()
+    lookups, lookup = Lookups[str](clock=lambda: 0.0), Lookup()
     lookup.error = ValueError("no")
     lookups.begin("a", lookup)
     lookup.go_on.set()

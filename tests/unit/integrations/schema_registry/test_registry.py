@@ -12,6 +12,7 @@ from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
 from aioproducer import Producer
 from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaRegistryUnavailableError
 from aioproducer.integrations.schema_registry import AvroSerializer, SchemaRegistry
+from aioproducer.integrations.schema_registry.lookups import Lookups
 from aioproducer.testing import FakeCluster, FakeSchemaRegistry
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -86,6 +87,7 @@ async def test_records_that_are_refused_together_ask_once(
 ) -> None:
     """Each has an error of its own; later ones have theirs without asking, for a second."""
     fake_schema_registry.fail(409, error_code=409, times=None)
+    registry.lookups = Lookups(clock=lambda: 0.0)  # that second lasts as long as the test
     serializer = AvroSerializer(registry, SCHEMA)
     errors = await asyncio.gather(
         *(serializer.to_bytes("orders", {"id": 7}) for _ in range(100)), return_exceptions=True

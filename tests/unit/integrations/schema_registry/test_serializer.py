@@ -26,6 +26,7 @@ from aioproducer.integrations.schema_registry import (
     ProtobufSerializer,
     SchemaRegistry,
 )
+from aioproducer.integrations.schema_registry.lookups import Lookups
 from aioproducer.testing import FakeCluster, FakeSchemaRegistry
 from tests.unit.integrations.messages import Order
 
@@ -106,6 +107,7 @@ async def test_submit_nowait_after_a_refusal(
 ) -> None:
     """What the lookup came to is told, not that it has not come yet."""
     fake_schema_registry.fail(409, error_code=409, times=None)
+    registry.lookups = Lookups(clock=lambda: 0.0)  # the second for which it is remembered lasts as long as the test
     serializer = AvroSerializer(registry, ORDER)
     async with producer(fake_kafka_cluster, serializer) as sending:
         await sending.partitions_for("orders")
