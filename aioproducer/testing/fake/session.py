@@ -136,6 +136,8 @@ class Session:
     def _garbled(self, frame: bytes, fault: Fault) -> bytes:
         rng = self._cluster.rng
         if fault.how == "correlation_id":
+            if len(frame) < 8:
+                return frame  # it is garbage already
             (correlation_id,) = struct.unpack_from(">i", frame, 4)
             return frame[:4] + struct.pack(">i", correlation_id ^ 1 << rng.randrange(31)) + frame[8:]
         garbage = rng.randbytes(rng.randint(1, MAX_GARBAGE_BYTES))

@@ -125,6 +125,14 @@ class TestOtherwise:
         assert frame is not None
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
 
+    def test_garbage_too_short_for_a_correlation_id_stays_as_it_is(self) -> None:
+        cluster = model()
+        cluster.faults.garble("Metadata", times=None)
+        cluster.faults.garble("Metadata", how="correlation_id", times=None)
+        frames = [send(cluster.session(1), ORDERS).frame for _ in range(500)]
+        assert all(frame is not None and int.from_bytes(frame[:4], "big") == len(frame) - 4 for frame in frames)
+        assert min(len(frame or b"") for frame in frames) < 8
+
     def test_cut_off(self) -> None:
         cluster = model()
         cluster.faults.garble("Metadata", how="truncated")
