@@ -81,7 +81,10 @@ cdef class PartitionSequences:
         self.gap = batch.order if self.gap is None else max(self.gap, batch.order)
 
     def rule_out(self, batch):
-        self.absent = batch.order if self.absent is None else min(self.absent, batch.order)
+        # A leader that does not know the producer takes any sequence for the first, so that a batch behind this one may
+        # still be written when it is sent again: to the log of a topic that was made again, before it has any of ours.
+        if self.known_producer_id == self.producer_id:
+            self.absent = batch.order if self.absent is None else min(self.absent, batch.order)
         for other in self.numbered:
             if other.order >= batch.order:
                 other.in_doubt = False

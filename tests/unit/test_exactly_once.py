@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioproducer._delivery import Delivery
@@ -298,6 +298,7 @@ def test_with_splits(seed: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(seeds)
+@example(19165)  # the former log refuses the first batch after the new one is known; the second is written and in doubt
 def test_with_a_topic_that_is_made_again(seed: int) -> None:
     """Also where the topic is deleted and made again: each of its logs has no record twice, or out of order."""
     run(seed, trouble=0.3, rare=(Run.make_topic_again,))
