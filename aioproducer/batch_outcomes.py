@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aioproducer.sealer import Sealer
     from aioproducer.transaction_manager import TransactionManager
 
-logger = logging.getLogger("aioproducer.batch_outcomes")
+logger: logging.Logger = logging.getLogger("aioproducer.batch_outcomes")
 
 MESSAGE_TOO_LARGE = 10
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45

@@ -29,7 +29,7 @@ from aioproducer.partitioners import BuiltIn
 from aioproducer.properties import parse_properties
 from aioproducer.serializers import Serializer
 
-logger = logging.getLogger("aioproducer.config")
+logger: logging.Logger = logging.getLogger("aioproducer.config")
 
 _BY_NAME = {name: definition for definition in CONFIGS for name in (definition.name, definition.alias) if name}
 _next_client_number = itertools.count(1).__next__

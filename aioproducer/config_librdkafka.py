@@ -20,7 +20,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.oauth_token import OAuthToken
 from aioproducer.partitioners import LIBRDKAFKA
 
-logger = logging.getLogger("aioproducer.config")
+logger: logging.Logger = logging.getLogger("aioproducer.config")
 
 RENAMED: Mapping[str, str] = MappingProxyType(
     {

@@ -22,7 +22,7 @@ from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION, Coordinato
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.transaction_errors import Reaction, as_told, reaction
 
-logger = logging.getLogger("aioproducer.coordinator")
+logger: logging.Logger = logging.getLogger("aioproducer.coordinator")
 
 KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
 KEYS_SINCE_VERSION = 4

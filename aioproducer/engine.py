@@ -45,7 +45,7 @@ from aioproducer.transaction_runner import TransactionRunner
 from aioproducer.transaction_state import aborted
 from aioproducer.turns import Turns
 
-logger = logging.getLogger("aioproducer.engine")
+logger: logging.Logger = logging.getLogger("aioproducer.engine")
 
 T = TypeVar("T")
 

@@ -199,7 +199,9 @@ class SchemaValidationError(SerializationError):
         maybe_written: bool = False,
     ) -> None:
         super().__init__(message, maybe_written=maybe_written)
-        self.topic, self.subject, self.problems = topic, subject, tuple(problems)
+        self.topic: str | None = topic
+        self.subject: str | None = subject
+        self.problems: tuple[tuple[str, str], ...] = tuple(problems)
 
 
 class SerializerNotReadyError(SerializationError):
@@ -232,7 +234,10 @@ class SchemaRegistryError(SerializationError):
         maybe_written: bool = False,
     ) -> None:
         super().__init__(message, maybe_written=maybe_written)
-        self.topic, self.subject, self.status, self.error_code = topic, subject, status, error_code
+        self.topic: str | None = topic
+        self.subject: str | None = subject
+        self.status: int | None = status
+        self.error_code: int | None = error_code
 
 
 class SchemaRegistryUnavailableError(SchemaRegistryError):

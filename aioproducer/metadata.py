@@ -38,7 +38,7 @@ from aioproducer.net.connection import Connection, not_written
 from aioproducer.protocol.header import decode_response_in_steps
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-logger = logging.getLogger("aioproducer.metadata")
+logger: logging.Logger = logging.getLogger("aioproducer.metadata")
 
 RELIABLE_EPOCHS_SINCE = 9
 """The first Metadata version whose leader epochs can be compared (Kafka 2.4)."""

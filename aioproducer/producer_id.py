@@ -24,7 +24,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.transaction_manager import TransactionManager
 
-logger = logging.getLogger("aioproducer.producer_id")
+logger: logging.Logger = logging.getLogger("aioproducer.producer_id")
 
 NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
 REQUEST = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)

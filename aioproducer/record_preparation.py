@@ -16,7 +16,7 @@ from aioproducer.partitioners import BUILT_IN, BuiltIn
 from aioproducer.records import BatchResult, PartitionInfo, Record, RecordMetadata
 from aioproducer.serializers import BindableSerializer, BoundSerializer, as_function
 
-logger = logging.getLogger("aioproducer.record_preparation")
+logger: logging.Logger = logging.getLogger("aioproducer.record_preparation")
 
 Bound = Callable[[str, Any, Any], Any]
 """A serializer as ``f(topic, headers, value)``; what it returns may have to be awaited."""

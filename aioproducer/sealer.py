@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioproducer._producer_batch import ProducerBatch
     from aioproducer.config import ProducerConfig
 
-logger = logging.getLogger("aioproducer.sealer")
+logger: logging.Logger = logging.getLogger("aioproducer.sealer")
 
 JOB_BYTES = 128 * 1024
 """Batches are compressed in worker jobs of about this size; a job costs some 50 us by itself."""

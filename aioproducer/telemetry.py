@@ -45,7 +45,7 @@ from aioproducer.telemetry_subscription import (
     readable,
 )
 
-logger = logging.getLogger("aioproducer.telemetry")
+logger: logging.Logger = logging.getLogger("aioproducer.telemetry")
 
 FIRST_PUSH = 0.5, 1.5
 """Parts of the interval, so that clients that were started together do not push together."""

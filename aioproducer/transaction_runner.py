@@ -62,7 +62,7 @@ from aioproducer.transaction_outcome import TransactionDescription
 from aioproducer.transaction_partitions import TransactionPartitions
 from aioproducer.transaction_state import TransactionState, TransactionStates
 
-logger = logging.getLogger("aioproducer.transaction")
+logger: logging.Logger = logging.getLogger("aioproducer.transaction")
 
 INVALID_TXN_STATE = 48
 LAST_END_TXN_V1 = 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,8 +25,16 @@ PATIENCE_S = 180.0
 
 
 def check(*command: str) -> str:
+    # An editable install is found by an import hook, which pyright does not have.
+    found = os.environ | {"PYTHONPATH": str(ROOT)}
     finished = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env=found,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert finished.stdout, finished.stderr
     return finished.stdout

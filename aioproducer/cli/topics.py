@@ -38,7 +38,7 @@ from aioproducer.protocol.metadata import (
     MetadataResponseTopic,
 )
 
-logger = logging.getLogger("aioproducer.cli")
+logger: logging.Logger = logging.getLogger("aioproducer.cli")
 
 OFFSETS_MS = 5_000
 """How long a leader is waited for that may be gone; offsets are only nice to have."""

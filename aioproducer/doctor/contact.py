@@ -45,7 +45,7 @@ SLOW_NAME_S = 1.0
 CLOSER_LOOK_S = 2.0
 """How long trying the other protocol may take."""
 
-logger = logging.getLogger("aioproducer.doctor")
+logger: logging.Logger = logging.getLogger("aioproducer.doctor")
 
 T = TypeVar("T")
 

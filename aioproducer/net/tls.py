@@ -19,7 +19,7 @@ from aioproducer.errors import TlsError
 from aioproducer.net import pem
 from aioproducer.net.tls_errors import handshake_error
 
-logger = logging.getLogger("aioproducer.tls")
+logger: logging.Logger = logging.getLogger("aioproducer.tls")
 
 Stamp = tuple[int, int, int] | None
 """Modification time, inode and size of a file; None if it is not there."""

@@ -15,7 +15,9 @@ class RegistryRefusal(Exception):
 
     def __init__(self, status: int, error_code: int, message: str) -> None:
         super().__init__(message)
-        self.status, self.error_code, self.message = status, error_code, message
+        self.status: int = status
+        self.error_code: int = error_code
+        self.message: str = message
 
 
 @dataclass(frozen=True)

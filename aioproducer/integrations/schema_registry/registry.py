@@ -40,7 +40,10 @@ class LookupFailedError(Exception):
         self, summary: str, *, status: int | None = None, error_code: int | None = None, unavailable: bool = False
     ) -> None:
         super().__init__(summary)
-        self.summary, self.status, self.error_code, self.unavailable = summary, status, error_code, unavailable
+        self.summary: str = summary
+        self.status: int | None = status
+        self.error_code: int | None = error_code
+        self.unavailable: bool = unavailable
 
 
 class SchemaRegistry:
@@ -76,7 +79,7 @@ class SchemaRegistry:
         url = self._config.get("url")
         if not isinstance(url, str) or not url:
             raise ConfigError("the schema registry's url is missing")
-        self.url = ",".join(map(_without_login, url.split(",")))
+        self.url: str = ",".join(map(_without_login, url.split(",")))
         self.lookups: Lookups[Any] = Lookups()
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
         self._users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.WeakSet[Any]] = (

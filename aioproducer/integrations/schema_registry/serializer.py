@@ -24,7 +24,7 @@ from aioproducer.integrations.schema_registry.lookups import LookupsClosedError
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.subjects import SubjectName, subject_name
 
-logger = logging.getLogger("aioproducer.integrations")
+logger: logging.Logger = logging.getLogger("aioproducer.integrations")
 
 DEFAULT_LIMIT_MS = 60_000
 """``max_block_ms`` outside of a producer."""
@@ -67,10 +67,10 @@ class Known:
     __slots__ = ("stale_at", "subject", "writing")
 
     def __init__(self, subject: str, writing: tuple[Encoder, bytes, bytes | None]) -> None:
-        self.subject = subject
+        self.subject: str = subject
         # Encoder, prefix and header in one object: loops of other threads see all of a newer version, or nothing.
-        self.writing = writing
-        self.stale_at = math.inf
+        self.writing: tuple[Encoder, bytes, bytes | None] = writing
+        self.stale_at: float = math.inf
 
 
 class SchemaSerializer(ABC):
@@ -270,7 +270,7 @@ class BoundSchemaSerializer:
         self._limit_ms = max_block_ms
         self._known = serializer._by_topic[is_key]
         self._header_name = framing.header_name(is_key)
-        self.adds_headers = serializer._in_header
+        self.adds_headers: bool = serializer._in_header
 
     def serialize(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes]:
         """The bytes at once if the schema is known, else something to be awaited."""

@@ -41,7 +41,7 @@ from aioproducer.net.sasl.mechanism import Exchange, Mechanism
 from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest
 from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
 
-logger = logging.getLogger("aioproducer.sasl")
+logger: logging.Logger = logging.getLogger("aioproducer.sasl")
 
 MAX_STEPS = 20
 """Tokens of one login; a real one has at most four."""

@@ -17,7 +17,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError
 from aioproducer.oauth_token import OAuthToken, check_token, jwt_times_ms, refresh_at_ms
 
-logger = logging.getLogger("aioproducer.sasl")
+logger: logging.Logger = logging.getLogger("aioproducer.sasl")
 
 
 class TokenCache:
