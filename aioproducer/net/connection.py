@@ -97,7 +97,7 @@ class Connection:
         on_internal_error: Callable[[BaseException], None],
         metrics: ProducerMetrics | None = None,
     ) -> None:
-        self.node_id = node_id
+        self.node_id: int = node_id
         self.host = host
         self.address = address
         self.port = port
