@@ -39,7 +39,7 @@ LIMIT_BYTES = 1 << 16
 APIS = (
     "AddOffsetsToTxn", "AddPartitionsToTxn", "ApiVersions", "EndTxn", "FindCoordinator", "GetTelemetrySubscriptions",
     "InitProducerId", "Metadata", "Produce", "PushTelemetry", "SaslAuthenticate", "SaslHandshake", "TxnOffsetCommit",
-    "DescribeTransactions", "ListTransactions",
+    "DescribeTransactions", "ListTransactions", "DescribeConfigs", "ListOffsets",
 )  # fmt: skip
 """Inputs name an API by its place here: new ones go to the end."""
 BATCH_HEADER_BYTES = 61
@@ -169,7 +169,7 @@ async def read_stream(data: bytes) -> None:
     )  # fmt: skip
     answers: list[asyncio.Future[object]] = [loop.create_future() for _ in range(3)]
     for number, answer in enumerate(answers):
-        connection.send_frame([b"x"], number, 0, 10_000, answer.set_result, answer.set_result)
+        connection.send_frame([bytes(4)], number, 0, 10_000, answer.set_result, answer.set_result)
     for start in range(0, len(data), 7):  # in pieces, as a network would
         reader.feed_data(data[start : start + 7])
         await asyncio.sleep(0)
