@@ -1,7 +1,9 @@
 """What the metrics add up, window by window."""
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar, final
+from typing import Generic, TypeVar, final
+
+from aioproducer._producer_batch import ProducerBatch
 
 C = TypeVar("C", bound=Counts)
 
@@ -97,29 +99,11 @@ class Windows(Generic[C]):
     def elapsed_ms(self, now_ms: int) -> int:
         """The time that ``recent`` stands for; never less than all full windows but one."""
 
-class SentBatch(Protocol):
-    """What of a ProducerBatch is counted when it is sent."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def record_count(self) -> int: ...
-    @property
-    def wire_bytes(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def largest_record_bytes(self) -> int: ...
-    @property
-    def created_ms(self) -> int: ...
-
-B = TypeVar("B", bound=SentBatch)
-
 def count_batches_sent(
     producer: Windows[ProducerCounts],
     topics: dict[str, Windows[TopicCounts]],
     make_windows: Callable[[type[TopicCounts]], Windows[TopicCounts]],
-    batches: list[B],
+    batches: list[ProducerBatch],
     now_ms: int,
 ) -> None:
     """Count one Produce request and its batches.

@@ -9,8 +9,8 @@ Source: Kafka's SampledStat, Rate, Avg, Max.
 
 import cython
 
-cdef enum:
-    BATCH_HEADER_BYTES = 61
+from aioproducer._producer_batch cimport ProducerBatch
+from aioproducer._record_batch cimport HEADER_BYTES
 
 cdef int64_t NEVER = -0x7FFFFFFFFFFFFFFF
 
@@ -121,22 +121,24 @@ def count_batches_sent(Windows producer not None, dict topics not None, make_win
     cdef ProducerCounts total = <ProducerCounts?>producer.counts_at(now_ms)
     cdef TopicCounts of_topic = None
     cdef str topic = None
+    cdef ProducerBatch batch
     cdef int64_t wire_bytes, plain_bytes, records, queue_ms, largest
     cdef double ratio
     total.produce_requests += 1
-    for batch in batches:
-        if of_topic is None or batch.topic is not topic:
-            topic = batch.topic
+    for item in batches:
+        batch = <ProducerBatch?>item
+        if of_topic is None or batch.queue.topic.name is not topic:
+            topic = batch.queue.topic.name
             windows = topics.get(topic)
             if windows is None:
                 windows = topics[topic] = make_windows(TopicCounts)
             of_topic = <TopicCounts?>(<Windows?>windows).counts_at(now_ms)
-        wire_bytes = batch.wire_bytes
-        plain_bytes = batch.size_bytes
-        records = batch.record_count
-        largest = batch.largest_record_bytes
-        queue_ms = now_ms - <int64_t>batch.created_ms
-        ratio = wire_bytes / <double>(plain_bytes + BATCH_HEADER_BYTES)
+        wire_bytes = batch.records.wire_size()
+        plain_bytes = batch.records.size_bytes
+        records = batch.result.record_count
+        largest = batch.records.largest_record_bytes
+        queue_ms = now_ms - batch.created_ms
+        ratio = wire_bytes / <double>(plain_bytes + HEADER_BYTES)
         total.batches += 1
         total.batch_bytes += wire_bytes
         total.batch_bytes_max = max(total.batch_bytes_max, wire_bytes)

@@ -26,11 +26,10 @@ from aioproducer._counts import (
 )
 
 if TYPE_CHECKING:
-    from aioproducer._counts import SentBatch
+    from aioproducer._producer_batch import ProducerBatch
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
-B = TypeVar("B", bound="SentBatch")
 C = TypeVar("C", bound=Counts)
 
 
@@ -167,7 +166,7 @@ class ProducerMetrics:
         """Show what ``read()`` returns at the time of a snapshot as ``name`` of "producer-metrics"."""
         self._gauges[name] = read
 
-    def record_batches_sent(self, batches: list[B], now_ms: int) -> None:
+    def record_batches_sent(self, batches: list[ProducerBatch], now_ms: int) -> None:
         """A Produce request with these batches was written; each of them for the first time, or again."""
         count_batches_sent(self._producer, self._topics, self._windows, batches, now_ms)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._counts import TopicCounts, Windows
+from aioproducer._producer_batch import ProducerBatch
 from aioproducer.metrics import GAUGES, NAMES, ProducerMetrics, View
+from tests.unit.core import add_topic, drain_all, make_accumulator, put
 
+HEADER_BYTES = 61
 START_MS = 1_000_000
 WINDOW_MS = 30_000
 
@@ -34,21 +36,40 @@ JAVAS_OWN = {
 """Names of Java's that nothing here stands for, and why."""
 
 
-@dataclass(frozen=True)
-class Sent:
-    """What the metrics see of a batch."""
+def value_of(record_bytes: int) -> bytes:
+    """The value of a record that takes so many bytes in a batch, which has no key and no headers."""
+    of_length = 1 if record_bytes - 1 < 64 else 2  # a zigzag varint
+    value_bytes = record_bytes - of_length - 5
+    return bytes(value_bytes - (1 if value_bytes - 1 < 64 else 2))
 
-    topic: str = "orders"
-    record_count: int = 10
-    wire_bytes: int = 500
-    size_bytes: int = 1000 - 61
-    largest_record_bytes: int = 120
-    created_ms: int = 0
+
+def sent(
+    created_ms: int,
+    *,
+    topic: str = "orders",
+    record_count: int = 10,
+    wire_bytes: int = 500,
+    size_bytes: int = 1000 - HEADER_BYTES,
+    largest_record_bytes: int = 120,
+) -> ProducerBatch:
+    """A batch of such sizes on its way."""
+    accumulator = make_accumulator()
+    queues = add_topic(accumulator, topic)
+    others = record_count - 1
+    sizes = [largest_record_bytes, *[(size_bytes - largest_record_bytes) // others] * others]
+    for size in sizes:
+        put(accumulator, queues, value_of(size), now_ms=created_ms)
+    (batch,) = drain_all(accumulator, now_ms=created_ms)
+    assert (batch.size_bytes, batch.largest_record_bytes) == (size_bytes, largest_record_bytes)
+    if wire_bytes < size_bytes + HEADER_BYTES:
+        batch.seal(bytes(wire_bytes - HEADER_BYTES), 1)
+    assert batch.wire_bytes == wire_bytes
+    return batch
 
 
 def send(metrics: ProducerMetrics, now_ms: int, *, queue_time_ms: int = 5, **changes: Any) -> None:
     """A request with one batch."""
-    metrics.record_batches_sent([Sent(created_ms=now_ms - queue_time_ms, **changes)], now_ms)
+    metrics.record_batches_sent([sent(now_ms - queue_time_ms, **changes)], now_ms)
 
 
 def producer(metrics: ProducerMetrics, now_ms: int) -> dict[str, float]:
