@@ -31,6 +31,8 @@ TESTS = (
     "tally",
 )  # fmt: skip
 """Of the compiled core, and of the producer as a whole; the rest of the package has no memory to get wrong."""
+LOOP_TESTS = ("do_not_starve", "the_loop_gets_turns", "two_hundred_producers", "a_batch_of_very_many_calls")
+"""Names of tests that are left out here, where they take minutes: of turns, and of many of the same."""
 SEEDS = "200"
 OPTIONS = {
     "PYTHONMALLOC": "malloc",
@@ -54,8 +56,9 @@ def main(arguments: list[str]) -> int:
 
 def default_commands() -> list[list[str]]:
     """Tests, then the simulation."""
+    unwanted = " and ".join(f"not {name}" for name in LOOP_TESTS)
     paths = [*(f"tests/unit/test_{name}.py" for name in TESTS), "tests/fuzz"]
-    commands = [["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *paths]]
+    commands = [["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", "-k", unwanted, *paths]]
     if (ROOT / "tests" / "simulation" / "__main__.py").exists():
         commands.append(["-m", "tests.simulation", SEEDS])
     return commands
