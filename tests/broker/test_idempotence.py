@@ -66,6 +66,7 @@ async def test_records_that_fail_among_others_leave_no_gap(kafka: KafkaCluster) 
     assert not dump.problems
 
 
+@pytest.mark.slow
 async def test_a_restart_under_load(fragile_kafka: KafkaCluster) -> None:
     topic = await new_topic(fragile_kafka, 3)
     async with producer_of(fragile_kafka) as producer, load_on(producer, topic) as load:
@@ -76,6 +77,7 @@ async def test_a_restart_under_load(fragile_kafka: KafkaCluster) -> None:
     await check_log(fragile_kafka, topic, 3)
 
 
+@pytest.mark.slow
 async def test_kill_9_under_load(fragile_kafka: KafkaCluster) -> None:
     topic = await new_topic(fragile_kafka, 3)
     async with (

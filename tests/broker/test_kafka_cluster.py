@@ -259,6 +259,7 @@ def test_a_leader_is_moved(three: KafkaCluster) -> None:
     produce(three.bootstrap_servers, "moving", 1)
 
 
+@pytest.mark.slow
 def test_another_replica_leads_when_the_leader_is_killed_or_frozen(three: KafkaCluster) -> None:
     three.create_topic("surviving", assignments={0: [1, 2, 3]})
     produce(three.bootstrap_servers, "surviving", 10, acks="all")
@@ -284,6 +285,7 @@ def test_another_replica_leads_when_the_leader_is_killed_or_frozen(three: KafkaC
     assert [dump.problems for dump in replicas] == [[], [], []]
 
 
+@pytest.mark.slow
 def test_a_rolling_restart_loses_nothing(three: KafkaCluster) -> None:
     three.create_topic("rolled", configs={"min.insync.replicas": 2})
     produce(three.bootstrap_servers, "rolled", 10, acks="all")
@@ -304,7 +306,10 @@ def test_two_clusters_do_not_meet(one: KafkaCluster, three: KafkaCluster) -> Non
 # --- versions and features --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("version", "features"), [("4.3.1", {"transaction.version": 1}), ("3.9.1", {}), ("3.0.2", {})])
+@pytest.mark.parametrize(
+    ("version", "features"),
+    [pytest.param("4.3.1", {"transaction.version": 1}, marks=pytest.mark.slow), ("3.9.1", {}), ("3.0.2", {})],
+)
 def test_other_versions_and_features(version: str, features: dict[str, int]) -> None:
     with KafkaCluster(version=version, feature_versions=features) as found:
         found.create_topic("t", 2)
@@ -380,11 +385,11 @@ def test_an_option_that_java_does_not_know_shows_javas_complaint() -> None:
 def test_a_broker_that_is_not_ready_in_time_is_an_error_with_its_log() -> None:
     # Its quorum has a second voter that is not there.
     lonely = {"controller.quorum.voters": "1@127.0.0.1:1,2@127.0.0.1:2"}
-    with pytest.raises(BrokerStartError, match=r"(?s)broker 1 .* after 3 s.*The end of its log") as caught:
-        KafkaCluster(properties=lonely, start_timeout_s=3).start()
-    assert "KafkaRaftClient" in str(caught.value) or "ERROR" in str(caught.value)
+    with pytest.raises(BrokerStartError, match=r"(?s)broker 1 .* after 6 s.*The end of its log.* (INFO|WARN|ERROR) "):
+        KafkaCluster(properties=lonely, start_timeout_s=6).start()
 
 
+@pytest.mark.slow
 def test_ports_that_are_taken_are_replaced_even_by_a_foreign_kafka(
     one: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

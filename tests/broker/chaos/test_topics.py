@@ -106,6 +106,7 @@ async def test_the_limit_of_a_message_is_lowered(three_brokers: ProxiedCluster, 
     await check_log(three_brokers, topic, PARTITIONS)
 
 
+@pytest.mark.slow
 async def test_the_limit_is_lowered_in_a_bad_network(three_brokers: ProxiedCluster) -> None:
     """A batch that may be written already is not split but fails, and says that it may be there: nothing doubles."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)

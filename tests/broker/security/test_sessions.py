@@ -55,6 +55,7 @@ async def sessions(cluster: KafkaCluster, listener: str, session_ms: int, second
     await asyncio.gather(*(under_load(cluster, listener, mechanism, session_ms, seconds) for mechanism in MECHANISMS))
 
 
+@pytest.mark.slow
 async def test_ten_second_sessions(secure_kafka: KafkaCluster) -> None:
     """Two sessions and a half: every mechanism, zero errors."""
     await sessions(secure_kafka, "SESSIONS", SESSION_MS, 2.5 * SESSION_MS / 1000)
