@@ -620,7 +620,7 @@ async def test_a_topic_that_stays_unknown(broker: ProducingBroker, configs: dict
 @each_path
 async def test_partitions_that_are_not_there_fail_alone(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     table = pa.table({"value": ["v"] * 100, "partition": [0, 9] * 50})
-    async with producer_of(broker, max_block_ms=100, **configs) as producer:
+    async with producer_of(broker, max_block_ms=1000, **configs) as producer:
         await producer.partitions_for("orders")
         result = await asyncio.wait_for(producer.send_arrow("orders", table, raise_on_error=False), PATIENCE_S)
     assert (result.acked, result.failed) == (50, 50)
