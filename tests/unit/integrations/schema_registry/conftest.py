@@ -1,8 +1,8 @@
-"""A schema registry for each test, and its client on this side."""
+"""A schema registry for each test or for each module, and its client on this side."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -16,3 +16,10 @@ async def registry(fake_schema_registry: FakeSchemaRegistry) -> AsyncIterator[Sc
     # Without the certificates of all authorities, whose reading takes longer than most of the tests.
     async with SchemaRegistry({"url": fake_schema_registry.url, "ssl.ca.location": False}) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[FakeSchemaRegistry]:
+    """One for all tests of a module, which use subjects of their own."""
+    with FakeSchemaRegistry() as registry:
+        yield registry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import json
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaValidationError
 from aioproducer.integrations.schema_registry import AvroSerializer, SchemaRegistry
 from aioproducer.testing import FakeSchemaRegistry
+from tests.unit.integrations.schema_registry.round_trips import prepared, serialized
 
 LINE = {"type": "record", "name": "Line", "namespace": "shop", "fields": [{"name": "item", "type": "string"}]}
 ORDER: dict[str, Any] = {
@@ -46,12 +46,6 @@ ORDERS = st.fixed_dictionaries(
 
 
 @pytest.fixture(scope="module")
-def fake() -> Iterator[FakeSchemaRegistry]:
-    with FakeSchemaRegistry() as registry:
-        yield registry
-
-
-@pytest.fixture(scope="module")
 def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
     """``reader(topic, data)``: what the other client makes of it."""
     with SchemaRegistryClient({"url": fake.url}) as client:
@@ -60,26 +54,15 @@ def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
 
 
 def written(fake: FakeSchemaRegistry, schema: Any, topic: str, value: Any, **options: Any) -> bytes | None:
-    async def write() -> bytes | None:
-        async with SchemaRegistry({"url": fake.url, "ssl.ca.location": False}) as registry:
-            return await AvroSerializer(registry, schema, **options).to_bytes(topic, value)
-
-    return asyncio.run(write())
+    return serialized(fake, lambda registry: AvroSerializer(registry, schema, **options), topic, value)
 
 
 def test_any_order_is_read_back(fake: FakeSchemaRegistry, reader: Any) -> None:
-    serializer = AvroSerializer(SchemaRegistry(fake.url), ORDER)
-
-    async def prepare() -> None:
-        async with serializer.registry:
-            await serializer.prepare("orders")
-
-    asyncio.run(prepare())
-    bound = serializer.bind(is_key=False, max_block_ms=0)
+    serialize = prepared(AvroSerializer(SchemaRegistry(fake.url), ORDER), "orders")
 
     @given(ORDERS)
     def check(order: dict[str, Any]) -> None:
-        assert reader("orders", bound.serialize_nowait("orders", None, order)) == order
+        assert reader("orders", serialize(order)) == order
 
     check()
 

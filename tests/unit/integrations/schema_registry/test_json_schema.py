@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaValidationError
 from aioproducer.integrations.schema_registry import JsonSchemaSerializer, SchemaRegistry
 from aioproducer.testing import FakeSchemaRegistry
+from tests.unit.integrations.schema_registry.round_trips import prepared, serialized
 
 ORDER: dict[str, Any] = {
     "title": "Order",
@@ -43,12 +43,6 @@ class Line(pydantic.BaseModel):
 
 
 @pytest.fixture(scope="module")
-def fake() -> Iterator[FakeSchemaRegistry]:
-    with FakeSchemaRegistry() as registry:
-        yield registry
-
-
-@pytest.fixture(scope="module")
 def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
     with SchemaRegistryClient({"url": fake.url}) as client:
         deserializer = JSONDeserializer(None, schema_registry_client=client)
@@ -56,27 +50,16 @@ def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
 
 
 def written(fake: FakeSchemaRegistry, schema: Any, topic: str, value: Any, **options: Any) -> bytes | None:
-    async def write() -> bytes | None:
-        async with SchemaRegistry({"url": fake.url, "ssl.ca.location": False}) as registry:
-            return await JsonSchemaSerializer(registry, schema, **options).to_bytes(topic, value)
-
-    return asyncio.run(write())
+    return serialized(fake, lambda registry: JsonSchemaSerializer(registry, schema, **options), topic, value)
 
 
 @pytest.mark.parametrize("encode", [None, orjson.dumps], ids=["json", "orjson"])
 def test_any_order_is_read_back(fake: FakeSchemaRegistry, reader: Any, encode: Any) -> None:
-    serializer = JsonSchemaSerializer(SchemaRegistry(fake.url), ORDER, encode=encode)
-
-    async def prepare() -> None:
-        async with serializer.registry:
-            await serializer.prepare("orders")
-
-    asyncio.run(prepare())
-    bound = serializer.bind(is_key=False, max_block_ms=0)
+    serialize = prepared(JsonSchemaSerializer(SchemaRegistry(fake.url), ORDER, encode=encode), "orders")
 
     @given(ORDERS)
     def check(order: dict[str, Any]) -> None:
-        assert reader("orders", bound.serialize_nowait("orders", None, order)) == order
+        assert reader("orders", serialize(order)) == order
 
     check()
 

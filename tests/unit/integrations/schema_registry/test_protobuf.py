@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from aioproducer.integrations.schema_registry import ProtobufSerializer, SchemaR
 from aioproducer.integrations.schema_registry.protobuf import message_path
 from aioproducer.testing import FakeSchemaRegistry
 from tests.unit.integrations.messages import Customer, Line, Money, Order, Part, Strict
+from tests.unit.integrations.schema_registry.round_trips import prepared, serialized
 
 ORDERS = st.builds(
     Order,
@@ -25,12 +25,6 @@ ORDERS = st.builds(
     item=st.text(st.characters(codec="utf-8")),
     price=st.none() | st.builds(Money, amount=st.integers(-(2**63), 2**63 - 1), currency=st.just("EUR")),
 )
-
-
-@pytest.fixture(scope="module")
-def fake() -> Iterator[FakeSchemaRegistry]:
-    with FakeSchemaRegistry() as registry:
-        yield registry
 
 
 @pytest.fixture(scope="module")
@@ -43,26 +37,15 @@ def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
 
 
 def written(fake: FakeSchemaRegistry, message_type: Any, topic: str, value: Any, **options: Any) -> bytes | None:
-    async def write() -> bytes | None:
-        async with SchemaRegistry({"url": fake.url, "ssl.ca.location": False}) as registry:
-            return await ProtobufSerializer(registry, message_type, **options).to_bytes(topic, value)
-
-    return asyncio.run(write())
+    return serialized(fake, lambda registry: ProtobufSerializer(registry, message_type, **options), topic, value)
 
 
 def test_any_order_is_read_back(fake: FakeSchemaRegistry, reader: Any) -> None:
-    serializer = ProtobufSerializer(SchemaRegistry(fake.url), Order)
-
-    async def prepare() -> None:
-        async with serializer.registry:
-            await serializer.prepare("orders")
-
-    asyncio.run(prepare())
-    bound = serializer.bind(is_key=False, max_block_ms=0)
+    serialize = prepared(ProtobufSerializer(SchemaRegistry(fake.url), Order), "orders")
 
     @given(ORDERS)
     def check(order: Any) -> None:
-        assert reader("orders", Order, bound.serialize_nowait("orders", None, order)) == order
+        assert reader("orders", Order, serialize(order)) == order
 
     check()
 
