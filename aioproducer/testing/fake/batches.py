@@ -1,7 +1,7 @@
 """Record batches v2 as a broker takes them in: every byte is checked, and nothing is believed before that. Pure.
 
 What is refused, in which order and with which error, follows ProduceRequest.validateRecords, UnifiedLog.append and
-LogValidator of Kafka 4.3, and is compared with a real broker by tests/broker/test_fake_conformance.py. It is stricter
+LogValidator of Kafka 4.3, and is compared with a real broker by tests/broker/fake. It is stricter
 where Kafka writes what its readers then stumble over: offset deltas that do not count up, header names that are not
 UTF-8, bytes after the end of gzip and lz4 data.
 """

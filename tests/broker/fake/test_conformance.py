@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Iterator
 
 import lz4.frame
 import pytest
@@ -17,6 +16,7 @@ from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.testing import FakeCluster, KafkaCluster
+from tests.broker.fake.kinds import AnyCluster
 from tests.broker.fixtures import new_name
 from tests.broker.raw import RawConnection
 from tests.broker.readers import read_topic
@@ -25,27 +25,7 @@ from tests.reference.record_batch import PlainRecord, crc32c
 
 pytestmark = pytest.mark.broker
 
-AnyCluster = FakeCluster | KafkaCluster
 PATIENCE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def fake() -> Iterator[FakeCluster]:
-    with FakeCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["fake", "real"])
-def cluster(request: pytest.FixtureRequest) -> AnyCluster:
-    """One broker, once of each kind."""
-    found: AnyCluster = request.getfixturevalue("fake" if request.param == "fake" else "kafka")
-    return found
-
-
-@pytest.fixture
-def broker(cluster: AnyCluster) -> Iterator[RawConnection]:
-    with RawConnection(cluster.address_of(1)) as connection:
-        yield connection
 
 
 @pytest.fixture
@@ -645,16 +625,6 @@ def test_requests_are_answered_in_order(broker: RawConnection) -> None:
 
 
 # --- three brokers ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["fake", "real"])
-def three(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
-    """Three brokers, of each kind."""
-    if request.param == "fake":
-        with FakeCluster(3) as cluster:
-            yield cluster
-    else:
-        yield request.getfixturevalue("three_brokers")
 
 
 class TestLeaders:

@@ -28,6 +28,7 @@ from aioproducer.protocol.txn_offset_commit import (
 )
 from aioproducer.testing import FakeCluster, KafkaCluster
 from aioproducer.testing.fake.versions import kafka_version
+from tests.broker.fake.kinds import AnyCluster
 from tests.broker.fixtures import new_name
 from tests.broker.raw import RawConnection
 from tests.reference import record_batch as reference
@@ -35,7 +36,6 @@ from tests.reference.record_batch import PlainRecord
 
 pytestmark = pytest.mark.broker
 
-AnyCluster = FakeCluster | KafkaCluster
 PATIENCE_S = 30.0
 TIMEOUT_MS = 2_000
 """Long enough for what a test does meanwhile, also on a busy machine."""
@@ -43,25 +43,6 @@ ISOLATION = ("read_committed", "read_uncommitted")
 AGAIN = {"CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 T = TypeVar("T")
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def fake() -> Iterator[FakeCluster]:
-    with FakeCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["fake", "real"])
-def cluster(request: pytest.FixtureRequest) -> AnyCluster:
-    """One broker, once of each kind."""
-    found: AnyCluster = request.getfixturevalue("fake" if request.param == "fake" else "kafka")
-    return found
-
-
-@pytest.fixture
-def broker(cluster: AnyCluster) -> Iterator[RawConnection]:
-    with RawConnection(cluster.address_of(1)) as connection:
-        yield connection
 
 
 @pytest.fixture
@@ -689,16 +670,6 @@ class TestOffsets:
         assert self.commit(client, group, topic, 5 if client.v2 else 4) == "INVALID_PRODUCER_EPOCH"
         assert self.add(client, group, 1) == "INVALID_PRODUCER_EPOCH"
         assert self.add(client, group, 4) == "PRODUCER_FENCED"
-
-
-@pytest.fixture(params=["fake", "real"])
-def three(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
-    """Three brokers, of each kind."""
-    if request.param == "fake":
-        with FakeCluster(3) as cluster:
-            yield cluster
-    else:
-        yield request.getfixturevalue("three_brokers")
 
 
 def test_only_the_coordinator_answers(three: AnyCluster) -> None:
