@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
+# Tests mostly wait for brokers; each process has some of its own. WORKERS=0 runs them one after the other.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 CORE := $(wildcard aioproducer/_*.pyx aioproducer/_*.pxd) setup.py pyproject.toml
 
 .PHONY: help install build test test-long test-browser chromium live-metrics-picture simulate mutants check docs docs-serve sanitize fuzz demo demo-spark bench bench-quick bench-spark soak clean
@@ -41,11 +44,11 @@ demo-spark: $(STAMP)
 	$(BIN)/aioproducer demo-spark $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP))
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-long: export AIOPRODUCER_TEST_LOOPS = asyncio,debug,uvloop
 test-long: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-browser: chromium $(STAMP)
 	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS)

@@ -539,7 +539,9 @@ async def test_columns_of_the_same_name(broker: ProducingBroker) -> None:
         assert (await producer.send_arrow("orders", table.select([0, 1, 3]))).acked == 1
 
 
-@pytest.mark.parametrize("data", [b"bytes", [1], None, pa.array([1]), pa.array(["a"])], ids=repr)
+@pytest.mark.parametrize(
+    "data", [b"bytes", [1], None, pa.array([1]), pa.array(["a"])], ids=["bytes", "list", "None", "numbers", "strings"]
+)
 async def test_what_is_no_table(broker: ProducingBroker, data: Any) -> None:
     async with producer_of(broker) as producer:
         with pytest.raises(TypeError, match="data is a"):
