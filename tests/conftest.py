@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-TOGETHER = ("spark", "broker/security", "broker/transactions", "broker/chaos")
+TOGETHER = ("spark",)
 """Folders whose tests share what takes long to start, and are for one process; of the others each file is."""
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -16,6 +16,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests go to the same process of pytest-xdist."""
     for item in items:

@@ -1,6 +1,7 @@
 """Clusters that the broker tests share, and what every one of these tests must leave behind: nothing.
 
-`conftest.py` makes the fixtures known.
+`conftest.py` makes the fixtures known. Each module has clusters of its own: to start a broker takes 2 s of one
+processor, and one that waits for the rest of the session takes a tenth of one all the time.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ def debug_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka() -> Iterator[KafkaCluster]:
     """One broker of the newest Kafka, which nobody stops; topics make themselves."""
     with KafkaCluster() as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def strict_kafka() -> Iterator[KafkaCluster]:
     """One broker on which no topic makes itself."""
     with KafkaCluster(properties={"auto.create.topics.enable": False}) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fragile_cluster() -> Iterator[KafkaCluster]:
     with KafkaCluster() as cluster:
         yield cluster
@@ -58,7 +59,7 @@ def fragile_kafka(fragile_cluster: KafkaCluster) -> Iterator[KafkaCluster]:
     _heal(fragile_cluster)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster_of_three() -> Iterator[ProxiedCluster]:
     with proxied_cluster(3, auto_create_topics_enable=False) as cluster:
         yield cluster

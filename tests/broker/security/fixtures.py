@@ -34,7 +34,7 @@ def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kerberos.Kdc]:
     running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kerberos_kafka(kdc: kerberos.Kdc) -> Iterator[KafkaCluster]:
     """A broker that lets in who has a ticket. It needs a whole Java: the one from pip knows no GSSAPI."""
     with pytest.MonkeyPatch.context() as patch:
@@ -51,7 +51,7 @@ def signing_key() -> SigningKey:
     return SigningKey()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def secure_kafka_v1() -> Iterator[KafkaCluster]:
     """A broker with access rules that only has transactions V1."""
     with KafkaCluster(
@@ -60,7 +60,7 @@ def secure_kafka_v1() -> Iterator[KafkaCluster]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def secure_kafka(tmp_path_factory: pytest.TempPathFactory, signing_key: SigningKey) -> Iterator[KafkaCluster]:
     """The broker; its own plain listener may do everything."""
     keys = tmp_path_factory.mktemp("oidc") / "jwks.json"

@@ -23,7 +23,7 @@ KINDS = {
 OLDEST = "3.0"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def clusters_by_kind() -> Iterator[dict[str, KafkaCluster]]:
     """Started when the first test asks for one."""
     with ExitStack() as stack:
