@@ -6,7 +6,7 @@ BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
 # Tests mostly wait for brokers; each process has some of its own. WORKERS=0 runs them one after the other.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CORE := $(wildcard aioproducer/_*.pyx aioproducer/_*.pxd) setup.py pyproject.toml
 
 .PHONY: help install build test test-long test-browser chromium live-metrics-picture simulate mutants check docs docs-serve sanitize fuzz demo demo-spark bench bench-quick bench-spark soak clean

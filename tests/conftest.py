@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-TESTS = Path(__file__).parent
-TOGETHER = ("spark",)
-"""Folders whose tests share what takes long to start, and are for one process; of the others each file is."""
+if TYPE_CHECKING:
+    from xdist.scheduler import Scheduling
+
+TOGETHER = "tests/spark/"
+"""The tests of this folder share a Spark, and are for one process; of the others each file is."""
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # Started in the background by a shell: the programs that tests interrupt would inherit that, and never hear Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests go to the same process of pytest-xdist."""
-    for item in items:
-        name = item.path.relative_to(TESTS).as_posix()
-        group = next((folder for folder in TOGETHER if name.startswith(f"{folder}/")), name)
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """Which tests go to the same process of pytest-xdist."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+
+    return Scheduler(config, log)
