@@ -309,26 +309,43 @@ async def test_timers_are_cancelled() -> None:
     )
 )
 def test_order_whatever_happens(steps: list[tuple[str, int]]) -> None:
-    """Through waits, cancellations and time-outs at random, those who are served are served in order."""
+    """Through waits, cancellations and time-outs at random, those who are served are served in order.
+
+    Who is served and then cancelled, in the same turn, has what it wanted and never hears of it.
+    """
 
     async def run() -> None:
         memory = Memory()
         tasks: list[asyncio.Task[int | None]] = []
+        served: list[int] = []
+
+        def want(size: int, deadline_ms: float = NEVER_MS) -> None:
+            number, attempt = len(tasks), memory.attempt(size)
+
+            def numbered() -> int | None:
+                if attempt() is None:
+                    return None
+                served.append(number)
+                return number
+
+            tasks.append(asyncio.create_task(memory.queue.take_turn(numbered, deadline_ms)))
+
         for what, number in steps:
             if what == "want":
-                tasks.append(memory.want(number))
+                want(number)
             elif what == "give":
                 memory.give(number)
             elif what == "time out":
-                tasks.append(memory.want(number, past_ms()))
+                want(number, past_ms())
             elif tasks:
                 tasks[number % len(tasks)].cancel()
             await turns(2)
         while any(not task.done() for task in tasks):
             memory.give(20)
             await turns()
-        served = [task.result() for task in tasks if not task.cancelled() and task.result() is not None]
-        assert memory.served == served
+        assert served == sorted(served)
+        for number, task in enumerate(tasks):
+            assert task.cancelled() or task.result() == (number if number in served else None)
         assert len(memory.queue) == 0
         assert memory.changes == [True, False] * (len(memory.changes) // 2)
 
