@@ -311,7 +311,6 @@ class Metadata:
             response = await _in_turns(
                 decode_response_in_steps(MetadataRequest, version, frame, budget_bytes=STEP_BYTES)
             )
-            connection.apply_throttle(MetadataRequest.API_KEY, version, response.throttle_time_ms)
             _check(response, connection)
             cluster = await _in_turns(
                 self.cluster.merge_in_steps(response, keep=keep, reliable_epochs=version >= RELIABLE_EPOCHS_SINCE)

@@ -17,6 +17,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioproducer._counts import Traffic
@@ -459,7 +460,7 @@ class Connection:
     def exchange(self, message: Request[Any], version: int, *, timeout_ms: int | None = None) -> asyncio.Future[bytes]:
         """Send a request and return a future of its answer's frame, header included.
 
-        Cancelling the future leaves the request in flight; its answer is dropped.
+        Cancelling the future leaves the request in flight; of its answer only the throttle time is honoured.
 
         Args:
             timeout_ms: until the answer counts as missing; None means ``request_timeout_ms``.
@@ -467,6 +468,7 @@ class Connection:
         answer: asyncio.Future[bytes] = self._loop.create_future()
 
         def on_response(frame: bytes) -> None:
+            self._honour_throttle(message, version, frame)
             if not answer.done():
                 answer.set_result(frame)
 
@@ -498,18 +500,16 @@ class Connection:
         return self.decoded(message, version, await self.exchange(message, version, timeout_ms=timeout_ms))
 
     def decoded(self, message: Request[R], version: int, frame: bytes) -> R:
-        """Read the answer to a request that ``exchange`` has sent, and honour its throttle time.
+        """Read the answer to a request that ``exchange`` has sent.
 
         Raises:
             ProtocolError: it made no sense; the connection is given up.
         """
         try:
-            response = header.decode_response(type(message), version, frame)
+            return header.decode_response(type(message), version, frame)
         except ProtocolError as error:
             self.break_off(error)
             raise
-        self.apply_throttle(message.API_KEY, version, getattr(response, "throttle_time_ms", 0))
-        return response
 
     def break_off(self, error: ProtocolError) -> None:
         """End a connection whose peer broke the protocol; what is in flight may be retried elsewhere."""
@@ -519,10 +519,13 @@ class Connection:
 
     # --- throttling ---------------------------------------------------------------------------------------------------
 
-    def apply_throttle(self, api_key: int, version: int, throttle_time_ms: int) -> None:
-        """Honour the throttle time of an answer, where that is the client's part in this version (KIP-219)."""
-        if throttle_time_ms > 0 and apis.throttled_by_client(api_key, version):
-            self.throttle(self._now_ms() + throttle_time_ms)
+    def _honour_throttle(self, message: Request[Any], version: int, frame: bytes) -> None:
+        """Do as an answer asks, where that is the client's part in this version (KIP-219), whoever waits for it."""
+        if apis.throttled_by_client(message.API_KEY, version):
+            with suppress(ProtocolError):  # whoever reads the answer has something to say about it
+                throttle_time_ms = header.throttle_time_ms(type(message), version, frame)
+                if throttle_time_ms > 0:
+                    self.throttle(self._now_ms() + throttle_time_ms)
 
     def throttle(self, until_ms: int) -> None:
         """Send nothing before ``until_ms``; what is in flight gets as much more time."""

@@ -82,3 +82,16 @@ def decode_response_in_steps(
     _, at = read_response_header(frame, request.response_header_is_flexible(version))
     steps = request.RESPONSE.decode_in_steps(memoryview(frame)[at:], version, budget_bytes=budget_bytes)
     return cast(R, (yield from steps))
+
+
+def throttle_time_ms(request: type[Request[R]], version: int, frame: bytes | memoryview) -> int:
+    """How long an answer asks its reader to be quiet; most answers begin with that, and are read no further.
+
+    Raises:
+        ProtocolError: the frame is malformed.
+    """
+    _, at = read_response_header(frame, request.response_header_is_flexible(version))
+    first = request.RESPONSE.decode_first(memoryview(frame)[at : at + 4], version, "throttle_time_ms")
+    if first is None:
+        first = getattr(decode_response(request, version, frame), "throttle_time_ms", 0)
+    return int(first)

@@ -157,6 +157,19 @@ class Message(Struct):
                 return message
 
     @classmethod
+    def decode_first(cls, data: bytes | memoryview, version: int, name: str) -> Any:
+        """The first field of a body if that is ``name``, without reading the rest; None if it is another.
+
+        Raises:
+            ProtocolError: the body is too short.
+        """
+        first = _first_field(cls, version)
+        if first.name != name:
+            return None
+        with cls._refusing_nonsense(version):
+            return first.codec.read(bytes(data), 0)[0]
+
+    @classmethod
     def _codec(cls, version: int) -> Codec:
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
             raise ValueError(f"{cls.__name__} is spoken in {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}")
@@ -230,6 +243,15 @@ def struct_codec(cls: type[Struct], version: int, flexible: bool) -> Codec:
     read, read_in_steps = _readers(cls, inline, tagged, flexible)
     plan = Codec(_writer(cls, version, inline, tagged, flexible), read, read_in_steps=read_in_steps)
     return _plans.setdefault((cls, version, flexible), plan)
+
+
+_first_fields: dict[tuple[type[Struct], int], _Field] = {}
+
+
+def _first_field(cls: type[Message], version: int) -> _Field:
+    if (cls, version) not in _first_fields:
+        _first_fields[cls, version] = next(_fields(cls, version, version >= cls.FLEXIBLE_FROM))
+    return _first_fields[cls, version]
 
 
 def _fields(cls: type[Struct], version: int, flexible: bool) -> Iterator[_Field]:

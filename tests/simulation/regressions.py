@@ -15,4 +15,6 @@ REGRESSIONS: dict[str, str] = {
     "9776": "the simulation itself: it did not wait for a task that begins late in a run without faults",
     "35382": "a leader that an answer about another topic no longer listed was not looked for",
     "71667": "the fake cluster itself: an answer spoilt twice, of which too little was left to spoil",
+    "83346": "an answer that nobody waited for any more, another broker having answered first, throttled nobody",
+    "90476": "the simulation itself: it did not know that a flush may tell of a record that came while it waited",
 }

@@ -24,11 +24,10 @@ from aioproducer.errors import (
 from aioproducer.net import connection as connection_module
 from aioproducer.net.connection import MAX_CORRELATION_ID, MAX_FRAME_BYTES, Connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.end_txn import EndTxnRequest
+from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
-from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.version import VERSION
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, framed
 
@@ -663,9 +662,18 @@ async def test_old_brokers_have_throttled_already_when_they_answer(owner: Owner)
         broker.on(MetadataRequest, lambda _: MetadataResponse(throttle_time_ms=5_000, brokers=[], topics=[]))
         await connection.request(METADATA)
         assert connection.throttled_until_ms == 0
-        connection.apply_throttle(ProduceRequest.API_KEY, 6, 5_000)
-        assert connection.throttled_until_ms > 0
         await end(connection)
+
+
+async def test_an_answer_that_nobody_waits_for_throttles_too(broker: FakeBroker, owner: Owner) -> None:
+    """As when another broker was asked the same and answered first."""
+    connection = await owner.open(broker)
+    broker.on(MetadataRequest, lambda _: MetadataResponse(throttle_time_ms=5_000, brokers=[], topics=[]))
+    connection.exchange(METADATA, connection.version(MetadataRequest)).cancel()
+    broker.on(EndTxnRequest, lambda _: EndTxnResponse())
+    await connection.request(EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True))
+    assert connection.throttled_until_ms > 4_000
+    await end(connection)
 
 
 async def test_requests_in_flight_get_the_throttle_time_on_top(broker: FakeBroker, owner: Owner) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol import header
-from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
@@ -76,6 +76,21 @@ def test_response_header_with_tags() -> None:
     """Tags in a response header, which no broker sends yet, are skipped."""
     frame = struct.pack(">i", -2) + bytes.fromhex("020301ee0502ffee") + EndTxnResponse().encode(3)
     assert header.decode_response(EndTxnRequest, 3, frame) == EndTxnResponse()
+
+
+@pytest.mark.parametrize(("request_type", "version"), [(MetadataRequest, 3), (MetadataRequest, 13), (EndTxnRequest, 0)])
+def test_throttle_time_is_read_without_the_rest(request_type: type[Request[Any]], version: int) -> None:
+    header_bytes = struct.pack(">i", 7) + (b"\0" if version >= request_type.FLEXIBLE_FROM else b"")
+    assert header.throttle_time_ms(request_type, version, header_bytes + struct.pack(">i", 250) + b"...") == 250
+    with pytest.raises(ProtocolError, match="can't be read"):
+        header.throttle_time_ms(request_type, version, header_bytes + b"123")
+
+
+@pytest.mark.parametrize(("version", "throttle_time_ms"), [(0, 0), (1, 250), (4, 250)])
+def test_throttle_time_behind_other_fields(version: int, throttle_time_ms: int) -> None:
+    answer = ApiVersionsResponse(api_keys=[], throttle_time_ms=throttle_time_ms)
+    frame = struct.pack(">i", 7) + answer.encode(version)
+    assert header.throttle_time_ms(ApiVersionsRequest, version, frame) == throttle_time_ms
 
 
 def test_decode_response_in_steps() -> None:
