@@ -48,7 +48,7 @@ class Invariants:
         self._network = network
         self._loop = loop
         self._broken = broken
-        self._attempts: dict[tuple[object, ...], tuple[int, float, int]] = {}
+        self._attempts: dict[tuple[object, ...], tuple[int, float, Any]] = {}
         network.on_request = self._request
         network.on_answer = self._answer
 
@@ -95,8 +95,9 @@ class Invariants:
         if request.api_name != "Produce" or request.message.acks == 0:
             return
         for key, partition in self._batches(request):
-            attempts, answered_s, epoch = self._attempts.get(key, (0, -1.0, -1))
-            if attempts and answered_s >= 0 and epoch == 0 and partition.leader_epoch == 0 and link.is_held:
+            attempts, answered_s, met = self._attempts.get(key, (0, -1.0, None))
+            # A new leader is tried at once, and so is the leader of a topic that was made again.
+            if attempts and answered_s >= 0 and met is partition and partition.leader_epoch == 0 and link.is_held:
                 wait_ms = 0.8 * min(
                     self._scenario.ms("retry_backoff_ms") * 2 ** (attempts - 1),
                     self._scenario.ms("retry_backoff_max_ms"),
@@ -112,14 +113,14 @@ class Invariants:
                         waited_ms,
                         wait_ms,
                     )
-            self._attempts[key] = (attempts + 1, -1.0, partition.leader_epoch)
+            self._attempts[key] = (attempts + 1, -1.0, partition)
 
     def _answer(self, link: Link, request: RequestFrame) -> None:
         if request.api_name != "Produce" or request.message.acks == 0:
             return
         for key, _ in self._batches(request):
-            attempts, _, epoch = self._attempts.get(key, (1, -1.0, -1))
-            self._attempts[key] = (attempts, self._loop.time(), epoch)
+            attempts, _, met = self._attempts.get(key, (1, -1.0, None))
+            self._attempts[key] = (attempts, self._loop.time(), met)
 
     def _batches(self, request: RequestFrame) -> list[tuple[tuple[object, ...], Any]]:
         found = []
