@@ -662,6 +662,9 @@ async def test_old_brokers_have_throttled_already_when_they_answer(owner: Owner)
         broker.on(MetadataRequest, lambda _: MetadataResponse(throttle_time_ms=5_000, brokers=[], topics=[]))
         await connection.request(METADATA)
         assert connection.throttled_until_ms == 0
+        broker.on(EndTxnRequest, lambda _: EndTxnResponse(throttle_time_ms=5_000))
+        await connection.request(EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True))
+        assert connection.throttled_until_ms > 0
         await end(connection)
 
 
