@@ -460,7 +460,7 @@ cdef class RecordAccumulator:
                 queue.in_ready = False
                 if self.compresses and not batch.sealed:
                     inline_left -= batch.records.size_bytes     # all that one drain leaves to the loop to compress
-                self.take(batch)
+                self.take(batch, now_ms)
                 total += batch.records.wire_size()
                 batches.append(batch)
         for item in batches:
@@ -474,9 +474,10 @@ cdef class RecordAccumulator:
         batch.sealing_node = node
         node.sealing_bytes += batch.records.size_bytes
 
-    cdef void take(self, ProducerBatch batch):
+    cdef void take(self, ProducerBatch batch, int64_t now_ms):
         batch.queue.pop_first()
         batch.state = IN_FLIGHT
+        batch.drained_ms = now_ms
         batch.leader_epoch = batch.queue.leader_epoch
         self.in_flight_batches += 1
         self.end_sealing(batch)

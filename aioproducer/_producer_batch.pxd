@@ -41,10 +41,12 @@ cdef class ProducerBatch:
     cdef NodeQueue sealing_node             # whose sealing_bytes count it
     cdef public int attempts
     cdef public int64_t retry_at_ms
+    cdef readonly int64_t drained_ms        # when it was last taken to be sent
     cdef int32_t leader_epoch               # of the partition, when the batch was last drained
     cdef public object last_error
     cdef public bint maybe_written          # for the user: sticky
     cdef public bint in_doubt               # an attempt may have written it, and no later answer has ruled that out
+    cdef public int64_t refused_ms          # when, still in doubt, it was first found out of order; -1: not yet
     cdef public object books                # of its partition's numbers, once it was asked whether it may go
     cdef public bint expired                # its Deliveries failed while it was in flight
 

@@ -20,6 +20,8 @@ class ProducerBatch:
     """For the user: some attempt ended without a clear answer; sticky."""
     in_doubt: bool
     """For the numbering: some attempt may have written it, and no later answer has ruled that out."""
+    refused_ms: int
+    """When it was first found out of order after the attempt that left the doubt; -1: not yet."""
     expired: bool
     """Its Deliveries have failed, whatever becomes of it."""
     books: PartitionSequences | None
@@ -51,6 +53,10 @@ class ProducerBatch:
 
     @property
     def closed_ms(self) -> int: ...
+    @property
+    def drained_ms(self) -> int:
+        """When it was last taken to be sent."""
+
     @property
     def record_count(self) -> int: ...
     @property

@@ -248,7 +248,7 @@ class BatchOutcomes:
         retry_at_ms = now_ms + backoff.delay_ms(batch.attempts - 1, self._rng)
         self._accumulator.requeue(batch, now_ms, retry_at_ms)
         if error.code in LOST_STATE:
-            self._transactions.out_of_order(batch)
+            self._transactions.out_of_order(batch, now_ms)
         elif in_doubt:
             self._transactions.unanswered(batch)
         else:

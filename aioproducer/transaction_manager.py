@@ -16,6 +16,10 @@ its number and is sent again until the broker tells: success if it has it, OUT_O
 because from the oldest unresolved batch of a partition on at most five have numbers, as many as a broker remembers. And
 once one batch is surely not in the log, neither is any that was numbered after it.
 
+One thing may still follow such a refusal: a broker that stood still reads its connections in any order, also what is
+left of one that was given up, where an older batch stands, and this one behind it. So a batch in doubt is taken to be
+ruled out only when it is sent a second after its first refusal and refused again; until then it keeps its number.
+
 Books are kept for as long as the producer lives, also of a topic that is forgotten because nobody uses it: from 0 again
 under the same epoch, a broker would take new batches for repetitions of old ones, and acknowledge them unwritten.
 
@@ -49,6 +53,9 @@ NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 MAX_EPOCH = 32767
+NOT_REFUSED = -1
+LATE_COPY_MS = 1_000
+"""For how long after a broker has refused a batch in doubt another copy of it may still come to it."""
 
 
 class TransactionManager(SequenceBooks):
@@ -86,20 +93,25 @@ class TransactionManager(SequenceBooks):
         if batch.has_sequence:
             books = self._books_of(batch)
             batch.in_doubt = books.absent is None or batch.order < books.absent
+            batch.refused_ms = NOT_REFUSED
             self._bump_if_settled(books)
 
-    def out_of_order(self, batch: ProducerBatch) -> None:
+    def out_of_order(self, batch: ProducerBatch, now_ms: int) -> None:
         """The broker has neither the batch nor what it expects before it; the batch is about to be queued again.
 
         With an older batch unresolved that is the reason, and sending both again in order is the cure. The first of
         the numbered batches has no such excuse: the broker has lost its state, and only a bump helps.
         """
-        if batch.has_sequence:
-            books = self._books_of(batch)
+        if not batch.has_sequence:
+            return
+        books = self._books_of(batch)
+        if batch.in_doubt and batch.refused_ms == NOT_REFUSED:
+            batch.refused_ms = now_ms
+        if not batch.in_doubt or batch.drained_ms - batch.refused_ms >= LATE_COPY_MS:
             books.rule_out(batch)
-            if books.numbered[0] is batch:
-                books.open_gap(batch)
-            self._bump_if_settled(books)
+        if books.numbered[0] is batch:
+            books.open_gap(batch)
+        self._bump_if_settled(books)
 
     def settle(self, batch: ProducerBatch) -> None:
         """A queued batch is off the wire: the bump that waits for it may follow."""

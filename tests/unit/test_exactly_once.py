@@ -37,6 +37,8 @@ OUT_OF_ORDER, INVALID_EPOCH = 45, 47
 NOT_LEADER, TIMED_OUT, TOO_FEW_REPLICAS, TOO_FEW_AFTER_APPEND = 6, 7, 19, 20
 TOO_LARGE, INVALID_RECORD, UNAUTHORIZED = 10, 87, 29
 UNKNOWN_TOPIC_ID = 100
+LATEST_COPY_MS = 900
+"""When a leader that goes on at last reads what is left of a connection, after it has answered on a new one."""
 
 
 @dataclass
@@ -48,6 +50,21 @@ class Answer:
     log_append_time_ms: int = -1
     error_message: str | None = None
     record_errors: list[tuple[int, str | None]] = field(default_factory=list)
+
+
+@dataclass
+class Copy:
+    """A batch as it went to the wire, whatever becomes of it."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    numbers: list[int]
+
+    @classmethod
+    def of(cls, batch: ProducerBatch) -> Copy:
+        numbers = [int(record.value or b"") for record in read(batch)]
+        return cls(batch.producer_id, batch.producer_epoch, batch.base_sequence, numbers)
 
 
 @dataclass
@@ -75,14 +92,14 @@ class Leader:
             return Answer(
                 self.rng.choice([NOT_LEADER, TOO_FEW_REPLICAS, TOO_FEW_REPLICAS, INVALID_RECORD, UNAUTHORIZED])
             )
-        answer = self.append(batch)
+        answer = self.append(Copy.of(batch))
         if answer.error_code == OK and self.rng.random() < refuses:
             return Answer(self.rng.choice([TIMED_OUT, TOO_FEW_AFTER_APPEND]))
         return answer
 
-    def append(self, batch: ProducerBatch) -> Answer:
+    def append(self, batch: Copy) -> Answer:
         first = batch.base_sequence
-        last = (first + batch.record_count - 1) % 2**31
+        last = (first + len(batch.numbers) - 1) % 2**31
         state = self.producers.get(batch.producer_id)
         if state is not None and batch.producer_epoch < state.epoch:
             return Answer(INVALID_EPOCH)
@@ -97,7 +114,7 @@ class Leader:
         if state is None or batch.producer_epoch > state.epoch:
             state = self.producers[batch.producer_id] = ProducerState(batch.producer_epoch)
         offset = len(self.log)
-        self.log += [int(record.value or b"") for record in read(batch)]
+        self.log += batch.numbers
         state.batches = [*state.batches[-4:], (first, last, offset)]
         return Answer(OK, offset)
 
@@ -131,6 +148,10 @@ class Run:
         """In flight to the present leader, oldest first."""
         self.answers: list[list[tuple[ProducerBatch, Answer]]] = []
         """Handled by the leader, and the answer on its way back."""
+        self.left: list[tuple[int, Copy]] = []
+        """Partitions and batches on a connection that was given up, which the leader has not read yet."""
+        self.left_until_ms: int | None = None
+        """When the leader reads the rest at the latest; None while it stands still."""
         self.deliveries: list[tuple[int, Delivery]] = []
         self.update_topic()
 
@@ -168,6 +189,8 @@ class Run:
     def handle(self, refuses: float) -> None:
         """The leader takes the next request."""
         if self.requests:
+            if self.left and self.left_until_ms is None:
+                self.left_until_ms = self.now_ms + LATEST_COPY_MS
             batches = self.requests.pop(0)
             self.answers.append([(batch, self.leaders[batch.partition].handle(batch, refuses)) for batch in batches])
 
@@ -185,8 +208,24 @@ class Run:
             for batch in batches:
                 self.outcomes.unanswered(batch, ConnectionLostError("gone", maybe_written=True), self.now_ms)
 
+    def stand_still(self) -> None:
+        """The leader stops reading, and the connection is given up: it reads what is left of it some time later."""
+        if self.left_until_ms is not None:
+            self.read_the_rest()  # twice within a second is not promised
+        self.left += [(batch.partition, Copy.of(batch)) for batches in self.requests for batch in batches]
+        self.left_until_ms = None
+        self.disconnect()
+        self.wait(4000)
+
+    def read_the_rest(self) -> None:
+        """The leader reads the connection that was given up; its answers go nowhere."""
+        left, self.left = self.left, []
+        for partition, copy in left:
+            self.leaders[partition].append(copy)
+
     def move_leader(self) -> None:
         """The partitions move; requests to the old leader end without an answer."""
+        self.left = []
         self.leader_epoch += 1
         self.node = 3 - self.node
         self.update_topic()
@@ -209,6 +248,8 @@ class Run:
 
     def wait(self, most_ms: int) -> None:
         self.now_ms += self.rng.randrange(most_ms)
+        if self.left_until_ms is not None and self.now_ms >= self.left_until_ms:
+            self.read_the_rest()
         self.outcomes.expire(self.now_ms)
 
     def go(self, steps: int, trouble: float, *rare: Callable[[Run], None]) -> None:
@@ -309,6 +350,14 @@ def test_with_a_topic_that_is_made_again(seed: int) -> None:
 def test_with_a_limit_that_is_lowered(seed: int) -> None:
     """Also where a batch, written and not acknowledged, is refused as too large when it is repeated."""
     run(seed, trouble=0.3, rare=(Run.lower_the_limit,), max_batch_bytes=300)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seeds)
+@example(122)  # the copy on the former connection is written after the repeated batch was refused
+def test_with_a_leader_that_stands_still(seed: int) -> None:
+    """Also where a leader answers on a new connection before it has read what is left of the one that was given up."""
+    run(seed, trouble=0.3, rare=(Run.stand_still, Run.read_the_rest))
 
 
 @settings(max_examples=30, deadline=None)

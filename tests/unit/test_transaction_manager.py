@@ -12,6 +12,7 @@ import pytest
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer._sequences import MAX_UNRESOLVED, PartitionSequences, next_sequence
 from aioproducer.transaction_manager import (
+    LATE_COPY_MS,
     MAX_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -38,6 +39,8 @@ class FakeBatch:
     base_sequence: int = NO_SEQUENCE
     in_flight: bool = False
     in_doubt: bool = False
+    refused_ms: int = -1
+    drained_ms: int = 0
     books: PartitionSequences | None = None
     writes: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -96,9 +99,11 @@ class Partition:
         batch.in_flight = False
         self.manager.settle(cast(ProducerBatch, batch))
 
-    def out_of_order(self, batch: FakeBatch) -> None:
+    def out_of_order(self, batch: FakeBatch, now_ms: int = 0, *, drained_ms: int = 0) -> None:
+        """Refused at this time, after it was sent at that one."""
         batch.in_flight = False
-        self.manager.out_of_order(cast(ProducerBatch, batch))
+        batch.drained_ms = drained_ms
+        self.manager.out_of_order(cast(ProducerBatch, batch), now_ms)
 
     def fail(self, batch: FakeBatch, *, epoch_refused: bool = False) -> None:
         """An answer that ends it, or its expiry in the queue."""
@@ -400,11 +405,48 @@ def test_batch_in_doubt_holds_up_the_bump(one: Partition, manager: TransactionMa
     one.lose(second)
     assert second.in_doubt
     assert manager.epoch == 0
-    assert one.send(second).number == (PID, 0, 10)
-    one.out_of_order(second)
+    for drained_ms in (4_999, 5_001, 5_000 + LATE_COPY_MS - 1):
+        assert one.send(second).number == (PID, 0, 10)
+        one.out_of_order(second, drained_ms + 1, drained_ms=drained_ms)
+        assert second.in_doubt, "what is left of the former connection may still be read"
+        assert not one.may_send(one.batch())
+    assert manager.epoch == 0
+    one.out_of_order(one.send(second), 9_000, drained_ms=5_000 + LATE_COPY_MS)
     assert not second.in_doubt
     assert manager.epoch == 1
     assert one.send(second).number == (PID, 1, 0)
+
+
+def test_late_copy_of_a_batch_in_doubt(one: Partition, manager: TransactionManager) -> None:
+    """Refused at first, then written by the copy on the connection that was given up: the repetition is a duplicate."""
+    first, second = one.send(), one.send()
+    one.fail_in_doubt(first)
+    one.lose(second)
+    one.out_of_order(one.send(second), 5_000)
+    one.ack(one.send(second))
+    assert manager.epoch == 0
+    assert one.send().number == (PID, 0, 20)
+
+
+def test_each_lost_answer_leaves_another_copy(one: Partition, manager: TransactionManager) -> None:
+    """The time after the first refusal counts anew once another attempt has stayed without an answer."""
+    first, second = one.send(), one.send()
+    one.fail_in_doubt(first)
+    one.lose(second)
+    one.out_of_order(one.send(second), 5_000, drained_ms=4_990)
+    one.lose(one.send(second))
+    one.out_of_order(one.send(second), 7_000, drained_ms=6_990)
+    assert second.in_doubt
+    one.out_of_order(one.send(second), 8_010, drained_ms=8_000)
+    assert manager.epoch == 1
+
+
+def test_what_is_not_in_doubt_is_ruled_out_at_once(one: Partition, manager: TransactionManager) -> None:
+    """A batch whose every attempt was answered has no copy that could come late."""
+    first, second = one.send(), one.send()
+    one.fail(first)
+    one.out_of_order(second, 5_000)
+    assert manager.epoch == 1
 
 
 def test_batch_in_doubt_turns_out_to_be_written(one: Partition, manager: TransactionManager) -> None:
