@@ -29,6 +29,7 @@ from aioproducer._produce import (
 )
 from aioproducer.cluster import Broker
 from aioproducer.errors import KafkaError, ProtocolError, UnsupportedVersionError
+from aioproducer.net.apis import throttled_by_client
 from aioproducer.protocol.produce import ProduceRequest
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)
-THROTTLE_SINCE_VERSION = 6
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
 TOUCH_EVERY_MS = 1000
@@ -291,7 +291,7 @@ class Sender:
         now_ms = self._now_ms()
         self._call_ended(call)
         self._metrics.record_answer(call.connection.traffic, now_ms - call.sent_ms, response.throttle_time_ms, now_ms)
-        if response.throttle_time_ms > 0 and call.version >= THROTTLE_SINCE_VERSION:
+        if response.throttle_time_ms > 0 and throttled_by_client(ProduceRequest.API_KEY, call.version):
             call.connection.throttle(now_ms + response.throttle_time_ms)
         fatal: KafkaError | None = None
         for batch, answer in self._outcomes.acknowledge_good(call.batches, answers):
