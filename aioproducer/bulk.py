@@ -116,6 +116,7 @@ class BulkSend:
         if not isinstance(data, ArrowSource):
             source = await self._engine.loop.run_in_executor(None, _take_over, data)
         feed = ArrowFeed(self._admission, self.tally, source, **columns)
+        self._check()
         if submit is None:
             return await self._run(self._go_on(feed, feed.run), raise_on_error=raise_on_error)
         return await self.send_slowly(self._rows(feed), submit, raise_on_error=raise_on_error)
@@ -174,6 +175,7 @@ class BulkSend:
 
     async def _offer_all(self, feed: RecordFeed, records: AsyncIterable[Any]) -> None:
         async for record in records:
+            self._check_taken()
             state = feed.offer(record)
             if state != FEED_DONE:
                 await self._go_on(feed, lambda state=state: state)  # type: ignore[misc]
@@ -188,12 +190,6 @@ class BulkSend:
                 # Nothing done since the last turn: others have used it up, so the place in the queue stays.
                 ticket = await self._engine.turns.next(ticket if rows == self.tally.rows else None)
                 rows = self.tally.rows
-                try:
-                    self._check_again()
-                except _Stopped as stop:
-                    if feed.holds_record:
-                        feed.refuse(stop.cause)  # it was taken, so the result has to tell of it
-                    raise
             elif state == FEED_BLOCKED:
                 await self._unblock(feed)
             elif state == FEED_CLOSED:
@@ -204,15 +200,26 @@ class BulkSend:
             elif state == FEED_EMPTY:
                 assert isinstance(feed, ArrowFeed)
                 await self._fetch(feed)
-                self._check_again()
+            self._check_again(feed)
             state = feed.run()
 
-    def _check_again(self) -> None:
-        """What was so when the call began may have changed meanwhile."""
+    def _check_again(self, feed: Feed | None = None) -> None:
+        """What was so when the call began may have changed while it waited: above all, which transaction is open."""
         try:
             self._check()
         except KafkaError as error:
+            if feed is not None and feed.holds_record:
+                feed.refuse(error)  # it was taken, so the result has to tell of it
             raise _Stopped(error) from error
+
+    def _check_taken(self) -> None:
+        """The same for a record that came from the caller's iterator, or after others that waited."""
+        if self._engine.transaction is not None:
+            try:
+                self._check_again()
+            except _Stopped as stop:
+                self.tally.refuse(stop.cause)
+                raise
 
     def _refused(self, feed: Feed) -> NoReturn:
         try:
@@ -292,6 +299,7 @@ class BulkSend:
         if type(item) is tuple and len(item) == 2:
             record = Record(item[1], item[0])
         topic = self.tally.topic if record.topic is None else record.topic
+        self._check_taken()
         try:
             if topic is not None and self._waited_in_vain(topic, record.partition):
                 await self._wait_for_topic(topic, record.partition)  # raises what it raised before

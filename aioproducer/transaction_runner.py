@@ -35,7 +35,9 @@ from aioproducer.coordinator import Answered, Coordinators
 from aioproducer.errors import (
     InvalidProducerEpochError,
     KafkaError,
+    ProducerClosedError,
     ProducerFencedError,
+    TransactionStateError,
     TransactionTimeoutError,
     UnsupportedVersionError,
 )
@@ -147,6 +149,7 @@ class TransactionRunner:
         self._hurried = False
         self._asking: asyncio.Task[None] | None = None
         self._ended_by_broker = False
+        self._maybe_committed = False
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
@@ -211,6 +214,7 @@ class TransactionRunner:
         self.number += 1
         self._partitions.begin(version)
         self._ended_by_broker = False
+        self._maybe_committed = False
         if self.on_begin is not None:
             self.on_begin()
         self._records.admit(True)
@@ -237,6 +241,10 @@ class TransactionRunner:
         try:
             was_prepared = self.states.state is TransactionState.PREPARED
             self.states.call("commit_transaction")
+        except TransactionStateError:
+            if 0 < self.closed_over == self.number:  # while this waited for its turn
+                raise not_committed() from None
+            raise
         except KafkaError:
             if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
                 await self._abort_after_failure(deadline_ms)
@@ -420,6 +428,7 @@ class TransactionRunner:
             try:
                 await self._end_at_coordinator(committed)
             except KafkaError as error:
+                self._maybe_committed = self._maybe_committed or (committed and error.maybe_written)
                 may_be_late = isinstance(error, ProducerFencedError) or error.code == INVALID_TXN_STATE
                 if may_be_late and partitions.version >= 2 and not error.maybe_written:
                     await self._ask_who_has_the_epoch(error)
@@ -428,7 +437,7 @@ class TransactionRunner:
                 if self.states.error is not None:
                     told = copy.copy(self.states.error)
                     # Whatever has ended the producer meanwhile: the coordinator may have done what it was asked for.
-                    told.maybe_written = told.maybe_written or (committed and error.maybe_written)
+                    told.maybe_written = told.maybe_written or self._maybe_committed
                     raise told from error.__cause__
             if was_prepared and partitions.version < 2:
                 # Another process may be about to end it too, and must not meet the next transaction in its place.
@@ -458,7 +467,8 @@ class TransactionRunner:
                 wanted=self._alive,
             )
         except KafkaError as error:
-            if error.code == INVALID_TXN_STATE and not committed and self._partitions.doubtful:
+            unstarted = not committed and not self._maybe_committed and self._partitions.doubtful
+            if error.code == INVALID_TXN_STATE and unstarted:
                 self._new_epoch_due = True
                 return  # what was to start it has not arrived, so there is nothing to end; it may still come, though
             raise
@@ -766,3 +776,8 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
     """Keep asyncio from logging an error that nobody waited for because the call was cancelled."""
     if not task.cancelled():
         task.exception()
+
+
+def not_committed() -> ProducerClosedError:
+    """The error of a commit that comes after somebody else has closed the producer."""
+    return ProducerClosedError("the transaction was not committed, because the producer was closed while it was open")

@@ -20,6 +20,7 @@ from aioproducer.errors import (
     ProducerFailedError,
     ProducerFencedError,
     RecordTooLargeError,
+    TransactionAbortableError,
     TransactionStateError,
     TransactionTimeoutError,
     UnsupportedVersionError,
@@ -400,6 +401,26 @@ async def test_a_commit_that_may_have_been_done_is_not_called_aborted(version: i
     assert scene.coordinators.is_quiet
 
 
+async def test_an_abort_after_a_commit_that_may_have_been_done(version: int) -> None:
+    """The coordinator says that the transaction can only be aborted, then that there is nothing to abort."""
+    scene = Scene(version)
+    await scene.begun()
+    scene.partitions.may_have_added()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(TransactionAbortableError("for example"), maybe_written=True, abortable=True)
+    with pytest.raises(TransactionAbortableError) as refused:
+        await commit
+    assert refused.value.maybe_written
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(InvalidTxnStateError("nothing to end"), fatal=True)
+    if version == 2:
+        (await scene.asked(InitProducerIdRequest)).bad(fenced(), fatal=True)
+    with pytest.raises(KafkaError) as raised:
+        await abort
+    assert raised.value.fatal
+    assert raised.value.maybe_written
+
+
 async def test_a_leader_knows_a_newer_epoch(version: int) -> None:
     scene = Scene(version)
     await scene.begun()
@@ -746,6 +767,29 @@ async def test_close_aborts(version: int) -> None:
         await transaction.__aexit__(None, None, None)
     error = ValueError("of the body")
     await transaction.__aexit__(ValueError, error, None)
+
+
+async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
+    """Behind offsets that somebody has left: closing the producer aborts the transaction before the commit gets to it."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    offsets = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    if version == 1:
+        (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
+    question = await scene.asked(TxnOffsetCommitRequest)
+    offsets.cancel()
+    await asyncio.wait([offsets])
+    close = asyncio.create_task(scene.runner.close(None))
+    await turns()
+    end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await turns()
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await close
+    with pytest.raises(ProducerClosedError, match="not committed"):
+        await end
 
 
 async def test_close_without_time_to_abort(version: int) -> None:

@@ -137,7 +137,7 @@ class Process:
         """When it began its latest transaction."""
         self._left: Written | None = None
         """What the program has stopped to wait for."""
-        self._closing = False
+        self.closing = False
         self._senders: list[asyncio.Task[None]] = []
         self._calls: dict[asyncio.Task[Any], None] = {}
         self.program = TransactionalProgram(run.scenario, self.producer, self._rng, run.books, run.story, run.broken)
@@ -190,15 +190,15 @@ class Process:
         if not await self._start():
             return
         for _ in range(self._rng.randint(1, self._scenario.rounds)):
-            if self.over or self._closing or self._run.closing:
+            if self.over or self.closing or self._run.closing:
                 break
             await self._one_transaction()
             await asyncio.sleep(self._rng.choice((0, 0, 0.001, 0.1, 0.5)))
-        if self._run.closing and not self.over and not self._closing:
+        if self._run.closing and not self.over and not self.closing:
             await self._run.works_again(self)
 
     async def _start(self) -> bool:
-        while not (self._closing or self._run.closing):
+        while not (self.closing or self._run.closing):
             began_s = self._loop.time()
             try:
                 await self.producer.start()
@@ -242,13 +242,13 @@ class Process:
             await self._close()
 
     async def _close(self) -> None:
-        self._closing = True
+        self.closing = True
         await self.program.close()
 
     def _crash(self) -> None:
         """As kill -9: nothing more leaves the process, and nothing of it is told any more."""
         self._run.story.tell("%s is killed", self)
-        self._closing = True
+        self.closing = True
         self._run.network.kill(self.name)
 
     async def _bury(self) -> None:
@@ -365,7 +365,7 @@ class Process:
             self._left = one
 
     def _failed(self) -> bool:
-        return self.producer.has_failed or self._closing
+        return self.producer.has_failed or self.closing
 
     async def _send_in(self, one: Written) -> BaseException | None:
         """Records from several tasks, and perhaps offsets; the error of the latter."""
@@ -390,7 +390,7 @@ class Process:
 
     async def _sender(self, number: int) -> None:
         for _ in range(self._rng.choice((1, 1, 2))):
-            if self._closing:
+            if self.closing:
                 break
             await self.program.chore(number)
 
@@ -420,7 +420,7 @@ class Process:
         """Call until the end is known, or leave it to what comes next."""
         self._left = None
         for _ in range(MOST_TRIES):
-            if self._closing or self.over:
+            if self.closing or self.over:
                 return
             one.called(wish)
             told = await self._call(ENDS[wish], getattr(self.producer, ENDS[wish]))
@@ -492,7 +492,7 @@ class Process:
         """The producer can do nothing more; without ``maybe_written`` nobody has asked for a commit."""
         self.over = True
         error = told.error
-        closed = isinstance(error, ProducerClosedError) or self._closing
+        closed = isinstance(error, ProducerClosedError) or self.closing
         if isinstance(error, ProducerFencedError) and self._is_undisturbed():
             self._run.broken("%s is fenced, and by nobody: %s", self, error)
         if one is None or closed or one.muddled or one.prepared is not None:
@@ -549,7 +549,7 @@ class Process:
         if not isinstance(error, (KafkaError, UserError)):
             run.broken("%s: %s raised %r", self, name, error)
             self.over = True
-        if self._scenario.calm and not isinstance(error, IN_CALM) and not self._closing:
+        if self._scenario.calm and not isinstance(error, IN_CALM) and not self.closing:
             run.broken("%s: nothing goes wrong, and %s raised %r", self, name, error)
         took_s = self._loop.time() - began_s
         is_early = took_s < limit_s - 0.002 and name != "transaction()" and not self._failed()

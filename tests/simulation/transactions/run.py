@@ -291,6 +291,8 @@ class TransactionRun(Run):
             except KafkaError as error:
                 self._story.tell("%s: %s", process, str(error).replace("\n", ";"))
                 last = error
+                if process.closing:
+                    return  # somebody else has closed it meanwhile
                 if error.fatal and process.number < MOST_PROCESSES:
                     process.over = True  # fenced, or its brokers give no new epoch to a producer that runs
                     return
