@@ -770,7 +770,7 @@ async def test_close_aborts(version: int) -> None:
 
 
 async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
-    """Behind offsets that somebody has left: closing the producer aborts the transaction before the commit gets to it."""
+    """Behind offsets that somebody has left: closing aborts the transaction before the commit gets to it."""
     scene = Scene(version)
     await scene.started()
     transaction = Transaction(scene.runner)
