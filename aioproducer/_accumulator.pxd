@@ -43,6 +43,9 @@ cdef class RecordAccumulator:
     cdef readonly int64_t last_serial
     cdef readonly int64_t appended_records
     cdef public int64_t busy_ns             # that callers took to submit one record right after the other
+    cdef int64_t looked_ms                  # when it was last looked how busy they are,
+    cdef int64_t looked_busy_ns             # the busy_ns of then,
+    cdef bint full_speed                    # and what came of it
     cdef readonly int32_t in_flight_batches
     cdef readonly Py_ssize_t batch_size
     cdef Py_ssize_t sticky_size
@@ -76,6 +79,7 @@ cdef class RecordAccumulator:
     cdef void unmark_ready(self, PartitionQueue queue)
     cdef void wake(self)
     cdef bint available(self, PartitionQueue queue, int64_t now_ms)
+    cdef void look_at_speed(self, int64_t now_ms) noexcept
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept
     cdef bint any_ready(self)
     cdef void close_awaited(self, int64_t now_ms, busy_nodes)

@@ -36,7 +36,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     BLOCK_BYTES = 16384
-    BUSY_NS_A_MS = 50000    # open batches linger on if the program has submitted for a twentieth of the time,
+    BUSY_NS_A_MS = 50000    # open batches linger on if the program submits for a twentieth of the time,
     FULL_ENOUGH = 64        # and fewer records than that for each of them
 
 
@@ -237,7 +237,6 @@ cdef class RecordAccumulator:
         queue.topic.used_ms = now_ms
         batch.created_ms = now_ms
         batch.appended_before = self.appended_records
-        batch.busy_before = self.busy_ns
         batch.producer_id = -1
         batch.producer_epoch = -1
         batch.base_sequence = -1
@@ -246,6 +245,7 @@ cdef class RecordAccumulator:
         self.live_batches[batch.serial] = batch
         self.aging_batches[batch.serial] = batch
         if not self.open_batches:
+            self.looked_ms, self.looked_busy_ns = now_ms, self.busy_ns
             self.wake()     # the first deadline: the sender may sleep beyond it
         self.open_batches[batch.serial] = batch
         return batch
@@ -388,10 +388,16 @@ cdef class RecordAccumulator:
         be sent at all, waiting saves more time than it takes. Full speed is a share of the time and no rate, which the
         cost of the batches would keep below any limit.
         """
-        cdef int64_t age_ms = now_ms - oldest.created_ms
         cdef int64_t records = self.appended_records - oldest.appended_before
-        return (age_ms < self.longest_linger_ms and self.busy_ns - oldest.busy_before >= BUSY_NS_A_MS * age_ms
+        self.look_at_speed(now_ms)
+        return (self.full_speed and now_ms - oldest.created_ms < self.longest_linger_ms
                 and records < FULL_ENOUGH * <int64_t>len(self.open_batches))
+
+    cdef void look_at_speed(self, int64_t now_ms) noexcept:
+        """Once a linger; a program that has begun to wait for what it has submitted is not held up for longer."""
+        if now_ms - self.looked_ms >= max(1, self.linger_ms):
+            self.full_speed = self.busy_ns - self.looked_busy_ns >= BUSY_NS_A_MS * (now_ms - self.looked_ms)
+            self.looked_ms, self.looked_busy_ns = now_ms, self.busy_ns
 
     cdef bint any_ready(self):
         for node in self.nodes.values():

@@ -25,8 +25,7 @@ cdef class ProducerBatch:
     cdef readonly int64_t serial            # order of creation, over all partitions
     cdef readonly tuple order               # place in its partition; pieces of a split stand in their parent's
     cdef readonly int64_t created_ms        # of its first record; survives retries and splits
-    cdef int64_t appended_before            # records that all batches had taken when its first one came,
-    cdef int64_t busy_before                # and how long the program had submitted
+    cdef int64_t appended_before            # records that all batches had taken when its first one came
     cdef readonly int64_t closed_ms
     cdef BatchState state
     cdef readonly int64_t producer_id

@@ -278,7 +278,13 @@ class TransactionRunner:
     # --- one call after the other -------------------------------------------------------------------------------------
 
     async def _turn(self, name: str, deadline_ms: int) -> asyncio.Task[Any] | None:
-        """Wait for a call that was left behind, or that another task waits for; its task if it is the same one."""
+        """Wait for a call that was left behind, or that another task waits for; its task if it is the same one.
+
+        Raises:
+            TransactionStateError: meanwhile a transaction has begun, which is not the one that is meant.
+            TransactionTimeoutError: the other call has not ended in time.
+        """
+        number = self.number
         while self._left is not None:
             left, task = self._left
             try:
@@ -290,6 +296,10 @@ class TransactionRunner:
                     logger.info("%s(), which another call waited for, failed: %s", left, error)
             if left == name and name in SHARED:
                 return task
+        if self.number != number:
+            raise TransactionStateError(
+                f"{name}() waited for another call while its transaction ended; it does nothing to the next one"
+            )
         return None
 
     async def _call(self, name: str, work: Coroutine[Any, Any, Any], deadline_ms: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -122,4 +123,5 @@ class Checks(Generic[Operation]):
         """Wait for all that is open."""
         while self._open:
             self._failed += await self._failures(self._open.popleft())
+            await asyncio.sleep(0)  # what has ended does not suspend, and the loop is to have its turns here too
         return Ends(self._sent - self._failed, self._failed)

@@ -181,6 +181,14 @@ def test_enough_records_end_the_longer_linger() -> None:
     assert {batch.record_count for batch in drain(accumulator, now_ms=15)} == {64}
 
 
+def test_who_waits_for_what_was_submitted_ends_the_longer_linger() -> None:
+    """With so many records under way as the program allows itself, more would not come: two lingers later all go."""
+    accumulator = crowd(300, 200, until_ms=13, busy_ns=1_000_000)
+    assert accumulator.ready(15)[0] == []
+    assert accumulator.ready(20)[0] == [1]
+    assert len(drain(accumulator, now_ms=20)) == 300
+
+
 @pytest.mark.parametrize(
     ("partitions", "busy_ns", "linger_ms", "longest_linger_ms"),
     [

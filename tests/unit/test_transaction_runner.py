@@ -682,6 +682,28 @@ async def test_another_call_waits_for_one_that_was_left(version: int) -> None:
     assert scene.state is S.IN_TRANSACTION
 
 
+@pytest.mark.parametrize("name", ["prepare_transaction", "commit_transaction", "send_offsets_to_transaction"])
+async def test_a_call_that_waits_does_nothing_to_the_next_transaction(version: int, name: str) -> None:
+    """One task aborts and begins again; another one's call was meant for what is gone."""
+    scene = Scene(version)
+    await scene.begun()
+
+    async def begin_again() -> None:
+        await scene.runner.abort()
+        await scene.runner.begin()
+
+    again = asyncio.create_task(begin_again())
+    question = await scene.asked(EndTxnRequest)
+    late = asyncio.create_task(CALLS[name](scene))
+    await turns()
+    question.good(ended(1))
+    await again
+    with pytest.raises(TransactionStateError, match="does nothing to the next"):
+        await late
+    assert scene.state is S.IN_TRANSACTION
+    assert scene.coordinators.is_quiet
+
+
 async def test_an_abort_behind_a_commit_that_failed(version: int) -> None:
     scene = Scene(version)
     await scene.begun()
