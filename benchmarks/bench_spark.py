@@ -108,8 +108,8 @@ class Way(Client):
 WAYS: Final = (
     Way("Spark's own sink", "pyspark", "", '`format("kafka")`, a JVM producer', source="kafka"),
     Way("aioproducer", "aioproducer", "", '`format("aioproducer")`, at least once'),
-    Way("aioproducer exactly-once", "aioproducer", "", "with `transactional.id.prefix`", transactions=True),
-    Way("aioproducer rows", "aioproducer", "", "`writer=rows`: a Python object a row", options={"writer": "rows"}),
+    Way("aioproducer, exactly once", "aioproducer", "", "with `transactional.id.prefix`", transactions=True),
+    Way("aioproducer, rows", "aioproducer", "", "`writer=rows`: a Python object a row", options={"writer": "rows"}),
     Way("nothing", "pyspark", "", "Arrow batches to a Python writer that drops them", source="nothing", writes=False),
 )
 
