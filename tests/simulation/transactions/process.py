@@ -151,7 +151,13 @@ class Process:
         engine = self.producer.engine
         if engine is None or engine.transaction is None or not engine.transaction.states.admits:
             return None
-        return self._open.get(engine.transaction.number)
+        return self._written_as(engine.transaction.number)
+
+    def _written_as(self, number: int) -> Written:
+        """The transaction of this number: a sender may see it begun before the program that began it goes on."""
+        if number not in self._open:
+            self._open[number] = self._ledger.begin(self.name)
+        return self._open[number]
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
@@ -304,8 +310,7 @@ class Process:
         assert engine is not None
         assert engine.transaction is not None
         self._began_s = self._loop.time()
-        one = self._open[engine.transaction.number] = self._ledger.begin(self.name)
-        return one
+        return self._written_as(engine.transaction.number)
 
     async def _in_a_block(self) -> None:
         """``async with producer.transaction()``, cancelled anywhere or not."""
