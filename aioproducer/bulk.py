@@ -200,26 +200,26 @@ class BulkSend:
             elif state == FEED_EMPTY:
                 assert isinstance(feed, ArrowFeed)
                 await self._fetch(feed)
-            self._check_again(feed)
+            self._check_again(feed.refuse if feed.holds_record else None)
             state = feed.run()
 
-    def _check_again(self, feed: Feed | None = None) -> None:
-        """What was so when the call began may have changed while it waited: above all, which transaction is open."""
+    def _check_again(self, refuse: Callable[[KafkaError], object] | None) -> None:
+        """What was so when the call began may have changed while it waited: above all, which transaction is open.
+
+        Args:
+            refuse: for a record that was taken from the caller, so that the result tells of it.
+        """
         try:
             self._check()
         except KafkaError as error:
-            if feed is not None and feed.holds_record:
-                feed.refuse(error)  # it was taken, so the result has to tell of it
+            if refuse is not None:
+                refuse(error)
             raise _Stopped(error) from error
 
     def _check_taken(self) -> None:
         """The same for a record that came from the caller's iterator, or after others that waited."""
         if self._engine.transaction is not None:
-            try:
-                self._check_again()
-            except _Stopped as stop:
-                self.tally.refuse(stop.cause)
-                raise
+            self._check_again(self.tally.refuse)
 
     def _refused(self, feed: Feed) -> NoReturn:
         try:
