@@ -18,9 +18,9 @@ REGRESSIONS: dict[str, str] = {
     "83346": "an answer that nobody waited for any more, another broker having answered first, throttled nobody",
     "90476": "the simulation itself: it did not know that a flush may tell of a record that came while it waited",
     "159709": "a copy on a connection that was given up was written after the repeated batch had been ruled out",
+    "167672": "the simulation itself: the leader of a topic that was made again is tried at once",
     "t4354": "send_many that had waited went on in the next transaction",
     "t5676": "an abort refused after a commit that may have been done was called surely unwritten",
     "t9560": "a block whose producer was closed while its commit waited for its turn told of a wrong state",
     "t25687": "the simulation itself: a record was sent after begin_transaction() and before its caller went on",
-    "167672": "the simulation itself: the leader of a topic that was made again is tried at once",
 }
