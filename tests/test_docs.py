@@ -217,6 +217,12 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_merge_left_no_marks(page: Path) -> None:
+    """Markdown takes the marks of a conflict for text, so no other check stumbles over both of its versions."""
+    assert not re.findall(r"^(?:<{7}|={7}|>{7}|\|{7})(?: .*)?$", page.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in links(page):
         if link.startswith(("https://", "http://")):
