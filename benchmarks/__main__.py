@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import report
+from benchmarks import bench_instructions, bench_profile, report
 from benchmarks.bench_broker_throughput import BENCH as BROKER_THROUGHPUT
 from benchmarks.bench_client_cost import BENCH as CLIENT_COST
 from benchmarks.bench_latency import BENCH as LATENCY
@@ -45,7 +48,10 @@ BENCHES = (
     METRICS,
     START,
 )
+STUDIES = (bench_profile, bench_instructions)
+"""What looks into this producer rather than comparing it."""
 CLIENTS = (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS, *SENDERS, *WEB_CLIENTS)
+SLUGS = [*(bench.slug for bench in BENCHES), *(study.SLUG for study in STUDIES)]
 FILE_WIDTH = 160
 """Characters of a line where there is no terminal to ask; the tables are about that wide."""
 REPOSITORY = Path(__file__).parent.parent
@@ -62,10 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         benches = [bench.shortened() for bench in benches]
     chosen = [client for client in CLIENTS if not options.clients or client.name in options.clients]
     available, skipped = sort_out(chosen)
+    studies = [] if options.clients or (options.quick and not options.only) else chosen_studies(options, skipped)
     for line in skipped:
         console.print(f"skipped: {line}", style="yellow")
     effort = effort_of(options)
-    parts = []
+    parts: list[report.Section] = []
     with contextlib.ExitStack() as stack:
         servers: dict[str, Server] = {}
         for bench in benches:
@@ -74,16 +81,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 warm_up(servers[bench.server], console)
             clients = [client for client in bench.clients if client in available]
             parts.append(run_part(bench, clients, servers[bench.server], effort, console))
-    return finish(parts, skipped, options, console)
+    answers, troubles = run_studies(studies, effort, console)
+    failed = bool(troubles) or any(run.problems for part in parts for run in part.runs)
+    finish(parts, answers, skipped, options, console)
+    return 1 if failed else 0
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line's description."""
     made = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     made.add_argument("--quick", action="store_true", help="about a minute: one round of short runs, written to out/")
-    made.add_argument(
-        "--only", action="append", choices=[bench.slug for bench in BENCHES], help="this bench; repeatable"
-    )
+    made.add_argument("--only", action="append", choices=SLUGS, help="this bench; repeatable")
     names = sorted({client.name for client in CLIENTS})
     made.add_argument(
         "--clients", action="append", choices=names, metavar="NAME", help=f"repeatable; {', '.join(names)}"
@@ -153,21 +161,50 @@ def run_part(bench: Bench, clients: list[Client], server: Server, effort: Effort
     return part
 
 
-def finish(parts: list[report.Section], skipped: list[str], options: argparse.Namespace, console: Console) -> int:
+def chosen_studies(options: argparse.Namespace, skipped: list[str]) -> list[ModuleType]:
+    """Return what can be studied here; why something can not is added to what is skipped."""
+    chosen = [study for study in STUDIES if not options.only or study.SLUG in options.only]
+    skipped += [reason for study in chosen if (reason := study.missing()) is not None]
+    return [study for study in chosen if study.missing() is None]
+
+
+def run_studies(studies: list[ModuleType], effort: Effort, console: Console) -> tuple[list[report.Part], list[str]]:
+    """Run them, telling what runs; with the answers comes what went wrong."""
+    answers: list[report.Part] = []
+    troubles: list[str] = []
+    for study in studies:
+        console.rule(study.QUESTION)
+        found, wrong = study.answer(effort, functools.partial(console.print, markup=False))
+        answers.append(found)
+        troubles += wrong
+    for trouble in troubles:
+        console.print(trouble, style="red", markup=False)
+    for one in answers:
+        console.print(Markdown("\n".join(one.markdown())))
+    return answers, troubles
+
+
+def finish(
+    parts: list[report.Section],
+    answers: list[report.Part],
+    skipped: list[str],
+    options: argparse.Namespace,
+    console: Console,
+) -> None:
     """Write the files; docs/ is written only by a run of everything."""
     partial = options.quick or options.only or options.clients or skipped
     directory = options.output or REPOSITORY / ("out" if partial else "docs")
     command = "make bench" if not partial else "python -m benchmarks"
+    everything = [*parts, *answers]
     if options.update:
-        paths = report.update(parts, f"python -m benchmarks {' '.join(options.arguments)}", options.output or DOCS)
+        paths = report.update(everything, f"python -m benchmarks {' '.join(options.arguments)}", options.output or DOCS)
     else:
-        paths = report.write(parts, skipped, command, directory)
+        paths = report.write(everything, skipped, command, directory)
     raw = (options.output or REPOSITORY / "out") / "benchmarks.json"
     raw.parent.mkdir(exist_ok=True)
     raw.write_text(json.dumps([as_json(part.runs) for part in parts], indent=1))
     for path in (*paths, raw):
         console.print(f"written: {os.path.relpath(path)}", markup=False)
-    return 1 if any(run.problems for part in parts for run in part.runs) else 0
 
 
 if __name__ == "__main__":

@@ -235,11 +235,10 @@ def write(part: report.Section, directory: Path) -> list[Path]:
         today=f"{datetime.now(UTC):%Y-%m-%d}", tasks=TASKS, memory=DRIVER_MEMORY, partitions=PARTITIONS
     )
     versions = [*report.machine(), *report.versions(WAYS), ("connector", CONNECTOR.name)]
-    lines = [introduction, *report.table(("what", "version"), versions), "", *report.section_markdown(part)]
-    document, picture = directory / "benchmarks-spark.md", directory / part.picture
+    lines = [introduction, *report.table(("what", "version"), versions), "", *part.markdown()]
+    document = directory / "benchmarks-spark.md"
     document.write_text("\n".join(lines), encoding="utf-8")
-    report.write_picture(part, picture)
-    return [document, picture]
+    return [document, *part.draw(directory)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 from rich.table import Table
@@ -57,6 +58,20 @@ class Grid:
     rows: dict[str, tuple[Cell | None, ...]]
 
 
+class Part(Protocol):
+    """What answers one question in the document."""
+
+    @property
+    def question(self) -> str:
+        """The heading, by which a later answer to the same question finds it."""
+
+    def markdown(self) -> list[str]:
+        """Return the lines, heading included."""
+
+    def draw(self, directory: Path) -> list[Path]:
+        """Write its pictures and return their paths."""
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """What the report says of one bench."""
@@ -68,9 +83,36 @@ class Section:
     grids: list[Grid]
 
     @property
+    def question(self) -> str:
+        """The bench's."""
+        return self.bench.question
+
+    @property
     def picture(self) -> str:
         """The picture's file name."""
         return f"benchmarks-{self.bench.slug}.svg"
+
+    def markdown(self) -> list[str]:
+        """Return its tables, its picture, and how each client is used."""
+        lines = [f"## {self.question}", "", f"Server: {self.server}. {self.verified()}", ""]
+        for one in self.grids:
+            rows = [(client, *cells_text(cells)) for client, cells in one.rows.items()]
+            lines += [
+                f"{one.measure.title[0].upper()}{one.measure.title[1:]}:",
+                "",
+                *table(("client", *one.columns), rows),
+                "",
+            ]
+        lines += [f"![{self.grids[0].measure.title}]({self.picture})", ""] if self.grids else []
+        return [*lines, "How each client is used:", "", *(f"- `{one.name}`: {one.use}" for one in self.clients), ""]
+
+    def draw(self, directory: Path) -> list[Path]:
+        """Draw the first measure, if there are figures."""
+        if not self.grids:
+            return []
+        path = directory / self.picture
+        write_picture(self, path)
+        return [path]
 
     def verified(self) -> str:
         """Return how many runs there were and how many of them client and server agreed on."""
@@ -177,9 +219,9 @@ def versions(clients: Sequence[Client]) -> list[tuple[str, str]]:
     return [*found.items(), ("uvloop", uvloop)]
 
 
-def markdown(parts: list[Section], skipped: list[str], command: str) -> str:
+def markdown(parts: Sequence[Part], skipped: list[str], command: str) -> str:
     """Return docs/benchmarks.md."""
-    clients = [client for part in parts for client in part.clients]
+    clients = [client for part in parts if isinstance(part, Section) for client in part.clients]
     lines = [
         INTRODUCTION.format(command=command, today=f"{datetime.now(UTC):%Y-%m-%d}"),
         *table(("what", "version"), [*machine(), *versions(clients)]),
@@ -187,24 +229,8 @@ def markdown(parts: list[Section], skipped: list[str], command: str) -> str:
         *(f"Skipped: {one}\n" for one in skipped),
     ]
     for part in parts:
-        lines += section_markdown(part)
+        lines += part.markdown()
     return "\n".join(lines)
-
-
-def section_markdown(part: Section) -> list[str]:
-    """Return one bench's part of the document."""
-    lines = [f"## {part.bench.question}", "", f"Server: {part.server}. {part.verified()}", ""]
-    for one in part.grids:
-        rows = [(client, *cells_text(cells)) for client, cells in one.rows.items()]
-        lines += [
-            f"{one.measure.title[0].upper()}{one.measure.title[1:]}:",
-            "",
-            *table(("client", *one.columns), rows),
-            "",
-        ]
-    lines += [f"![{part.grids[0].measure.title}]({part.picture})", ""] if part.grids else []
-    lines += ["How each client is used:", "", *(f"- `{client.name}`: {client.use}" for client in part.clients), ""]
-    return lines
 
 
 def cells_text(cells: tuple[Cell | None, ...]) -> list[str]:
@@ -248,30 +274,27 @@ def write_picture(part: Section, path: Path) -> None:
     plt.close(figure)
 
 
-def update(parts: list[Section], command: str, directory: Path) -> list[Path]:
-    """Put these sections into the benchmarks.md that is there, in place of their own or at its end."""
+def update(parts: Sequence[Part], command: str, directory: Path) -> list[Path]:
+    """Put these parts into the benchmarks.md that is there, in place of their own or at its end."""
     document = directory / "benchmarks.md"
     opening, *sections = document.read_text(encoding="utf-8").split("\n## ")
     known = {one.partition("\n")[0]: one.rstrip("\n") for one in sections}
     note = f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}`, apart from the rest."
     for part in parts:
-        heading, *lines = section_markdown(part)
-        known[part.bench.question] = "\n".join([heading.removeprefix("## "), "", note, *lines]).rstrip("\n")
+        heading, *lines = part.markdown()
+        known[part.question] = "\n".join([heading.removeprefix("## "), "", note, *lines]).rstrip("\n")
     document.write_text("\n\n## ".join([opening.rstrip("\n"), *known.values()]) + "\n", encoding="utf-8")
-    return [document, *write_pictures(parts, directory)]
+    return [document, *draw(parts, directory)]
 
 
-def write(parts: list[Section], skipped: list[str], command: str, directory: Path) -> list[Path]:
+def write(parts: Sequence[Part], skipped: list[str], command: str, directory: Path) -> list[Path]:
     """Write benchmarks.md and its pictures and return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     document = directory / "benchmarks.md"
     document.write_text(markdown(parts, skipped, command), encoding="utf-8")
-    return [document, *write_pictures(parts, directory)]
+    return [document, *draw(parts, directory)]
 
 
-def write_pictures(parts: list[Section], directory: Path) -> list[Path]:
-    """Draw what has figures."""
-    pictures = {directory / part.picture: part for part in parts if part.grids}
-    for path, part in pictures.items():
-        write_picture(part, path)
-    return list(pictures)
+def draw(parts: Sequence[Part], directory: Path) -> list[Path]:
+    """Draw what has pictures."""
+    return [path for part in parts for path in part.draw(directory)]

@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -106,9 +106,13 @@ def job_for(case: Case, client: Client, visit: Visit, effort: Effort) -> Job:
     )
 
 
-def work(job: Job) -> Outcome | str:
-    """Run the job in a process of its own; a string says why it came to no end."""
-    command = [sys.executable, "-m", "benchmarks.worker", job.to_json()]
+def work(job: Job, under: Sequence[str] = ()) -> Outcome | str:
+    """Run the job in a process of its own; a string says why it came to no end.
+
+    Args:
+        under: a command that runs it and looks on, such as ``perf record``.
+    """
+    command = [*under, sys.executable, "-m", "benchmarks.worker", job.to_json()]
     try:
         done = subprocess.run(
             command,

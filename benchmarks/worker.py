@@ -70,6 +70,7 @@ class Outcome:
             system).
         latencies_ms: p50, p99 and p99.9 of the wait for an acknowledgement; empty for the pattern ``publish``.
         events: what a web application has published in the background in the measured section.
+        started: when the measured section began, in seconds of the monotonic clock; only of the pattern ``publish``.
         gaps_ms: p99.9 and the longest of what a ticker of 1 ms came late; empty without a ticker.
     """
 
@@ -82,6 +83,7 @@ class Outcome:
     latencies_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     gaps_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     events: int = 0
+    started: float = 0.0
 
 
 class Ticker:
@@ -123,11 +125,11 @@ class Section:
 
     def __enter__(self) -> Section:
         self._cpu_seconds = cpu_seconds()
-        self._started = time.perf_counter()
+        self.started = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._started
+        self.seconds = time.perf_counter() - self.started
         self.cpu_seconds = cpu_seconds() - self._cpu_seconds
 
 
@@ -170,6 +172,7 @@ async def publish(job: Job, client: Client) -> Outcome:
         cpu_seconds=section.cpu_seconds if ends.cpu_seconds is None else ends.cpu_seconds,
         peak_rss_bytes=peak if ends.peak_rss_bytes is None else ends.peak_rss_bytes,
         gaps_ms=ticker.gaps_ms(),
+        started=section.started,
     )
 
 

@@ -1,0 +1,200 @@
+"""How many instructions does a record of 100 bytes take on its way into a batch?"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from benchmarks import report
+from benchmarks.groups import GROUPS, Group, group_of
+from benchmarks.peers import PUBLISHERS, Client
+from benchmarks.plan import RECORD_CASES, Effort
+from benchmarks.runner import job_for, problems, work
+from benchmarks.servers import SinkServer
+from benchmarks.worker import Outcome
+
+SLUG: Final = "instructions"
+QUESTION: Final = __doc__
+CLIENTS: Final = tuple(client for client in PUBLISHERS if client.package == "aioproducer")
+CASE: Final = replace(RECORD_CASES[0], linger_ms=1_000)
+"""So slow a program would send what has lingered; full batches are what a fast one has."""
+FEW, MANY = 10_000, 40_000
+MOST_FUNCTIONS = 15
+COUNT: Final = ("valgrind", "-q", "--tool=callgrind")
+
+Function = tuple[str, str]
+"""Its library and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A part of the document.
+
+    Attributes:
+        counts: instructions of a record, by function, by client.
+    """
+
+    counts: dict[str, dict[Function, float]]
+    question: str = QUESTION
+
+    def markdown(self) -> list[str]:
+        """Return the groups of all ways of sending, and the first's most expensive functions."""
+        names = [name.removeprefix("aioproducer ") for name in self.counts]
+        by_group = [grouped(counts) for counts in self.counts.values()]
+        chosen = [group for group in GROUPS if group.per_record]
+        rows = [(group.name, *(whole(counts[group]) for counts in by_group)) for group in chosen]
+        rows.append(("**together**", *(f"**{whole(sum(counts[group] for group in chosen))}**" for counts in by_group)))
+        rows.append(("everything else", *(whole(sum(counts.values()) - of(counts, chosen)) for counts in by_group)))
+        return [
+            f"## {self.question}",
+            "",
+            f"Counted by callgrind: a run of {MANY:,} records less one of {FEW:,}, divided by the difference, so that "
+            "start and end are left out; no compression. A program runs some fifty times slower under it, so what "
+            "happens once a millisecond or once a wait happens more often a record: that is why the interpreter, "
+            "the event loop, requests, checksums and the rest are one row here. "
+            "The profile above has their time.",
+            "",
+            *report.table(("instructions a record", *names), rows),
+            "",
+            f"The functions of `{names[0]}` with the most, but for the interpreter's:",
+            "",
+            *report.table(("function", "library", "instructions a record"), self.functions()),
+            "",
+        ]
+
+    def functions(self) -> list[tuple[str, str, str]]:
+        """Return the first client's most expensive functions, of the groups that run for each record."""
+        counts = next(iter(self.counts.values()))
+        own = {function: count for function, count in counts.items() if group_of(function[1], function[0]).per_record}
+        most = sorted(own.items(), key=lambda item: -item[1])[:MOST_FUNCTIONS]
+        return [
+            (f"`{short(name)}`", f"`{Path(library).name.partition('.')[0]}`", whole(count))
+            for (library, name), count in most
+        ]
+
+    def draw(self, directory: Path) -> list[Path]:
+        """Return nothing: the table says it all."""
+        del directory
+        return []
+
+
+def whole(count: float) -> str:
+    """Return a count without the fractions that the difference of two runs has."""
+    return f"{max(0.0, count):,.0f}"
+
+
+def of(counts: Counter[Group], chosen: Iterable[Group]) -> float:
+    """Return the sum of these groups."""
+    return sum(counts[group] for group in chosen)
+
+
+def grouped(counts: dict[Function, float]) -> Counter[Group]:
+    """Return the sums of the groups."""
+    found: Counter[Group] = Counter()
+    for (library, name), count in counts.items():
+        found[group_of(name, library)] += count  # type: ignore[assignment]  # a Counter of floats adds up all the same
+    return found
+
+
+def short(name: str) -> str:
+    """Return what Cython made a C name of: ``RecordBatch.write`` of ``__pyx_f_11aioproducer_13_record_batch_...``.
+
+    It writes the length before each name of a module or class, and a running number before a method's.
+    """
+    found = re.match(r"__pyx_(tp_[a-z]+|[a-z]+)_(?=\d)", name)
+    if not found:
+        return name
+    words: list[str] = []
+    rest = name[found.end() :]
+    while length := re.match(r"_?(\d+)", rest):
+        word = rest[length.end() :][: int(length[1])]
+        if len(words) >= len(("package", "module")) and not word[:1].isupper():
+            rest = rest[length.end() :]
+            break
+        words.append(word)
+        rest = rest[length.end() + len(word) :]
+    slot = [found[1]] if found[1].startswith("tp_") else []
+    return ".".join([*words[2:], rest.removeprefix("_"), *slot])
+
+
+def missing() -> str | None:
+    """Return why it can't be measured here."""
+    return None if shutil.which("valgrind") else f"{SLUG}: valgrind is not on this machine"
+
+
+def answer(effort: Effort, console_print: Callable[[str], None]) -> tuple[Answer, list[str]]:
+    """Count every way of sending twice; with it what went wrong."""
+    del effort  # a count needs no repetition
+    counts: dict[str, dict[Function, float]] = {}
+    troubles: list[str] = []
+    for client in CLIENTS:
+        runs = []
+        for records in (FEW, MANY):
+            console_print(f"{SLUG}: {client.name}, {records:,} records")
+            runs.append(counted(client, records))
+        few, many = runs
+        if isinstance(few, str) or isinstance(many, str):
+            troubles.append(f"{client.name}: {few if isinstance(few, str) else many}")
+            continue
+        each = {name: (many[name] - few[name]) / (MANY - FEW) for name in many.keys() | few.keys()}
+        counts[client.name] = each
+    return Answer(counts), troubles
+
+
+def counted(client: Client, records: int) -> Counter[Function] | str:
+    """Count one run; a string says what was wrong with it."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "callgrind.out"
+        with SinkServer().visit(CASE.codec) as visit:
+            job = replace(job_for(CASE, client, visit, Effort(repeats=1, share=0.0, seconds=0.0)), records=records)
+            done = work(job, under=(*COUNT, f"--callgrind-out-file={path}"))
+            visit.sent = done.sent if isinstance(done, Outcome) else None
+        if not isinstance(done, Outcome):
+            return done
+        if wrong := problems(job, done) + visit.problems:
+            return "; ".join(wrong)
+        return own_counts(path.read_text())
+
+
+def own_counts(text: str) -> Counter[Function]:
+    """Add up the instructions of each function itself, from what callgrind has written.
+
+    ``ob=`` and ``fn=`` name the library and the function that the cost lines below belong to, each with a number that
+    stands for it from then on. A line after ``calls=`` is the cost of the called.
+    """
+    names: dict[tuple[str, str], str] = {}
+    counts: Counter[Function] = Counter()
+    library = function = ""
+    called = False
+    for line in text.splitlines():
+        if found := re.match(r"(c?)(ob|fn)=\((\d+)\)(?: (.+))?$", line):
+            kind, number = found[2], found[3]
+            if found[4]:
+                names[kind, number] = found[4]
+            name = names[kind, number]
+            if found[1]:
+                continue
+            if kind == "ob":
+                library = name
+            else:
+                function = name.partition("'")[0]
+        elif line.startswith("calls="):
+            called = True
+        elif re.match(r"[+\-*\d]", line):
+            if not called:
+                counts[library, function] += int(line.split()[1])
+            called = False
+    return counts
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import main
+
+    sys.exit(main(["--only", SLUG, *sys.argv[1:]]))

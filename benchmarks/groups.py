@@ -1,0 +1,81 @@
+"""What a function of the measured process is part of, by its name and the library that it lies in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Functions that do one job.
+
+    Attributes:
+        library, function: patterns that both have to be found in the names; the first group that fits counts.
+        per_record: whether it runs for each record, whatever its batch does.
+        color: in pictures.
+    """
+
+    name: str
+    use: str
+    library: str
+    function: str
+    per_record: bool
+    color: str
+
+
+COPY: Final = Group("copying", "memcpy and memmove, whoever calls them", r"", r"mem(cpy|move)", True, "#e9a03b")
+CHECKSUM: Final = Group("CRC-32C", "the package crc32c", r"crc32c", r"", False, "#edd56b")
+CODEC: Final = Group("compression", "the codec's library", r"lz4|zstd|libz\b|zlib|snappy", r"", False, "#7f4f9a")
+OTHER: Final = Group("other", "memory allocation of the C library, the loader", r"", r"", False, "#c8c8c8")
+
+GROUPS: Final = (
+    COPY,
+    CHECKSUM,
+    CODEC,
+    Group("murmur2", "the key's hash: `_hashing`", r"/_hashing\.", r"", True, "#f2b5a7"),
+    Group(
+        "the call",
+        "arguments, checks and what is returned: `_admission`; `_feed` and `_arrow` in their place",
+        r"/(_admission|_feed|_arrow)\.",
+        r"",
+        True,
+        "#8c1c2f",
+    ),
+    Group(
+        "append",
+        "partition, batch, varints: `_accumulator`, `_producer_batch`, `_record_batch`, `_buffer_pool`",
+        r"/(_accumulator|_producer_batch|_record_batch|_buffer_pool)\.",
+        r"",
+        True,
+        "#d1495b",
+    ),
+    Group(
+        "Deliveries",
+        "how each record ended, for the program: `_delivery`, `_tally`, `_outcomes`",
+        r"/(_delivery|_tally|_outcomes)\.",
+        r"",
+        True,
+        "#e88a96",
+    ),
+    Group("requests", "numbers, bytes of requests and answers: the rest", r"/aioproducer/", r"", False, "#b88b8f"),
+    Group("clock", "reading the system's clocks", r"vdso", r"", True, "#9fc1a2"),
+    Group("event loop", "uvloop", r"uvloop", r"", False, "#5b8e7d"),
+    Group("kernel", "mostly the copy into the socket", r"kernel|unknown", r"", False, "#4a5a75"),
+    Group(
+        "interpreter",
+        "CPython: the program's own loop, and what of the producer is Python",
+        r"python",
+        r"",
+        False,
+        "#8d99ae",
+    ),
+    OTHER,
+)
+"""In this order, because libraries of Python packages have Python in their names as well."""
+
+
+def group_of(function: str, library: str) -> Group:
+    """Return what the function is part of."""
+    return next(group for group in GROUPS if re.search(group.library, library) and re.search(group.function, function))

@@ -1,0 +1,146 @@
+"""What the machine itself takes for what no producer can leave out: copies, checksums, codecs, sockets, calls."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import lz4.frame
+from crc32c import crc32c
+
+from benchmarks.payloads import pool
+from benchmarks.worker import cpu_seconds, loop_factory
+
+BLOCK_BYTES = 256 * 1024
+"""A batch of the default size; it stays in the second cache."""
+RECORD_OVERHEAD_BYTES = 16 + 9
+"""Key, lengths, attributes and deltas of a record, beside its value."""
+ROUNDS = 5
+SECONDS = 0.1
+WRITES = 2_000
+READER = """\
+import socket, sys
+connection = socket.socket(fileno=int(sys.argv[1]))
+memory = bytearray(1 << 20)
+while connection.recv_into(memory):
+    pass
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What this machine does, in bytes a second or seconds.
+
+    Attributes:
+        socket: bytes a CPU second through the loop's transport, to a process that reads and drops them.
+        lz4: plain bytes, of the records that are measured.
+        lz4_share: what is left of them.
+        call: a call of a C function by its name, with two arguments and a keyword.
+    """
+
+    copy: float
+    checksum: float
+    socket: float
+    lz4: dict[int, float]
+    lz4_share: dict[int, float]
+    call: float
+
+    def seconds(self, value_bytes: int, codec: str) -> dict[str, float]:
+        """Return what one record can't take less than, by what it is for."""
+        plain = value_bytes + RECORD_OVERHEAD_BYTES
+        wire = plain * (self.lz4_share[value_bytes] if codec == "lz4" else 1.0)
+        return {
+            "copy into the batch": plain / self.copy,
+            "CRC-32C": wire / self.checksum,
+            "socket": wire / self.socket,
+            **({"lz4": plain / self.lz4[value_bytes]} if codec == "lz4" else {}),
+        }
+
+
+def measure(value_sizes: tuple[int, ...]) -> Limits:
+    """Take a few seconds to find out."""
+    block, target = bytes(BLOCK_BYTES), bytearray(BLOCK_BYTES)
+
+    def copy() -> None:
+        target[:] = block
+
+    samples = {size: b"".join(key + value for key, value in pool(size))[:BLOCK_BYTES] for size in value_sizes}
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        socket_rate = runner.run(through_a_socket())
+    return Limits(
+        copy=BLOCK_BYTES / fastest(copy),
+        checksum=BLOCK_BYTES / fastest(lambda: crc32c(block)),
+        socket=socket_rate,
+        lz4={size: BLOCK_BYTES / fastest(functools.partial(compress, sample)) for size, sample in samples.items()},
+        lz4_share={size: len(compress(sample)) / BLOCK_BYTES for size, sample in samples.items()},
+        call=call_seconds(),
+    )
+
+
+def compress(data: bytes) -> bytes:
+    """Make a frame as the producer's own are."""
+    compressed: bytes = lz4.frame.compress(
+        data, block_size=lz4.frame.BLOCKSIZE_MAX256KB, block_linked=False, store_size=False
+    )
+    return compressed
+
+
+def fastest(job: Callable[[], object]) -> float:
+    """Return the seconds of one call, in the best of some rounds."""
+    return min(seconds_of(job) for _ in range(ROUNDS))
+
+
+def seconds_of(job: Callable[[], object]) -> float:
+    """Return the mean seconds of the calls of a tenth of a second."""
+    calls, started = 0, time.perf_counter()
+    while (passed := time.perf_counter() - started) < SECONDS:
+        for _ in range(20):
+            job()
+        calls += 20
+    return passed / calls
+
+
+def call_seconds() -> float:
+    """Return what a call takes beyond the loop that it stands in."""
+    numbers = range(1_000_000)
+
+    def calls() -> float:
+        function = math.isclose
+        started = time.perf_counter()
+        for _ in numbers:
+            function(1.0, 2.0, rel_tol=0.5)
+        return time.perf_counter() - started
+
+    def nothing() -> float:
+        started = time.perf_counter()
+        for _ in numbers:
+            pass
+        return time.perf_counter() - started
+
+    return (min(calls() for _ in range(ROUNDS)) - min(nothing() for _ in range(ROUNDS))) / len(numbers)
+
+
+async def through_a_socket() -> float:
+    """Return the bytes that a CPU second brings through a stream, in lists of two buffers like requests."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        accepted, _ = listener.accept()
+        with accepted:
+            command = (sys.executable, "-c", READER, str(accepted.fileno()))
+            reader = await asyncio.create_subprocess_exec(*command, pass_fds=[accepted.fileno()])
+    block = bytes(BLOCK_BYTES)
+    before = cpu_seconds()
+    for _ in range(WRITES):
+        writer.writelines([b"header", block])
+        await writer.drain()
+    used = cpu_seconds() - before
+    writer.close()
+    await writer.wait_closed()
+    await reader.wait()
+    return WRITES * BLOCK_BYTES / used
