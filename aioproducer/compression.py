@@ -261,13 +261,21 @@ def _unzstd(data: Data, limit_bytes: int) -> bytes:
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=limit_bytes + 1, allow_extra_data=False)
 
 
-# Limits measured on one core of a cloud machine with JSON records and with random bytes, the slower of both counts.
-# Nanoseconds a byte: gzip 8 to 13 (from level 7: 17 to 55); snappy 0.76; lz4 0.72 (high compressor: 6 to 16, from level
-# 10: 21 to 44); zstd 1.2 (from level 5: 4 to 18; from level 12: 66 to 350).
+# Limits measured on one core of a cloud machine with the JSON records of benchmarks/payloads.py, words and digits by
+# chance, which take all codecs longer than random bytes. Nanoseconds a byte at these sizes: gzip 16 (level 7 on: 17 to
+# 55); snappy 2.0; lz4 1.8 (high compressor: 6 to 16, from level 10: 21 to 44); zstd 3.5 (from level 5: 9 to 19; from
+# level 9: 20 to 27; from level 12: 66 to 350).
 _CODECS = (
     Codec("none", 0, _no_level, ((0, sys.maxsize),), _copy, _copy),
-    Codec("gzip", 1, _gzip_level, ((-1, 24 * 1024), (7, 4 * 1024)), _gzip, _gunzip),
-    Codec("snappy", 2, _no_level, ((0, 256 * 1024),), _snappy, _unsnappy),
-    Codec("lz4", 3, _lz4_level, ((0, 256 * 1024), (3, 16 * 1024), (10, 8 * 1024)), _lz4, _unlz4),
-    Codec("zstd", 4, _zstd_level, ((-131072, 192 * 1024), (5, 16 * 1024), (12, 2 * 1024)), _zstd, _unzstd),
+    Codec("gzip", 1, _gzip_level, ((-1, 16 * 1024), (7, 4 * 1024)), _gzip, _gunzip),
+    Codec("snappy", 2, _no_level, ((0, 144 * 1024),), _snappy, _unsnappy),
+    Codec("lz4", 3, _lz4_level, ((0, 176 * 1024), (3, 16 * 1024), (10, 8 * 1024)), _lz4, _unlz4),
+    Codec(
+        "zstd",
+        4,
+        _zstd_level,
+        ((-131072, 80 * 1024), (5, 16 * 1024), (9, 8 * 1024), (11, 4 * 1024), (12, 2 * 1024)),
+        _zstd,
+        _unzstd,
+    ),
 )
