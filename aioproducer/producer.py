@@ -46,7 +46,7 @@ from aioproducer.records import (
     Record,
     TopicPartition,
 )
-from aioproducer.transaction_runner import TransactionRunner, not_committed
+from aioproducer.transaction_runner import TransactionRunner, closed_meanwhile
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
@@ -756,7 +756,7 @@ class Transaction:
     ) -> None:
         runner = self._runner
         if error is None and runner.closed_over == self._number:
-            raise not_committed()
+            raise closed_meanwhile("commit_transaction")
         if runner.number != self._number or not (runner.states.is_open or runner.states.error is not None):
             return  # the body has ended or prepared it
         if error is None:

@@ -241,10 +241,6 @@ class TransactionRunner:
         try:
             was_prepared = self.states.state is TransactionState.PREPARED
             self.states.call("commit_transaction")
-        except TransactionStateError:
-            if 0 < self.closed_over == self.number:  # while this waited for its turn
-                raise not_committed() from None
-            raise
         except KafkaError:
             if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
                 await self._abort_after_failure(deadline_ms)
@@ -281,6 +277,7 @@ class TransactionRunner:
         """Wait for a call that was left behind, or that another task waits for; its task if it is the same one.
 
         Raises:
+            ProducerClosedError: meanwhile somebody has closed the producer.
             TransactionStateError: meanwhile a transaction has begun, which is not the one that is meant.
             TransactionTimeoutError: the other call has not ended in time.
         """
@@ -296,6 +293,8 @@ class TransactionRunner:
                     logger.info("%s(), which another call waited for, failed: %s", left, error)
             if left == name and name in SHARED:
                 return task
+        if 0 < self.closed_over == number:
+            raise closed_meanwhile(name)
         if self.number != number:
             raise TransactionStateError(
                 f"{name}() waited for another call while its transaction ended; it does nothing to the next one"
@@ -788,6 +787,8 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def not_committed() -> ProducerClosedError:
-    """The error of a commit that comes after somebody else has closed the producer."""
-    return ProducerClosedError("the transaction was not committed, because the producer was closed while it was open")
+def closed_meanwhile(name: str) -> ProducerClosedError:
+    """The error of a call that comes after somebody else has closed the producer."""
+    return ProducerClosedError(
+        f"{name}() came too late: the producer was closed while the transaction was open, so it was not committed"
+    )

@@ -791,18 +791,24 @@ async def test_close_aborts(version: int) -> None:
     await transaction.__aexit__(ValueError, error, None)
 
 
-async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
-    """Behind offsets that somebody has left: closing aborts the transaction before the commit gets to it."""
-    scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+async def left_offsets(scene: Scene, version: int) -> Question:
+    """Send offsets and leave them; who comes next waits for their answer."""
     offsets = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
     if version == 1:
         (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
     question = await scene.asked(TxnOffsetCommitRequest)
     offsets.cancel()
     await asyncio.wait([offsets])
+    return question
+
+
+async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
+    """Behind offsets that somebody has left: closing aborts the transaction before the commit gets to it."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    question = await left_offsets(scene, version)
     close = asyncio.create_task(scene.runner.close(None))
     await turns()
     end = asyncio.create_task(transaction.__aexit__(None, None, None))
@@ -812,6 +818,26 @@ async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
     await close
     with pytest.raises(ProducerClosedError, match="not committed"):
         await end
+
+
+@pytest.mark.parametrize("call", ["prepare_transaction", "send_offsets_to_transaction"])
+async def test_close_while_a_call_waits_for_its_turn(version: int, call: str) -> None:
+    """It is told of the closing, not of a state that nobody has brought about but the closing."""
+    scene = Scene(version)
+    await scene.begun()
+    question = await left_offsets(scene, version)
+    close = asyncio.create_task(scene.runner.close(None))
+    await turns()
+    work = scene.runner.prepare() if call == "prepare_transaction" else scene.runner.send_offsets(OFFSETS, GROUP)
+    waiting = asyncio.create_task(work)
+    await turns()
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await close
+    with pytest.raises(ProducerClosedError, match=rf"{call}\(\).*the producer was closed"):
+        await waiting
+    assert scene.coordinators.is_quiet
+    assert scene.state is S.READY
 
 
 async def test_close_without_time_to_abort(version: int) -> None:
