@@ -34,13 +34,14 @@ cdef class BufferPool:
     cdef readonly Py_ssize_t available_bytes
     cdef readonly Py_ssize_t block_bytes
     cdef readonly Py_ssize_t small_bytes    # of the block that a batch begins with
+    cdef readonly Py_ssize_t large_bytes    # of those that a large batch takes
     cdef readonly Py_ssize_t idle_bytes     # of the blocks that are kept for reuse
     cdef list free_blocks
     cdef list free_small
+    cdef list free_large
     cdef public object on_late_return   # called when a block comes back after its owner let go
 
-    cdef Buffer take(self, Py_ssize_t size)
-    cdef Buffer take_first(self, Py_ssize_t size)
+    cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes)
     cdef Buffer lend(self, Py_ssize_t size, Py_ssize_t block_bytes, list free_ones)
     cdef void let_go(self)
     cdef void release(self, Buffer buffer)

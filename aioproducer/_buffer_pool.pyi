@@ -28,8 +28,9 @@ class BufferPool:
 
     Args:
         total_bytes: the budget, ``buffer_memory``.
-        block_bytes: size of the blocks that batches chain, but for the first, which has an eighth of it; a larger
-            record gets one block of its own size.
+        block_bytes: size of the blocks that batches chain, but for the first, which has an eighth of it, and those of
+            a batch that holds two blocks already, which have four times as much; a larger record gets one block of its
+            own size.
     """
 
     on_late_return: Callable[[], object] | None
@@ -55,6 +56,10 @@ class BufferPool:
     @property
     def small_bytes(self) -> int:
         """Size of the block that a batch begins with, if its first record fits."""
+
+    @property
+    def large_bytes(self) -> int:
+        """Size of the blocks that a batch takes when it holds two ordinary ones, while memory is plenty."""
 
     @property
     def idle_bytes(self) -> int:

@@ -1,13 +1,14 @@
 """Memory of the records: a byte budget and the blocks that batches chain.
 
-Theory of operation. `take(size)` lends a block of `block_bytes`, or a larger one-off block, and charges its capacity to
-the budget; it returns None rather than go above `total_bytes`, and the caller waits its turn elsewhere (see
-memory_queue.py). `take_first` lends what a batch begins with: a small block, so that the batches of thousands of
-partitions that hold a record or two fit into the budget. `release` returns the block once no view of it lives: a
-transport may still hold the bytes of a request whose answer has come, and memory that is on its way to the wire must
-not change.
+Theory of operation. `take(size, held_bytes)` lends a block, or a larger one-off block, and charges its capacity to the
+budget; it returns None rather than go above `total_bytes`, and the caller waits its turn elsewhere (see
+memory_queue.py). Blocks grow with the batch that takes them: the first is small, so that the batches of thousands of
+partitions that hold a record or two fit into the budget; those of a batch that has filled several are large, because
+each block costs a view, a checksum's call and a buffer of the transport. `release` returns the block once no view of it
+lives: a transport may still hold the bytes of a request whose answer has come, and memory that is on its way to the
+wire must not change.
 
-Blocks of both sizes are kept for reuse, and let go where otherwise more memory than the budget would be held.
+Blocks of all three sizes are kept for reuse, and let go where otherwise more memory than the budget would be held.
 """
 
 import cython
@@ -17,6 +18,8 @@ from libc.stdlib cimport free, malloc
 
 cdef enum:
     SMALL_SHARE = 8     # of a block: what a batch begins with
+    LARGE_BLOCKS = 4    # in a large one, and so many large ones have to be available
+    LARGE_AFTER = 2     # blocks that a batch holds
 
 cdef char* UNSIGNED_BYTE = b"B"
 
@@ -67,21 +70,22 @@ cdef class BufferPool:
         self.available_bytes = total_bytes
         self.block_bytes = block_bytes
         self.small_bytes = max(1, block_bytes // SMALL_SHARE)
+        self.large_bytes = LARGE_BLOCKS * block_bytes
         self.free_blocks = []
         self.free_small = []
+        self.free_large = []
         self.on_late_return = None
 
     @property
     def used_bytes(self):
         return self.total_bytes - self.available_bytes
 
-    cdef Buffer take(self, Py_ssize_t size):
+    cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes):
+        if held_bytes == 0 and size <= self.small_bytes:
+            return self.lend(size, self.small_bytes, self.free_small)
+        if held_bytes >= LARGE_AFTER * self.block_bytes and self.available_bytes >= LARGE_BLOCKS * self.large_bytes:
+            return self.lend(size, self.large_bytes, self.free_large)
         return self.lend(size, self.block_bytes, self.free_blocks)
-
-    cdef Buffer take_first(self, Py_ssize_t size):
-        if size > self.small_bytes:
-            return self.lend(size, self.block_bytes, self.free_blocks)
-        return self.lend(size, self.small_bytes, self.free_small)
 
     cdef Buffer lend(self, Py_ssize_t size, Py_ssize_t block_bytes, list free_ones):
         cdef Buffer buffer
@@ -109,7 +113,7 @@ cdef class BufferPool:
 
     cdef void let_go(self):
         """Free the memory of a block that is kept for reuse."""
-        cdef Buffer buffer = <Buffer>(self.free_blocks if self.free_blocks else self.free_small).pop()
+        cdef Buffer buffer = <Buffer>(self.free_large or self.free_blocks or self.free_small).pop()
         self.idle_bytes -= buffer.capacity
 
     cdef void release(self, Buffer buffer):
@@ -126,6 +130,8 @@ cdef class BufferPool:
             kept = self.free_blocks
         elif buffer.capacity == self.small_bytes:
             kept = self.free_small
+        elif buffer.capacity == self.large_bytes:
+            kept = self.free_large
         if kept is not None:
             kept.append(buffer)
             self.idle_bytes += buffer.capacity

@@ -79,7 +79,7 @@ cdef class RecordBatch:
         cdef Py_ssize_t room = 0 if self.tail is None else self.tail.room()
         if size <= room:
             return True
-        cdef Buffer buffer = self.pool.take_first(size) if self.tail is None else self.pool.take(size - room)
+        cdef Buffer buffer = self.pool.take(size - room, self.memory_bytes)
         if buffer is None:
             return False
         self.buffers.append(buffer)

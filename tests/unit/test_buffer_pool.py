@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+from itertools import pairwise
 
 import pytest
 from hypothesis import settings
@@ -15,8 +16,8 @@ from aioproducer._producer_batch import ProducerBatch
 from aioproducer.errors import DeliveryTimeoutError
 from tests.unit.core import UNLIMITED, add_topic, drain, drain_all, end, make_accumulator, put
 
-TOTAL = 4000
-BLOCK = 256
+TOTAL = 6000
+BLOCK = 100
 
 
 def views_of(batch: ProducerBatch) -> list[memoryview]:
@@ -259,7 +260,7 @@ def test_no_memory_changes_nothing() -> None:
 
 
 def test_a_batch_begins_small() -> None:
-    """Its first block has 2 KiB, if the record fits, the others 16: so thousands of partitions fit into the budget."""
+    """Its first block has 2 KiB, if the record fits, the next 16: so thousands of partitions fit into the budget."""
     accumulator = make_accumulator(batch_size=1 << 20)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic)
@@ -270,8 +271,39 @@ def test_a_batch_begins_small() -> None:
     assert accumulator.pool.used_bytes == 2048 + 2 * 16384
 
 
+def test_a_batch_that_has_grown_takes_large_blocks() -> None:
+    """From 32 KiB on, of 64 KiB each: the fewer blocks, the less a batch costs."""
+    accumulator = make_accumulator(batch_size=1 << 20)
+    pool = accumulator.pool
+    topic = add_topic(accumulator)
+    sizes = [0]
+    while sizes[-1] < 200 * 1024:
+        put(accumulator, topic, bytes(1024))
+        if pool.used_bytes != sizes[-1]:
+            sizes.append(pool.used_bytes)
+    steps = [after - before for before, after in pairwise(sizes)]
+    assert steps == [2048, *[16384] * 2, *[65536] * 3]
+    (batch,) = drain_all(accumulator)
+    blocks = {buffer_of(view) for view in views_of(batch)}
+    end(accumulator, batch)
+    assert pool.idle_bytes == sizes[-1]
+    for _ in range(200):
+        put(accumulator, topic, bytes(1024))
+    (batch,) = drain_all(accumulator)
+    assert {buffer_of(view) for view in views_of(batch)} == blocks
+
+
+def test_no_large_blocks_where_memory_is_scarce() -> None:
+    """What is left of the budget is for many."""
+    accumulator = make_accumulator(batch_size=1 << 20, buffer_memory=300_000)
+    topic = add_topic(accumulator)
+    for _ in range(100):
+        put(accumulator, topic, bytes(1024))
+    assert accumulator.pool.used_bytes == 2048 + 7 * 16384
+
+
 def test_no_more_is_held_than_the_budget() -> None:
-    """Blocks that are kept for reuse make room for those of the other size."""
+    """Blocks that are kept for reuse make room for those of the other sizes."""
     accumulator = make_accumulator(buffer_memory=10 * 16384, batch_size=1 << 20)
     pool = accumulator.pool
     topic = add_topic(accumulator, leaders=[1] * 80)
@@ -288,6 +320,21 @@ def test_no_more_is_held_than_the_budget() -> None:
         for batch in drain_all(accumulator):
             end(accumulator, batch)
         assert pool.idle_bytes == 10 * 16384
+
+
+def test_large_blocks_make_room_too() -> None:
+    accumulator = make_accumulator(buffer_memory=1 << 20, batch_size=1 << 20)
+    pool = accumulator.pool
+    topic = add_topic(accumulator, leaders=[1] * 400)
+    for _ in range(500):
+        put(accumulator, topic, bytes(1024))
+    for batch in drain_all(accumulator):
+        end(accumulator, batch)
+    assert pool.idle_bytes == 2048 + 2 * 16384 + 8 * 65536
+    for partition in range(400):
+        put(accumulator, topic, partition=partition)
+        assert pool.used_bytes + pool.idle_bytes <= pool.total_bytes
+    assert pool.idle_bytes < 65536 * 4
 
 
 def test_block_size_follows_small_batches() -> None:
