@@ -582,14 +582,18 @@ class TransactionRunner:
             producer_id=producer_id,
             producer_epoch=epoch,
         )
-        answer = await self._coordinators.ask(
-            TRANSACTION,
-            self.transactional_id,
-            request,
-            error_of=lambda response: response.error_code,
-            min_version=EPOCH_BUMP_SINCE_VERSION if producer_id != NO_PRODUCER_ID else 0,
-            wanted=self._alive,
-        )
+        try:
+            answer = await self._coordinators.ask(
+                TRANSACTION,
+                self.transactional_id,
+                request,
+                error_of=lambda response: response.error_code,
+                min_version=EPOCH_BUMP_SINCE_VERSION if producer_id != NO_PRODUCER_ID else 0,
+                wanted=self._alive,
+            )
+        except KafkaError:
+            self._raise_if_fatal()  # the reason why what was answered last is not waited out
+            raise
         self._sequences.set_producer_id(answer.response.producer_id, answer.response.producer_epoch)
         self._version = 2 if self._feature(FEATURE) >= 2 else 1
         return answer

@@ -13,6 +13,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.coordinator import Answered, Coordinators
 from aioproducer.errors import (
     ConnectionLostError,
+    CoordinatorLoadInProgressError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaError,
@@ -944,13 +945,19 @@ async def test_it_fails_before_an_abort_has_begun(version: int) -> None:
     assert scene.coordinators.is_quiet
 
 
-async def test_it_fails_while_it_gets_a_new_epoch() -> None:
+@pytest.mark.parametrize("answered", [True, False])
+async def test_it_fails_while_it_gets_a_new_epoch(answered: bool) -> None:
+    """Whatever the coordinator says: what it was asked for would have been repeated, but for the failure."""
     scene = Scene(1)
     await waiting(scene, "begin_transaction")
     begin = asyncio.create_task(scene.runner.begin())
     question = await scene.asked(InitProducerIdRequest)
     scene.runner.failed(ProducerFailedError("a task has ended"))
-    question.good(epoch(1))
+    assert not question.wanted()
+    if answered:
+        question.good(epoch(1))
+    else:
+        question.bad(CoordinatorLoadInProgressError("loading"))
     with pytest.raises(ProducerFailedError):
         await begin
     assert scene.state is S.FATAL_ERROR
@@ -967,11 +974,15 @@ async def test_it_fails_while_it_prepares() -> None:
         await prepare
 
 
-async def test_it_fails_while_it_starts() -> None:
+@pytest.mark.parametrize("answered", [True, False])
+async def test_it_fails_while_it_starts(answered: bool) -> None:
     scene = Scene(2)
     start = asyncio.create_task(scene.runner.start(int(asyncio.get_running_loop().time() * 1000) + PATIENT_MS))
     question = await scene.asked(InitProducerIdRequest)
     scene.runner.failed(ProducerFailedError("a task has ended"))
-    question.good(epoch(0))
+    if answered:
+        question.good(epoch(0))
+    else:
+        question.bad(CoordinatorLoadInProgressError("loading"))
     with pytest.raises(ProducerFailedError):
         await start
