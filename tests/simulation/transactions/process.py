@@ -74,6 +74,12 @@ class Told:
             isinstance(self.error, KafkaError) and self.error.fatal
         )
 
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether it leaves open what has become of the transaction, and what to do with it."""
+        in_another_state = isinstance(self.error, (TransactionTimeoutError, TransactionStateError))
+        return self.cancelled or self.fatal or in_another_state
+
 
 class TransactionalProgram(Program):
     """Knows to which transaction each record belongs."""
@@ -139,6 +145,8 @@ class Process:
         """What the program has stopped to wait for."""
         self.closing = False
         self._senders: list[asyncio.Task[None]] = []
+        self._rivals: list[asyncio.Task[None]] = []
+        self._rivals_rng = run.rivals_of(self.name)
         self._calls: dict[asyncio.Task[Any], None] = {}
         self.program = TransactionalProgram(run.scenario, self.producer, self._rng, run.books, run.story, run.broken)
         self.program.ledger, self.program.process = run.ledger, self
@@ -189,8 +197,21 @@ class Process:
             task.cancel()
         if self._senders:
             await asyncio.wait(self._senders)
+        await self._rivals_end()
         await self.program.look_at_the_rest()
         await self.program.close_again()
+
+    async def _rivals_end(self) -> None:
+        """Their calls have ended with the producer."""
+        if self._rivals:
+            _, going_on = await asyncio.wait(self._rivals, timeout=5)
+            for task in going_on:
+                self._run.broken("%s: %s goes on 5 s after close(); %s", self, task.get_name(), self._run.where())
+                task.cancel()
+            await asyncio.wait(self._rivals)
+            for task in self._rivals:
+                if not task.cancelled():
+                    task.result()
 
     async def _work(self) -> None:
         if not await self._start():
@@ -427,6 +448,7 @@ class Process:
         for _ in range(MOST_TRIES):
             if self.closing or self.over:
                 return
+            self._begin_rivals(one)
             one.called(wish)
             told = await self._call(ENDS[wish], getattr(self.producer, ENDS[wish]))
             if told.ok and wish == "prepare":
@@ -470,6 +492,52 @@ class Process:
             self.over = True  # as far as this program is concerned
             return True
         return False
+
+    # --- other tasks that call at the same time -----------------------------------------------------------------------
+
+    def _begin_rivals(self, one: Written) -> None:
+        """Tasks that end the transaction as well, or send offsets in it, at about the same time."""
+        rng = self._rivals_rng
+        if rng is None:
+            return
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            wish = rng.choices(("commit", "abort", "offsets"), (3, 2, 1))[0]
+            waits_s = rng.choice((0, 0, 0.001, rng.uniform(0, 0.3)))
+            self._rivals.append(self._loop.create_task(self._rival(one, wish, waits_s), name=f"{self}'s other {wish}"))
+
+    async def _rival(self, one: Written, wish: str, waits_s: float) -> None:
+        """What it is told is as true as what the program is told; a wrong state is no surprise to either."""
+        await asyncio.sleep(waits_s)
+        engine = self.producer.engine
+        if self.closing or self.over or engine is None or engine.transaction is None:
+            return
+        if not engine.transaction.states.is_open or self._written_as(engine.transaction.number) is not one:
+            return
+        one.muddled = True
+        if wish == "offsets":
+            await self._rival_offsets(one)
+            return
+        one.called(wish)
+        told = await self._call(ENDS[wish], getattr(self.producer, ENDS[wish]), by="another task of ")
+        if told.ok:
+            fate = Fate.COMMITTED if wish == "commit" else Fate.ABORTED
+            self._ledger.told(one, fate, f"{ENDS[wish]}() of another task of {self}")
+        elif wish == "abort" and not told.tells_nothing:
+            self._run.broken("%s: abort_transaction() of another task raised %r", self, told.error)
+        elif not told.tells_nothing:
+            self._note_abortable(one, told, "commit_transaction() of another task")
+
+    async def _rival_offsets(self, one: Written) -> None:
+        one.offsets_sent = True
+        told = await self._call(
+            "send_offsets_to_transaction",
+            lambda: self.producer.send_offsets_to_transaction(one.offsets(), ConsumerGroupMetadata(GROUP)),
+            by="another task of ",
+        )
+        if told.ok:
+            one.offsets_taken = True
+        elif not told.tells_nothing:
+            self._note_abortable(one, told, "send_offsets_to_transaction() of another task")
 
     def _note_abortable(self, one: Written, told: Told, by: str) -> None:
         error = told.error
@@ -525,12 +593,14 @@ class Process:
         limit_s: float | None = None,
         cancels: float = 0.12,
         longest_s: float = 0.5,
+        by: str = "",
     ) -> Told:
         """Call, and perhaps cancel; in any case it has to end in time."""
-        run, rng = self._run, self._rng
+        run = self._run
+        rng = self._rivals_rng if by and self._rivals_rng is not None else self._rng
         limit_s = self._scenario.ms("max_block_ms") / 1000 if limit_s is None else limit_s
         began_s = self._loop.time()
-        run.story.tell("%s: %s", self, name)
+        run.story.tell("%s%s: %s", by, self, name)
 
         async def called() -> Any:
             return await work()
@@ -545,12 +615,12 @@ class Process:
         del self._calls[task]
         self._in_time(name, began_s, limit_s)
         if task.cancelled():
-            run.story.tell("%s: %s was cancelled", self, name)
+            run.story.tell("%s%s: %s was cancelled", by, self, name)
             return Told(cancelled=True)
         error = task.exception()
         if error is None:
             return Told(task.result())
-        run.story.tell("%s: %s: %s", self, name, repr(error))
+        run.story.tell("%s%s: %s: %s", by, self, name, repr(error))
         if not isinstance(error, (KafkaError, UserError)):
             run.broken("%s: %s raised %r", self, name, error)
             self.over = True

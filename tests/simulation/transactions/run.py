@@ -37,6 +37,9 @@ MOST_PROCESSES = 3
 COLLECTED = 4
 """One seed in so many looks for what only the garbage collector finds, which takes its time."""
 
+RIVALRY, RIVALRY_REST = 5, 3
+"""In one run of so many, other tasks of a program call the producer while it ends a transaction."""
+
 SERVERS = ["bootstrap-a.invalid:9092", "bootstrap-b.invalid:9092"]
 
 
@@ -106,6 +109,10 @@ class TransactionRun(Run):
     @property
     def rng(self) -> random.Random:
         return self._rng
+
+    def rivals_of(self, name: str) -> random.Random | None:
+        """The chance of a process's other tasks; None: it has none. It is not drawn from that of the run."""
+        return random.Random(f"{self._seed} {name}") if self._seed % RIVALRY == RIVALRY_REST else None
 
     @property
     def loop(self) -> SimulatedLoop:
