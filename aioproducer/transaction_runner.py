@@ -150,6 +150,7 @@ class TransactionRunner:
         self._asking: asyncio.Task[None] | None = None
         self._ended_by_broker = False
         self._maybe_committed = False
+        self._prepared = False
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
@@ -215,6 +216,7 @@ class TransactionRunner:
         self._partitions.begin(version)
         self._ended_by_broker = False
         self._maybe_committed = False
+        self._prepared = False
         if self.on_begin is not None:
             self.on_begin()
         self._records.admit(True)
@@ -239,14 +241,13 @@ class TransactionRunner:
             same.result()
             return
         try:
-            was_prepared = self.states.state is TransactionState.PREPARED
             self.states.call("commit_transaction")
         except KafkaError:
             if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
                 await self._abort_after_failure(deadline_ms)
             raise
         self._records.admit(False)
-        await self._call("commit_transaction", self._commit(was_prepared, or_abort), deadline_ms)
+        await self._call("commit_transaction", self._commit(or_abort), deadline_ms)
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -354,6 +355,7 @@ class TransactionRunner:
                 self._check_still_open(described)
                 started_ms = described.started_ms
             self._raise_if_fatal()
+        self._prepared = True  # others may end it from here on, whatever becomes of it here
         self.states.move(TransactionState.PREPARED)
         return PreparedTransaction(
             transactional_id=self.transactional_id,
@@ -375,12 +377,12 @@ class TransactionRunner:
             self._spoil(error)
             raise copy.copy(self.states.error or error)
 
-    async def _commit(self, was_prepared: bool, or_abort: bool) -> None:
+    async def _commit(self, or_abort: bool) -> None:
         began_ms = self._now_ms()
         try:
             await self._all_ended()
             self._raise_if_spoilt()
-            await self._end(committed=True, was_prepared=was_prepared)
+            await self._end(committed=True)
         except KafkaError:
             if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
                 try:
@@ -394,7 +396,6 @@ class TransactionRunner:
     async def _start_abort(self) -> None:
         began_ms = self._now_ms()
         self._raise_if_fatal()
-        was_prepared = self.states.state is TransactionState.PREPARED
         self.states.move(TransactionState.ABORTING)
         try:
             self._records.admit(False)
@@ -406,7 +407,7 @@ class TransactionRunner:
             await self._all_ended()
             if self._sequences.has_gap and self._partitions.version < 2:
                 self._new_epoch_due = True
-            await self._end(committed=False, was_prepared=was_prepared)
+            await self._end(committed=False)
         finally:
             self._records.observed()
             self._records.timed("abort", self._now_ms() - began_ms)
@@ -430,7 +431,7 @@ class TransactionRunner:
             self._records.observed()
             raise copy.copy(self.states.error)
 
-    async def _end(self, *, committed: bool, was_prepared: bool) -> None:
+    async def _end(self, *, committed: bool) -> None:
         """EndTxn, unless there is nothing to end; afterwards the producer is ready for the next transaction."""
         partitions = self._partitions
         if partitions.started and not self._ended_by_broker:
@@ -448,7 +449,7 @@ class TransactionRunner:
                     # Whatever has ended the producer meanwhile: the coordinator may have done what it was asked for.
                     told.maybe_written = told.maybe_written or self._maybe_committed
                     raise told from error.__cause__
-            if was_prepared and partitions.version < 2:
+            if self._prepared and partitions.version < 2:
                 # Another process may be about to end it too, and must not meet the next transaction in its place.
                 self._new_epoch_due = True
         partitions.end()

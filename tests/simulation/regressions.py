@@ -24,4 +24,6 @@ REGRESSIONS: dict[str, str] = {
     "t9560": "a block whose producer was closed while its commit waited for its turn told of a wrong state",
     "t25687": "the simulation itself: a record was sent after begin_transaction() and before its caller went on",
     "t31787": "a begin whose producer failed while its coordinator was loading told of the loading",
+    "t55768": "the simulation itself: of two tasks that ended a transaction one was refused, and the other aborted it",
+    "t56175": "after a prepared transaction whose commit was refused the next had the same epoch, and was committed",
 }

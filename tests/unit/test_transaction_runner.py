@@ -500,6 +500,29 @@ async def test_partitions_were_perhaps_added(arrived: bool) -> None:
     await begin
 
 
+async def test_a_prepared_transaction_whose_commit_was_refused() -> None:
+    """Others hold it still, and may end it late: the next one has an epoch of its own, whichever call it ended with."""
+    scene = Scene(1)
+    await scene.begun()
+    prepare = asyncio.create_task(scene.runner.prepare())
+    (await scene.asked(DescribeTransactionsRequest)).good(described(scene))
+    await prepare
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(InvalidProducerEpochError("for example"), abortable=True)
+    with pytest.raises(InvalidProducerEpochError):
+        await commit
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).good()
+    await abort
+    begin = asyncio.create_task(scene.runner.begin())
+    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
+    await begin
+    commit = asyncio.create_task(scene.runner.commit())
+    await commit
+    await scene.runner.begin()
+    assert scene.coordinators.is_quiet
+
+
 async def test_an_abort_waits_for_partitions_that_are_being_added() -> None:
     scene = Scene(1)
     await scene.begun(sent=False)

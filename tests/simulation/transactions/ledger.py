@@ -30,6 +30,7 @@ class Written:
         records: that were sent while it was open, admitted or not.
         calls: of the program to end it, without repetitions.
         muddled: a call was cancelled, or ran out of time, so nobody knows any more which ones have begun.
+        has_rivals: another task of the program has called to end it as well.
         spoilt: a call told that it can only be aborted.
     """
 
@@ -42,6 +43,7 @@ class Written:
     offsets_sent: bool = False
     offsets_taken: bool = False
     muddled: bool = False
+    has_rivals: bool = False
     spoilt: str | None = None
 
     def __str__(self) -> str:

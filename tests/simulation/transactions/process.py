@@ -321,7 +321,7 @@ class Process:
 
     def _begun(self) -> Written:
         left, self._left = self._left, None
-        if left is not None:
+        if left is not None and not left.has_rivals:
             only = list(left.calls)
             if only == ["commit"]:
                 self._ledger.told(left, Fate.COMMITTED, f"the next begin of {self}")
@@ -517,6 +517,7 @@ class Process:
         if wish == "offsets":
             await self._rival_offsets(one)
             return
+        one.has_rivals = True
         one.called(wish)
         told = await self._call(ENDS[wish], getattr(self.producer, ENDS[wish]), by="another task of ")
         if told.ok:
@@ -579,6 +580,8 @@ class Process:
         if not one.muddled:
             self._run.broken("%s: %r", one, told.error)
             self.over = True
+        elif one.has_rivals:
+            pass  # a commit may have been refused, and the abort that came after it been the other's
         elif list(one.calls) == ["commit", "abort"] and wish == "abort":
             self._ledger.told(one, Fate.COMMITTED, f"the wrong state of {self}")
         elif list(one.calls) == ["abort", "commit"] and wish == "commit":
