@@ -580,8 +580,8 @@ class Process:
         if not one.muddled:
             self._run.broken("%s: %r", one, told.error)
             self.over = True
-        elif one.has_rivals:
-            pass  # a commit may have been refused, and the abort that came after it been the other's
+        elif one.has_rivals or one.spoilt is not None:
+            pass  # a commit was refused, or may have been, and an abort that came after it was not waited for
         elif list(one.calls) == ["commit", "abort"] and wish == "abort":
             self._ledger.told(one, Fate.COMMITTED, f"the wrong state of {self}")
         elif list(one.calls) == ["abort", "commit"] and wish == "commit":
