@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from aioproducer.compression import Codec, Data, codec, codec_by_attribute
+from aioproducer.processors import processor_count
 
 if TYPE_CHECKING:
     from aioproducer._accumulator import RecordAccumulator
@@ -105,8 +105,7 @@ class Sealer:
 
 def _worker_count() -> int:
     """One processor stays for the loop: with all of them busy it would wait for its turn, 5 to 9 ms at times."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(MOST_WORKERS, processors - 1))
+    return max(1, min(MOST_WORKERS, processor_count() - 1))
 
 
 class _Scratch(threading.local):

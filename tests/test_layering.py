@@ -31,8 +31,8 @@ LAYERS = (
     ),
     ("net",),
     (
-        "batch_outcomes", "coordinator", "memory_queue", "metadata", "producer_id", "sealer", "sender", "telemetry",
-        "transaction_runner", "turns",
+        "batch_outcomes", "coordinator", "memory_queue", "metadata", "processors", "producer_id", "sealer", "sender",
+        "telemetry", "transaction_runner", "turns",
     ),
     ("engine",),
     ("bulk",),

@@ -1,0 +1,52 @@
+"""Processors: how many of them this process may keep busy.
+
+In a container that is less than the machine has: a control group bounds the time of all threads together, and stops
+them all, the event loop too, when they have used it up for this tenth of a second.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUP = Path("/proc/self/cgroup")
+
+
+def processor_count() -> int:
+    """Processors that the process may run on, or as many as its control groups leave it, rounded up; at least 1."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min([count, *_quotas()])))
+
+
+def _quotas() -> list[float]:
+    """The bounds of the own control group and of those around it; empty where there are none, or no such groups."""
+    quotas = []
+    try:
+        lines = OWN_GROUP.read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        root = CONTROL_GROUPS if number == "0" else CONTROL_GROUPS / "cpu"
+        if number != "0" and "cpu" not in controllers.split(","):
+            continue
+        group = root / path.strip("/")
+        for one in (group, *group.parents):
+            if one.is_relative_to(root) and (quota := _quota(one)) is not None:
+                quotas.append(quota)
+    return quotas
+
+
+def _quota(group: Path) -> float | None:
+    """Processors, as time a period: version 2 has both in one file, version 1 in two."""
+    try:
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
+        else:
+            quota = (group / "cpu.cfs_quota_us").read_text()
+            period = (group / "cpu.cfs_period_us").read_text()
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):  # "max" is no number: no bound
+        return None
