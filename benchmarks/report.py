@@ -29,7 +29,9 @@ on how the machine's cores are shared with the server.
 
 The same for all: acks=all, idempotence on, 6 partitions, 16-byte keys, murmur2 partitioning, the same JSON values from
 a pool made beforehand, the client's own default batch size, uvloop for what runs on asyncio. A run counts only if every
-record's end was seen by the client and the server has exactly as many records.
+record's end was seen by the client and the server has exactly as many records. Where the gaps of the event loop are
+measured, the garbage collector leaves alone what was imported (`gc.freeze()` after the warm-up): to go through that
+takes it 13 ms, in any client's program.
 """
 
 
