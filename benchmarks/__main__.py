@@ -163,9 +163,9 @@ def run_part(bench: Bench, clients: list[Client], server: Server, effort: Effort
 
 def chosen_studies(options: argparse.Namespace, skipped: list[str]) -> list[ModuleType]:
     """Return what can be studied here; why something can not is added to what is skipped."""
-    chosen = [study for study in STUDIES if not options.only or study.SLUG in options.only]
-    skipped += [reason for study in chosen if (reason := study.missing()) is not None]
-    return [study for study in chosen if study.missing() is None]
+    reasons = {study: study.missing() for study in STUDIES if not options.only or study.SLUG in options.only}
+    skipped += [reason for reason in reasons.values() if reason is not None]
+    return [study for study, reason in reasons.items() if reason is None]
 
 
 def run_studies(studies: list[ModuleType], effort: Effort, console: Console) -> tuple[list[report.Part], list[str]]:

@@ -6,23 +6,21 @@ import re
 import shutil
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from benchmarks import report
 from benchmarks.groups import GROUPS, Group, group_of
-from benchmarks.peers import PUBLISHERS, Client
+from benchmarks.looking_on import CLIENTS, run_under, way
+from benchmarks.peers import Client
 from benchmarks.plan import RECORD_CASES, Effort
-from benchmarks.runner import job_for, problems, work
-from benchmarks.servers import SinkServer
 from benchmarks.worker import Outcome
 
 SLUG: Final = "instructions"
 QUESTION: Final = __doc__
-CLIENTS: Final = tuple(client for client in PUBLISHERS if client.package == "aioproducer")
 CASE: Final = replace(RECORD_CASES[0], linger_ms=1_000)
 """So slow a program would send what has lingered; full batches are what a fast one has."""
 FEW, MANY = 10_000, 40_000
@@ -46,12 +44,14 @@ class Answer:
 
     def markdown(self) -> list[str]:
         """Return the groups of all ways of sending, and the first's most expensive functions."""
-        names = [name.removeprefix("aioproducer ") for name in self.counts]
+        names = [way(name) for name in self.counts]
         by_group = [grouped(counts) for counts in self.counts.values()]
         chosen = [group for group in GROUPS if group.per_record]
         rows = [(group.name, *(whole(counts[group]) for counts in by_group)) for group in chosen]
-        rows.append(("**together**", *(f"**{whole(sum(counts[group] for group in chosen))}**" for counts in by_group)))
-        rows.append(("everything else", *(whole(sum(counts.values()) - of(counts, chosen)) for counts in by_group)))
+        together = [sum(counts[group] for group in chosen) for counts in by_group]
+        rest = [sum(counts.values()) - own for counts, own in zip(by_group, together, strict=True)]
+        rows.append(("**together**", *(f"**{whole(count)}**" for count in together)))
+        rows.append(("everything else", *map(whole, rest)))
         return [
             f"## {self.question}",
             "",
@@ -90,16 +90,11 @@ def whole(count: float) -> str:
     return f"{max(0.0, count):,.0f}"
 
 
-def of(counts: Counter[Group], chosen: Iterable[Group]) -> float:
-    """Return the sum of these groups."""
-    return sum(counts[group] for group in chosen)
-
-
-def grouped(counts: dict[Function, float]) -> Counter[Group]:
+def grouped(counts: Mapping[Function, float]) -> defaultdict[Group, float]:
     """Return the sums of the groups."""
-    found: Counter[Group] = Counter()
+    found: defaultdict[Group, float] = defaultdict(float)
     for (library, name), count in counts.items():
-        found[group_of(name, library)] += count  # type: ignore[assignment]  # a Counter of floats adds up all the same
+        found[group_of(name, library)] += count
     return found
 
 
@@ -152,14 +147,10 @@ def counted(client: Client, records: int) -> Counter[Function] | str:
     """Count one run; a string says what was wrong with it."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "callgrind.out"
-        with SinkServer().visit(CASE.codec) as visit:
-            job = replace(job_for(CASE, client, visit, Effort(repeats=1, share=0.0, seconds=0.0)), records=records)
-            done = work(job, under=(*COUNT, f"--callgrind-out-file={path}"))
-            visit.sent = done.sent if isinstance(done, Outcome) else None
+        command = (*COUNT, f"--callgrind-out-file={path}")
+        done = run_under(command, client, CASE, Effort(repeats=1, share=0.0, seconds=0.0), records)
         if not isinstance(done, Outcome):
             return done
-        if wrong := problems(job, done) + visit.problems:
-            return "; ".join(wrong)
         return own_counts(path.read_text())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shutil
 import subprocess
@@ -17,15 +16,14 @@ from typing import Final
 from benchmarks import limits, report
 from benchmarks.groups import GROUPS, Group, group_of
 from benchmarks.limits import Limits
-from benchmarks.peers import PUBLISHERS, Client
+from benchmarks.looking_on import CLIENTS, run_under, way
+from benchmarks.peers import Client
 from benchmarks.plan import RECORD_CASES, Case, Effort
-from benchmarks.runner import job_for, problems, work
 from benchmarks.servers import SinkServer
 from benchmarks.worker import Outcome
 
 SLUG: Final = "profile"
 QUESTION: Final = __doc__
-CLIENTS: Final = tuple(client for client in PUBLISHERS if client.package == "aioproducer")
 SAMPLES_PER_SECOND = 1_999
 """A prime: not in step with timers."""
 RECORD: Final = ("perf", "record", "-q", "-e", "cpu-clock", "-k", "CLOCK_MONOTONIC", "-F", str(SAMPLES_PER_SECOND))
@@ -70,7 +68,7 @@ class Answer:
             "",
         ]
         for case, profiles in self.profiles.items():
-            least = sum(self.limits.seconds(case.value_bytes, case.codec).values())
+            least = self.least_seconds(case)
             rows = [
                 (group.name, *(share(profile.seconds.get(group, 0.0), profile.cpu_seconds) for profile in profiles))
                 for group in GROUPS
@@ -78,10 +76,14 @@ class Answer:
             ]
             rows.append(("**all**", *(f"**{profile.cpu_seconds * 1e6:.2f}**" for profile in profiles)))
             rows.append(("the machine's limit", *(share(least, profile.cpu_seconds) for profile in profiles)))
-            head = (case.name, *(profile.client.removeprefix("aioproducer ") for profile in profiles))
+            head = (case.name, *(way(profile.client) for profile in profiles))
             lines += [*report.table(head, rows), ""]
         lines += [f"![where the time of a record goes]({PICTURE})", "", "What the machine allows:", ""]
         return [*lines, *self.limits_table(), "", *(f"- {group.name}: {group.use}" for group in GROUPS), ""]
+
+    def least_seconds(self, case: Case) -> float:
+        """Return what the machine takes for a record without any producer."""
+        return sum(self.limits.seconds(case.value_bytes, case.codec).values())
 
     def limits_table(self) -> list[str]:
         """Return rates, and what they make of a record of each case."""
@@ -112,14 +114,19 @@ class Answer:
 
         figure, axes = plt.subplots(1, len(self.profiles), figsize=(3.6 * len(self.profiles), 3.4), squeeze=False)
         for axis, (case, profiles) in zip(axes[0], self.profiles.items(), strict=True):
-            names = [profile.client.removeprefix("aioproducer ") for profile in profiles]
+            names = [way(profile.client) for profile in profiles]
             left = [0.0] * len(profiles)
             for group in GROUPS:
                 widths = [profile.seconds.get(group, 0.0) * 1e6 for profile in profiles]
                 axis.barh(names, widths, left=left, color=group.color, label=group.name)
                 left = [start + width for start, width in zip(left, widths, strict=True)]
-            least = sum(self.limits.seconds(case.value_bytes, case.codec).values()) * 1e6
-            axis.axvline(least, color="#000000", linestyle="--", linewidth=1, label="the machine's limit")
+            axis.axvline(
+                self.least_seconds(case) * 1e6,
+                color="#000000",
+                linestyle="--",
+                linewidth=1,
+                label="the machine's limit",
+            )
             axis.set_title(case.name, fontsize=10)
             axis.invert_yaxis()
             axis.tick_params(labelsize=8, labelleft=axis is axes[0][0])
@@ -144,7 +151,6 @@ def gigabytes(rate: float) -> str:
     return f"{rate / 1e9:.2g} GB/s" if rate < 10e9 else f"{rate / 1e9:.0f} GB/s"
 
 
-@functools.cache
 def missing() -> str | None:
     """Return why it can't be measured here."""
     if shutil.which("perf") is None:
@@ -173,14 +179,9 @@ def profile(client: Client, case: Case, effort: Effort) -> Profile | str:
     """Sample one run; a string says what was wrong with it."""
     with tempfile.TemporaryDirectory() as directory:
         samples = Path(directory) / "perf.data"
-        with SinkServer().visit(case.codec) as visit:
-            job = job_for(case, client, visit, effort)
-            done = work(job, under=(*RECORD, "-o", str(samples), "--"))
-            visit.sent = done.sent if isinstance(done, Outcome) else None
+        done = run_under((*RECORD, "-o", str(samples), "--"), client, case, effort)
         if not isinstance(done, Outcome):
             return done
-        if wrong := problems(job, done) + visit.problems:
-            return "; ".join(wrong)
         command = ["perf", "script", "-i", str(samples), "-F", "time,ip,sym,dso"]
         text = subprocess.run(command, capture_output=True, text=True, check=True, cwd=directory).stdout
     return shares(client.name, text, done)

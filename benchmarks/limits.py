@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import lz4.frame
 from crc32c import crc32c
 
+from aioproducer.compression import codec
 from benchmarks.payloads import pool
 from benchmarks.worker import cpu_seconds, loop_factory
 
@@ -70,6 +70,7 @@ def measure(value_sizes: tuple[int, ...]) -> Limits:
     def copy() -> None:
         target[:] = block
 
+    lz4 = codec("lz4")
     samples = {size: b"".join(key + value for key, value in pool(size))[:BLOCK_BYTES] for size in value_sizes}
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         socket_rate = runner.run(through_a_socket())
@@ -77,18 +78,10 @@ def measure(value_sizes: tuple[int, ...]) -> Limits:
         copy=BLOCK_BYTES / fastest(copy),
         checksum=BLOCK_BYTES / fastest(lambda: crc32c(block)),
         socket=socket_rate,
-        lz4={size: BLOCK_BYTES / fastest(functools.partial(compress, sample)) for size, sample in samples.items()},
-        lz4_share={size: len(compress(sample)) / BLOCK_BYTES for size, sample in samples.items()},
+        lz4={size: BLOCK_BYTES / fastest(functools.partial(lz4.compress, sample)) for size, sample in samples.items()},
+        lz4_share={size: len(lz4.compress(sample)) / BLOCK_BYTES for size, sample in samples.items()},
         call=call_seconds(),
     )
-
-
-def compress(data: bytes) -> bytes:
-    """Make a frame as the producer's own are."""
-    compressed: bytes = lz4.frame.compress(
-        data, block_size=lz4.frame.BLOCKSIZE_MAX256KB, block_linked=False, store_size=False
-    )
-    return compressed
 
 
 def fastest(job: Callable[[], object]) -> float:

@@ -13,6 +13,7 @@ from benchmarks.bench_instructions import own_counts, short
 from benchmarks.bench_profile import Answer, Profile, shares
 from benchmarks.groups import CHECKSUM, CODEC, COPY, GROUPS, OTHER, group_of
 from benchmarks.limits import Limits
+from benchmarks.looking_on import CLIENTS
 from benchmarks.plan import RECORD_CASES, Effort
 from benchmarks.worker import Outcome
 
@@ -166,11 +167,7 @@ def test_what_is_not_on_the_machine_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    bench_profile.missing.cache_clear()
-    try:
-        assert main(["--only", "profile", "--only", "instructions", "--output", str(tmp_path)]) == 0
-    finally:
-        bench_profile.missing.cache_clear()
+    assert main(["--only", "profile", "--only", "instructions", "--output", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "skipped: profile: perf is not on this machine" in said
     assert "skipped: instructions: valgrind is not on this machine" in said
@@ -180,7 +177,7 @@ def test_what_is_not_on_the_machine_is_named(
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not on this machine")
 def test_instructions_are_counted() -> None:
     """Appending a record takes hundreds of instructions, and the same ones each time."""
-    counts = bench_instructions.counted(bench_instructions.CLIENTS[0], 2_000)
+    counts = bench_instructions.counted(CLIENTS[0], 2_000)
     assert not isinstance(counts, str), counts
     append = sum(count for (library, _), count in counts.items() if "/_record_batch." in library)
     assert 100 < append / 4_000 < 2_000
@@ -189,6 +186,6 @@ def test_instructions_are_counted() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(bench_profile.missing() is not None, reason="perf is not there, or may not look here")
 def test_time_is_sampled() -> None:
-    found = bench_profile.profile(bench_profile.CLIENTS[0], RECORD_CASES[0], Effort(repeats=1, share=0.2, seconds=1.0))
+    found = bench_profile.profile(CLIENTS[0], RECORD_CASES[0], Effort(repeats=1, share=0.2, seconds=1.0))
     assert isinstance(found, Profile), found
     assert found.samples > 0

@@ -200,6 +200,13 @@ class Scene:
         if sent:
             self.partitions.sent()
 
+    async def prepared(self) -> None:
+        """With a transaction that is prepared."""
+        await self.begun()
+        prepare = asyncio.create_task(self.runner.prepare())
+        (await self.asked(DescribeTransactionsRequest)).good(described(self))
+        await prepare
+
     async def asked(self, expected: type[Message]) -> Question:
         return await self.coordinators.asked(expected)
 
@@ -503,10 +510,7 @@ async def test_partitions_were_perhaps_added(arrived: bool) -> None:
 async def test_a_prepared_transaction_whose_commit_was_refused() -> None:
     """Others hold it still, and may end it late: the next one has an epoch of its own, whichever call it ended with."""
     scene = Scene(1)
-    await scene.begun()
-    prepare = asyncio.create_task(scene.runner.prepare())
-    (await scene.asked(DescribeTransactionsRequest)).good(described(scene))
-    await prepare
+    await scene.prepared()
     commit = asyncio.create_task(scene.runner.commit())
     (await scene.asked(EndTxnRequest)).bad(InvalidProducerEpochError("for example"), abortable=True)
     with pytest.raises(InvalidProducerEpochError):
@@ -852,14 +856,13 @@ async def test_close_while_a_call_waits_for_its_turn(version: int, call: str) ->
     question = await left_offsets(scene, version)
     close = asyncio.create_task(scene.runner.close(None))
     await turns()
-    work = scene.runner.prepare() if call == "prepare_transaction" else scene.runner.send_offsets(OFFSETS, GROUP)
-    waiting = asyncio.create_task(work)
+    late = asyncio.create_task(CALLS[call](scene))
     await turns()
     question.good(TxnOffsetCommitResponse(topics=[]))
     (await scene.asked(EndTxnRequest)).good(ended(1))
     await close
     with pytest.raises(ProducerClosedError, match=rf"{call}\(\).*the producer was closed"):
-        await waiting
+        await late
     assert scene.coordinators.is_quiet
     assert scene.state is S.READY
 
@@ -877,10 +880,7 @@ async def test_close_without_time_to_abort(version: int) -> None:
 
 async def test_close_leaves_a_prepared_transaction_alone() -> None:
     scene = Scene(2)
-    await scene.begun()
-    prepare = asyncio.create_task(scene.runner.prepare())
-    (await scene.asked(DescribeTransactionsRequest)).good(described(scene))
-    await prepare
+    await scene.prepared()
     await scene.runner.close(None)
     assert scene.coordinators.is_quiet
     assert scene.state is S.PREPARED
