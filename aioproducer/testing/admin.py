@@ -225,7 +225,11 @@ class TopicAdmin:
                     return connection.ask(request)
             except (OSError, ConnectionLostError) as error:
                 failures.append(f"{address[0]}:{address[1]}: {error or type(error).__name__}")
-        raise ClusterError(f"no broker answers: {'; '.join(failures) or 'none is running'}")
+        raise ClusterError(f"no broker answers: {'; '.join(failures) or 'none is running'}{self._why_silent()}")
+
+    def _why_silent(self) -> str:
+        """What more is known of why no broker answers, to stand behind the failures."""
+        return ""
 
     def _live(self) -> dict[int, Address]:
         """The brokers that should answer, by node id."""

@@ -11,6 +11,7 @@ MAX_READ_BYTES = 1024 * 1024
 _FATAL = re.compile(
     r"\b(ERROR|FATAL)\b|^(Caused by: )?[\w.$]+(Exception|Error)\b|^Error:|^Unrecognized|^Could not|OutOfMemoryError"
 )
+_STARTED = "Kafka Server started"
 _PORT_TAKEN = ("Address already in use", "Failed to bind")
 
 
@@ -22,6 +23,11 @@ def read_log(path: Path, begin: int = 0) -> str:
             return file.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
+
+
+def has_started(log: str) -> bool:
+    """Whether the broker has opened all its listeners and says that it is up."""
+    return _STARTED in log
 
 
 def port_was_taken(log: str) -> bool:

@@ -86,6 +86,14 @@ class Brokers:
         """The addresses of the brokers that run and are not paused."""
         return {one: self.address_of(one) for one in self.running if one not in self._paused}
 
+    def describe_ended(self) -> str:
+        """Why brokers ended that nobody asked to, by their logs; empty if there are none."""
+        return "".join(
+            f"\nbroker {one} ended with exit code {code}.{broker_log.describe(broker_log.read_log(self.log_path(one)))}"
+            for one in sorted(self._started)
+            if (code := self._processes.exit_code(_name(one))) is not None
+        )
+
     # --- starting
 
     def start(self, brokers: Sequence[int], timeout_s: float) -> None:
@@ -117,7 +125,7 @@ class Brokers:
 
     def _wait_until_ready(self, log_begins: Mapping[int, int], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while wrong := self._not_ready():
+        while wrong := self._not_started(log_begins) or self._not_ready():
             for broker, log_begin in log_begins.items():
                 self._check_start(broker, log_begin)
             if time.monotonic() > deadline:
@@ -132,6 +140,13 @@ class Brokers:
         # A broker that can't bind its port takes 10 s to end.
         if broker_log.port_was_taken(broker_log.read_log(self.log_path(broker), log_begin)):
             raise self._start_error(broker, log_begin, "found its port taken")
+
+    def _not_started(self, log_begins: Mapping[int, int]) -> tuple[int, str] | None:
+        """A broker that does not say it is up: one of its listeners may answer before another finds its port taken."""
+        for broker, log_begin in log_begins.items():
+            if not broker_log.has_started(broker_log.read_log(self.log_path(broker), log_begin)):
+                return broker, "is not up"
+        return None
 
     def _not_ready(self) -> tuple[int, str] | None:
         """A broker that does not see all others, and what it lacks."""

@@ -138,6 +138,7 @@ class KafkaCluster(AccessAdmin):
             if up:
                 # The data goes too, so an orderly shutdown, which takes a cluster seconds, would save it for nobody.
                 up.close()
+                _give_back_ports(up)
 
     def __enter__(self) -> Self:
         self.start()
@@ -354,6 +355,7 @@ class KafkaCluster(AccessAdmin):
         """Lay out the directories of a new cluster, on ports that are free now, and start it."""
         up = self._brokers
         rng = random.SystemRandom()
+        _give_back_ports(up)
         names = [*self._listeners, CONTROLLER]
         free = iter(ports.free_ports(len(names) * len(self.brokers), rng))
         for broker in self.brokers:
@@ -421,6 +423,15 @@ class KafkaCluster(AccessAdmin):
     def _live(self) -> dict[int, Address]:
         with self._lock:
             return self._brokers.live
+
+    def _why_silent(self) -> str:
+        with self._lock:
+            return self._brokers.describe_ended()
+
+
+def _give_back_ports(up: Brokers) -> None:
+    for node in up.nodes.values():
+        ports.give_back(node.ports.values())
 
 
 def _retry_while_ports_are_taken(start: Callable[[], None]) -> None:

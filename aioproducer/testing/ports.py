@@ -1,9 +1,15 @@
-"""Free ports for brokers on the loopback."""
+"""Free ports for brokers on the loopback, each given to one process of this machine."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
+import tempfile
+import threading
+from collections.abc import Iterable
+from pathlib import Path
 
 HOST = "127.0.0.1"
 FIRST, LAST = 20_000, 32_767
@@ -14,16 +20,30 @@ and a client that keeps connecting to a dead port of that range can even connect
 
 
 def free_ports(count: int, rng: random.Random) -> list[int]:
-    """Ports that nobody listens on now. Another process can still take one first: the caller then tries others."""
+    """Ports that nobody listens on now and that this function gives to nobody else until they are given back.
+
+    What was not given back is free again when this process ends. A process that chooses its ports in another way can
+    still take one first: the caller then tries others.
+    """
     ports: list[int] = []
     for _ in range(1_000):
         port = rng.randint(FIRST, LAST)
-        if port not in ports and is_free(port):
-            ports.append(port)
+        if _claims.claim(port):
+            if is_free(port):
+                ports.append(port)
+            else:
+                _claims.give_back(port)
             if len(ports) == count:
                 return ports
+    give_back(ports)
     # A machine that full lets the system choose, from the range of outgoing connections.
     return _from_system(count)
+
+
+def give_back(ports: Iterable[int]) -> None:
+    """Let others have the ports; nothing to do for one that this process does not hold."""
+    for port in ports:
+        _claims.give_back(port)
 
 
 def is_free(port: int) -> bool:
@@ -37,6 +57,45 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+class _Claims:
+    """The ports that the processes of this user have chosen, which their brokers bind later, and again after a restart.
+
+    A claim is a lock on one byte of a file that all of them open, so it ends with its process, however that ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._own: set[int] = set()  # such a lock holds off other processes, but not the one that has it
+        self._file: int | None = None
+
+    def claim(self, port: int) -> bool:
+        """Whether nobody else has the port."""
+        with self._lock:
+            if port in self._own:
+                return False
+            try:
+                fcntl.lockf(self._opened(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            except OSError:
+                return False
+            self._own.add(port)
+            return True
+
+    def give_back(self, port: int) -> None:
+        with self._lock:
+            if port in self._own:
+                self._own.discard(port)
+                fcntl.lockf(self._opened(), fcntl.LOCK_UN, 1, port)
+
+    def _opened(self) -> int:
+        if self._file is None:
+            path = Path(tempfile.gettempdir(), f"aioproducer-ports-{os.getuid()}")
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        return self._file
+
+
+_claims = _Claims()
 
 
 def _from_system(count: int) -> list[int]:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,17 @@ def test_a_killed_broker_comes_back_at_its_address_with_its_data(one: KafkaClust
     assert one.end_offsets("kept") == {0: 5}
     with pytest.raises(ClusterError, match="broker 1 is running"):
         one.start_broker(1)
+
+
+def test_the_error_tells_the_log_of_a_broker_that_ended_by_itself(one: KafkaCluster) -> None:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(one.data_directory(1).with_name("server.properties")).encode() in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+    wait_until(lambda: "it runs" if one.running else "", PATIENCE_S, "ending the broker")
+    with pytest.raises(ClusterError, match=r"broker 1 ended with exit code -9\.(?s:.*)Kafka Server started"):
+        one.ask(MetadataRequest(topics=[]))
+    one.start_broker(1)
 
 
 def test_a_restart_shuts_down_in_good_order(one: KafkaCluster) -> None:
@@ -391,6 +403,28 @@ def test_a_broker_that_is_not_ready_in_time_is_an_error_with_its_log() -> None:
     lonely = {"controller.quorum.voters": "1@127.0.0.1:1,2@127.0.0.1:2"}
     with pytest.raises(BrokerStartError, match=r"(?s)broker 1 .* after 6 s.*The end of its log.* (INFO|WARN|ERROR) "):
         KafkaCluster(properties=lonely, start_timeout_s=6).start()
+
+
+def test_a_listener_whose_port_is_taken_gets_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker answers at its first listener before it finds the port of its last one taken, and ends."""
+    answers: list[list[int]] = []
+    free_ports = ports.free_ports
+
+    def first_with_a_taken_one(count: int, rng: object) -> list[int]:
+        found = free_ports(count, rng)  # type: ignore[arg-type]
+        if not answers:
+            listener.bind((ports.HOST, found[1]))
+            listener.listen()
+        answers.append(found)
+        return found
+
+    monkeypatch.setattr(ports, "free_ports", first_with_a_taken_one)
+    with (
+        socket.socket() as listener,
+        KafkaCluster(listeners=["SASL_PLAINTEXT"], users={"alice": "alice-s3cret"}) as found,
+    ):
+        assert found.bootstrap_of("SASL_PLAINTEXT") == f"{ports.HOST}:{answers[1][1]}"
+        assert len(answers) == 2
 
 
 @pytest.mark.slow

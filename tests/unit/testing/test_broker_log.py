@@ -55,6 +55,11 @@ def test_a_taken_port_is_recognised() -> None:
     assert not broker_log.port_was_taken(BAD_CONFIG)
 
 
+def test_a_broker_is_up_when_it_says_so() -> None:
+    assert broker_log.has_started("08:09 INFO KafkaRaftServer - [KafkaRaftServer nodeId=1] Kafka Server started\n")
+    assert not broker_log.has_started(BAD_CONFIG)
+
+
 def test_only_what_was_written_since_a_start_is_read(tmp_path: Path) -> None:
     path = tmp_path / "broker.log"
     assert broker_log.read_log(path) == ""

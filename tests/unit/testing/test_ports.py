@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import random
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 from aioproducer.testing import ports
+
+ROOT = Path(__file__).parents[3]
 
 
 class OfferedPorts(random.Random):
@@ -34,11 +39,31 @@ def test_a_port_in_use_is_not_given_out() -> None:
         assert taken not in ports.free_ports(2, OfferedPorts(taken))
 
 
-def test_no_port_is_given_twice_in_one_answer() -> None:
-    (free,) = ports.free_ports(1, random.Random(2))
-    found = ports.free_ports(2, OfferedPorts(free, free))
-    assert found[0] == free
-    assert found[1] != free
+def test_a_port_is_given_out_once_until_it_is_given_back() -> None:
+    (given,) = ports.free_ports(1, random.Random(2))
+    assert given not in ports.free_ports(2, OfferedPorts(given, given))
+    ports.give_back([given, given])
+    assert ports.free_ports(2, OfferedPorts(given, given))[0] == given
+
+
+def test_a_port_that_another_process_has_chosen_is_not_given_out_until_that_process_ends() -> None:
+    (given,) = ports.free_ports(1, random.Random(3))
+    ports.give_back([given])
+    choose = f"""
+import random
+from tests.unit.testing.test_ports import OfferedPorts
+from aioproducer.testing import ports
+print(*ports.free_ports(1, OfferedPorts({given})), flush=True)
+input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", choose], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert int(other.stdout.readline()) == given
+        assert given not in ports.free_ports(1, OfferedPorts(given))
+        other.kill()
+    assert ports.free_ports(1, OfferedPorts(given)) == [given]
 
 
 def test_when_the_range_is_full_the_system_chooses() -> None:
