@@ -188,7 +188,8 @@ class Producer(Admission):
         elif self._closing.done():
             return  # what it had to raise, it has raised
         try:
-            await asyncio.shield(self._closing)
+            await asyncio.wait([self._closing])
+            self._closing.result()
         except asyncio.CancelledError:
             if self._engine is not None:
                 self._engine.fail_all(_closed_too_early, unobserved=False)

@@ -150,12 +150,15 @@ class KafkaCluster(AccessAdmin):
     async def __aenter__(self) -> Self:
         starting = asyncio.ensure_future(asyncio.to_thread(self.start))
         try:
-            await asyncio.shield(starting)
+            await asyncio.wait([starting])
         except asyncio.CancelledError:
             # The thread can't be cancelled, and what it starts must not stay.
             await asyncio.wait([starting])
+            if not starting.cancelled():
+                starting.exception()  # nobody is left to hear of it
             await asyncio.to_thread(self.stop)
             raise
+        starting.result()
         return self
 
     async def __aexit__(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer import Delivery, PartitionInfo, Producer, Record, RecordMetadata
+from aioproducer import Delivery, PartitionInfo, Producer, ProducerState, Record, RecordMetadata
 from aioproducer.cluster import Cluster
 from aioproducer.engine import Engine
 from aioproducer.errors import (
@@ -250,6 +250,29 @@ async def test_cancelled_close(broker: ProducingBroker) -> None:
         await closing
     assert isinstance(delivery.exception(), ProducerClosedError)
     await asyncio.wait_for(producer.close(), PATIENCE_S)
+
+
+async def test_cancelled_close_with_failures(broker: ProducingBroker) -> None:
+    """What a cancelled close would have raised reaches nobody, and is not reported to the loop either."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    broker.error_code = 29
+    producer = producer_of(broker)
+    await producer.start()
+    await producer.submit("orders", b"refused")
+    while producer.metrics()["producer-metrics"]["record-error-total"] == 0:
+        await turns()
+    broker.error_code, broker.holding = 0, True
+    await producer.submit("orders", b"held")
+    await broker.holds()
+    closing = asyncio.create_task(producer.close())
+    await turns()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    while producer.health().state is not ProducerState.CLOSED:
+        await turns()
+    assert not told
 
 
 async def test_exception_of_the_body_wins(broker: ProducingBroker) -> None:
