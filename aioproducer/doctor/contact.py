@@ -31,7 +31,7 @@ from aioproducer.errors import (
     broker_error,
     excerpt,
 )
-from aioproducer.net.connection import Connection
+from aioproducer.net.connection import Connection, abort
 from aioproducer.net.probe import login_wanted, wrong_tls
 from aioproducer.net.resolver import resolve
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
@@ -226,7 +226,7 @@ class Contact:
                     facts = certificates.verified_facts(agreed.getpeercert() or {})
                     facts |= {"version": agreed.version(), "cipher": agreed.cipher()[0]}
                 finally:
-                    transport.abort()
+                    abort(writer, transport)
         except TlsError as error:
             facts = {}
             if isinstance(error.__cause__, ssl.SSLCertVerificationError):
@@ -273,7 +273,7 @@ class Contact:
                     await writer.start_tls(context, server_hostname=self._host.partition("%")[0])
                     der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
                 finally:
-                    transport.abort()
+                    abort(writer, transport)
                 return certificates.unverified_facts(der or b"")
         return {}
 

@@ -75,6 +75,15 @@ def _ignore(*_: object) -> None:
     pass
 
 
+def abort(writer: asyncio.StreamWriter, transport: asyncio.WriteTransport) -> None:
+    """Drop a connection at once, with the TLS that may stand above its socket's own transport.
+
+    Each of the two has to be told: a loop may take TLS for open whose socket is gone.
+    """
+    writer.transport.abort()
+    transport.abort()
+
+
 class Connection:
     """A connection to a broker that has been asked for its API versions; made by ``Connection.open``.
 
@@ -189,7 +198,7 @@ class Connection:
             try:
                 await tls.start(writer, host or address)
             except BaseException as error:
-                transport.abort()
+                abort(writer, transport)
                 if isinstance(error, AuthenticationError):
                     metrics.record_login_failed(int(loop.time() * 1000))
                 raise
@@ -272,8 +281,7 @@ class Connection:
         self._end_login()
         self._undrained = 0
         requests = self._in_flight.drain_all()
-        self._writer.transport.abort()
-        self._transport.abort()
+        abort(self._writer, self._transport)
         if self._bare_answer is not None and not self._bare_answer.done():
             self._bare_answer.set_exception(copy.copy(error or ConnectionLostError(f"{self}: closed on this side")))
         # The owner first: what a request does on its error must not find this connection in use.

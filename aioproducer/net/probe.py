@@ -12,7 +12,7 @@ import ssl
 import struct
 
 from aioproducer.errors import AuthenticationError, KafkaError, TlsError, UnsupportedSaslMechanismError, excerpt
-from aioproducer.net.connection import MAX_FRAME_BYTES, Connection
+from aioproducer.net.connection import MAX_FRAME_BYTES, Connection, abort
 from aioproducer.net.tls_errors import NO_TLS, ONLY_TLS
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.header import encode_request
@@ -58,7 +58,7 @@ async def _speaks_tls(host: str, port: int) -> bool:
     except ConnectionError:
         return False
     finally:
-        transport.abort()
+        abort(writer, transport)
     return True
 
 
