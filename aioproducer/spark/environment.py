@@ -113,7 +113,13 @@ def local_session(
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
     for key, value in settings.items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else str(value))
-    with _environment(JAVA_HOME=str(java_home()), PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable):
+    with _environment(
+        JAVA_HOME=str(java_home()),
+        PYSPARK_PYTHON=sys.executable,
+        PYSPARK_DRIVER_PYTHON=sys.executable,
+        # Else Spark looks its own host's name up before anything, and ends where a container's name has no address.
+        SPARK_LOCAL_IP=os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
+    ):
         spark = builder.getOrCreate()
     spark.dataSource.register(KafkaDataSource)
     return spark

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,6 +32,12 @@ def test_sparks_own_sink_and_source_work(spark: SparkSession, kafka: KafkaCluste
     rows.write.format("kafka").options(**servers).option("topic", name).save()
     read = spark.read.format("kafka").options(**servers).option("subscribe", name).load()
     assert sorted(int(row.value) for row in read.select("value").collect()) == list(range(100))
+
+
+def test_spark_does_not_look_for_the_address_of_its_hosts_name(spark: SparkSession) -> None:
+    """A container's name may have none; Spark would end before it has started."""
+    jvm: Any = spark.sparkContext._jvm
+    assert jvm.java.lang.System.getenv("SPARK_LOCAL_IP") == os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 @pytest.mark.slow
