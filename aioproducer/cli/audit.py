@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line, require
-from aioproducer.cli.spark_log import stderr_to, without_pandas_warning
+from aioproducer.cli.spark_process import quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
 from aioproducer.testing.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ NEEDED_LOCALLY = {"jgo": "jgo"}
 NEEDED_TO_DRAW = {"matplotlib": "matplotlib"}
 MOST_ROWS = 40
 """Of a table on the screen."""
+
+LOOK_FOR_SIGNALS_S = 1
+"""How long a signal may wait to be seen: nothing may come between a question to Spark's JVM and the answer."""
 
 COUNTS = ("sent", "acked", "failed", "found", "missing", "duplicated", "out_of_order")
 LATENCIES = tuple(f"{what}_{which}_ms" for what in ("append", "ack") for which in ("p50", "p99", "max"))
@@ -99,7 +102,8 @@ def _session(options: AuditOptions) -> Iterator[SparkSession]:
         with stderr_to(options.output / "spark.log"), without_pandas_warning():
             spark = _make_session(options)
     try:
-        yield spark
+        with quiet_interrupts() if there is None else nullcontext():
+            yield spark
     finally:
         if there is None:
             spark.stop()
@@ -114,6 +118,8 @@ def _make_session(options: AuditOptions) -> SparkSession:
         return local_session("aioproducer audit", cores="*", configs=quiet)
     from pyspark.sql import SparkSession
 
+    from aioproducer.spark.environment import started
+
     builder = SparkSession.builder.master(options.master).appName("aioproducer audit")
     jars = (
         {}
@@ -122,7 +128,7 @@ def _make_session(options: AuditOptions) -> SparkSession:
     )
     for name, value in {"spark.sql.session.timeZone": "UTC", **jars, **quiet}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return started(builder)
 
 
 def source_options(options: AuditOptions) -> dict[str, str]:
@@ -179,9 +185,9 @@ def _stream(spark: SparkSession, options: AuditOptions, console: Console) -> int
         every_s=options.every_s,
         on_batch=show,
     )
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
+    with signals_set_event() as told_to_end:
+        while not told_to_end.is_set() and not query.awaitTermination(LOOK_FOR_SIGNALS_S):
+            pass
         query.stop()
     found = look()
     if found is None:

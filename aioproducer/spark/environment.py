@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from aioproducer.testing.artifacts import Artifacts, find_artifacts
@@ -95,6 +98,7 @@ def local_session(
         configs: further Spark configs, which win over the ones chosen here.
     Raises:
         JavaNotFoundError, DownloadError: a part is missing and can't be had.
+        KeyboardInterrupt: once Spark has started and was stopped; a second Ctrl-C does not wait for that.
     """
     from pyspark.sql import SparkSession
 
@@ -120,8 +124,38 @@ def local_session(
         # Else Spark looks its own host's name up before anything, and ends where a container's name has no address.
         SPARK_LOCAL_IP=os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
     ):
-        spark = builder.getOrCreate()
+        spark = started(builder)
     spark.dataSource.register(KafkaDataSource)
+    return spark
+
+
+def started(builder: SparkSession.Builder) -> SparkSession:
+    """The session of a builder. Ctrl-C while it starts comes when it has started, and stops it.
+
+    A JVM whose start is interrupted would miss what it has to tell PySpark, and then wait forever.
+    """
+    interrupts = 0
+
+    def count(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1:
+            signal.default_int_handler(number, frame)
+
+    before = signal.getsignal(signal.SIGINT)
+    # It may not be ours to change: only the main thread may, and a shell has its background jobs ignore the signal.
+    ours = before is not signal.SIG_IGN and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, count)
+    try:
+        spark = builder.getOrCreate()
+    finally:
+        # PySpark has installed a handler of its own, if all is well.
+        if signal.getsignal(signal.SIGINT) is count:
+            signal.signal(signal.SIGINT, before)
+    if interrupts:
+        spark.stop()
+        raise KeyboardInterrupt
     return spark
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aioproducer.testing import KafkaCluster
+from aioproducer.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PATIENCE_S = 60.0
 WITHOUT_JAVA = """
 from aioproducer.spark import java_home, local_session
 spark = local_session("without java")
@@ -58,3 +62,38 @@ def test_a_session_starts_where_no_java_is_on_the_path(tmp_path: Path) -> None:
     )
     assert "RAN 10 " in ran.stdout, ran.stderr[-3000:]
     assert "java-for-spark" in ran.stdout
+
+
+def test_an_interrupted_start_leaves_no_spark_behind() -> None:
+    """Its JVM would wait forever for a process that has gone."""
+    starting = "from aioproducer.spark import local_session\nlocal_session('interrupted')"
+    process = subprocess.Popen(
+        [sys.executable, "-c", starting], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        wait_until(lambda: "" if starts_spark(children) else "there is no JVM", PATIENCE_S, "starting Spark")
+        os.killpg(process.pid, signal.SIGINT)
+        _, printed = process.communicate(timeout=PATIENCE_S)
+        assert printed.endswith("KeyboardInterrupt\n")
+        wait_until(lambda: "a process is left" if is_there(process.pid) else "", PATIENCE_S, "ending Spark")
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def starts_spark(children: Path) -> bool:
+    """Whether one of the processes whose numbers are in a file is Spark's JVM."""
+    with suppress(OSError):
+        commands = [Path(f"/proc/{number}/cmdline").read_bytes() for number in children.read_text().split()]
+        return any(b"org.apache.spark.deploy.SparkSubmit" in command for command in commands)
+    return False
+
+
+def is_there(group: int) -> bool:
+    """Whether a process group has processes."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -21,7 +21,7 @@ from aioproducer.cli.audit import run as audit
 from aioproducer.cli.demo.flights import unpack_table
 from aioproducer.cli.demo.steps import Steps
 from aioproducer.cli.outcome import CommandError, one_line, require
-from aioproducer.cli.spark_log import stderr_to, without_pandas_warning
+from aioproducer.cli.spark_process import quiet_interrupts, stderr_to, without_pandas_warning
 from aioproducer.testing import ClusterError, ExistingCluster, KafkaCluster, TopicAdmin
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def _start_spark(work: Path, output: Path, stack: ExitStack, steps: Steps) -> Sp
     with steps.step("Start Spark") as say, stderr_to(output / "spark.log"):
         spark = local_session("demo", cores=f"{cores}, {ATTEMPTS}", configs=configs, progress=say)
     stack.callback(spark.stop)
+    stack.enter_context(quiet_interrupts())
     return spark
 
 

@@ -28,7 +28,7 @@ from aioproducer.cli.audit import (
     table,
 )
 from aioproducer.cli.outcome import CommandError
-from aioproducer.cli.spark_log import stderr_to
+from aioproducer.cli.spark_process import stderr_to
 from aioproducer.spark.audit.report import Totals
 
 
