@@ -278,7 +278,7 @@ _BATCHES = (
         valid=_AT_LEAST_0,
         importance="medium",
         doc="How long a batch that is not full waits for more records, at most. An awaited `send` does not wait for "
-        "it. Where this config is not set, batches wait up to twenty times as long while a program submits without a "
+        "it. Where this config is not set, batches wait up to fifty times as long while a program submits without a "
         "pause and they hold less than 64 records on average: with so many partitions their number would decide how "
         "fast it can go.",
     ),

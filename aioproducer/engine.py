@@ -55,7 +55,7 @@ ROOM_BYTES = 512 * 1024
 """What ready() waits for: much more than a block, so that the callers do not stop for each one, and little enough to be
 filled within some milliseconds, which is how long they keep the loop then."""
 
-LINGER_STRETCH = 20
+LINGER_STRETCH = 50
 """Times ``linger_ms``: how long batches of few records wait at full speed, where that config is not set."""
 
 JAVA_BATCH_SIZE = 16384
@@ -111,7 +111,7 @@ class Engine:
             round_robin=config.partitioner_class == "round_robin",
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
             mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
-            longest_linger_ms=0 if "linger_ms" in config.given else LINGER_STRETCH * config.linger_ms,
+            longest_linger_ms=_longest_linger_ms(config),
         )
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
         self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
@@ -532,6 +532,13 @@ class _Records:
 
     def timed(self, call: str, elapsed_ms: int) -> None:
         self._engine._metrics.record_transaction_call(call, elapsed_ms, self._engine.now_ms())
+
+
+def _longest_linger_ms(config: ProducerConfig) -> int:
+    """Of batches of few records at full speed; it leaves an attempt its time."""
+    if "linger_ms" in config.given:
+        return config.linger_ms
+    return min(LINGER_STRETCH * config.linger_ms, config.delivery_timeout_ms - config.request_timeout_ms)
 
 
 def _by_error(failures: list[tuple[KafkaError, int]]) -> list[tuple[KafkaError, int]]:

@@ -55,10 +55,15 @@ async def test_a_topic_forgotten_too_early_is_asked_for_again() -> None:
     assert "orders" in engine._metadata._schedule.topics
 
 
-@pytest.mark.parametrize(("configs", "longest_ms"), [({}, 100), ({"linger_ms": 5}, 5), ({"linger_ms": "0"}, 0)])
+@pytest.mark.parametrize(("configs", "longest_ms"), [({}, 250), ({"linger_ms": 5}, 5), ({"linger_ms": "0"}, 0)])
 async def test_a_linger_that_was_asked_for_is_meant_as_it_is(configs: dict[str, object], longest_ms: int) -> None:
     """Only the default gives way at full speed."""
     assert engine_of(**configs).accumulator.longest_linger_ms == longest_ms
+
+
+async def test_what_lingers_at_full_speed_can_still_be_sent_in_time() -> None:
+    engine = engine_of(delivery_timeout_ms=100, request_timeout_ms=60)
+    assert engine.accumulator.longest_linger_ms == 40
 
 
 async def test_a_topic_without_records_is_forgotten() -> None:

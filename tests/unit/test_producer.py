@@ -376,7 +376,7 @@ async def test_partitions_for(broker: ProducingBroker) -> None:
 
 async def test_unknown_topic(broker: ProducingBroker) -> None:
     """submit waits max_block_ms for a topic; submit_nowait does not wait, but has it asked for."""
-    async with producer_of(broker, max_block_ms=50) as producer:
+    async with producer_of(broker, max_block_ms=500) as producer:
         for call in (
             producer.submit("nothing", b"v"),
             producer.send("nothing", b"v"),

@@ -610,7 +610,7 @@ async def test_rows_that_are_null_as_a_whole(broker: ProducingBroker) -> None:
 @each_path
 async def test_a_topic_that_stays_unknown(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     table = pa.table({"value": ["1", "2", "3"], "topic": [None, "nowhere", None]})
-    async with producer_of(broker, max_block_ms=50, **configs) as producer:
+    async with producer_of(broker, max_block_ms=500, **configs) as producer:
         await producer.partitions_for("orders")
         with pytest.raises(SendManyError, match="stopped after 2 records: MetadataTimeoutError") as caught:
             await producer.send_arrow("orders", table)
@@ -631,7 +631,7 @@ async def test_partitions_that_are_not_there_fail_alone(broker: ProducingBroker,
 async def test_memory_that_stays_away(broker: ProducingBroker) -> None:
     broker.holding = True
     table = pa.table({"value": pa.array([bytes(1_000)] * 10_000, pa.binary())})
-    async with producer_of(broker, max_block_ms=100, buffer_memory=32_768, batch_size=16_384) as producer:
+    async with producer_of(broker, max_block_ms=500, buffer_memory=32_768, batch_size=16_384) as producer:
         await producer.partitions_for("orders")
         call = asyncio.create_task(producer.send_arrow("orders", table))
         await broker.holds()

@@ -429,7 +429,7 @@ async def test_an_iterable_that_raises_at_once(broker: ProducingBroker, configs:
 async def test_a_topic_that_stays_unknown(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """Admission stops when the metadata stayed away for max_block_ms; what was admitted is acknowledged."""
     records = [b"1", Record(b"2", topic="nowhere"), b"3"]
-    async with producer_of(broker, max_block_ms=50, **configs) as producer:
+    async with producer_of(broker, max_block_ms=500, **configs) as producer:
         await producer.partitions_for("orders")
         with pytest.raises(SendManyError, match=r"stopped after 2 records: MetadataTimeoutError.*nowhere") as caught:
             await producer.send_many("orders", records)
@@ -457,7 +457,7 @@ async def test_partitions_that_are_not_there_fail_alone(broker: ProducingBroker,
 async def test_memory_that_stays_away(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """Admission stops when there was no memory for max_block_ms; what was admitted goes on."""
     broker.holding = True
-    async with producer_of(broker, max_block_ms=100, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
+    async with producer_of(broker, max_block_ms=500, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
         await producer.partitions_for("orders")
         call = asyncio.create_task(producer.send_many("orders", (b"%d" % n + bytes(1_000) for n in range(10_000))))
         await broker.holds()
