@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,16 +97,15 @@ def _session(options: AuditOptions) -> Iterator[SparkSession]:
 
     there = SparkSession.getActiveSession()
     if there is not None:
-        spark = there
-    else:
-        with stderr_to(options.output / "spark.log"), without_pandas_warning():
-            spark = _make_session(options)
+        yield there
+        return
+    with stderr_to(options.output / "spark.log"), without_pandas_warning():
+        spark = _make_session(options)
     try:
-        with quiet_interrupts() if there is None else nullcontext():
+        with quiet_interrupts():
             yield spark
     finally:
-        if there is None:
-            spark.stop()
+        spark.stop()
 
 
 def _make_session(options: AuditOptions) -> SparkSession:

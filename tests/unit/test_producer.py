@@ -236,6 +236,15 @@ async def test_close_with_a_timeout(broker: ProducingBroker) -> None:
     assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 33554432
 
 
+async def cancel_close(producer: Producer) -> None:
+    """Call close() and cancel the call once it waits."""
+    closing = asyncio.create_task(producer.close())
+    await turns()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+
+
 async def test_cancelled_close(broker: ProducingBroker) -> None:
     """A cancelled close ends as close(0) would: nothing is left pending, no task, no socket, no report."""
     broker.holding = True
@@ -243,11 +252,7 @@ async def test_cancelled_close(broker: ProducingBroker) -> None:
     await producer.start()
     delivery = await producer.submit("orders", b"v")
     await broker.holds()
-    closing = asyncio.create_task(producer.close())
-    await turns()
-    closing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await closing
+    await cancel_close(producer)
     assert isinstance(delivery.exception(), ProducerClosedError)
     await asyncio.wait_for(producer.close(), PATIENCE_S)
 
@@ -265,11 +270,7 @@ async def test_cancelled_close_with_failures(broker: ProducingBroker) -> None:
     broker.error_code, broker.holding = 0, True
     await producer.submit("orders", b"held")
     await broker.holds()
-    closing = asyncio.create_task(producer.close())
-    await turns()
-    closing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await closing
+    await cancel_close(producer)
     while producer.health().state is not ProducerState.CLOSED:
         await turns()
     assert not told
