@@ -92,6 +92,16 @@ def outcome_of(prepared: PreparedTransaction, described: TransactionDescription 
     return _BY_STATE.get(described.state, TransactionOutcome.UNKNOWN)
 
 
+def outcome_after_end(producer_id: int, epoch: int, described: TransactionDescription) -> TransactionOutcome:
+    """What has become of a transaction V2 of this producer id and epoch, which has ended.
+
+    Each end gives the next epoch, so that this is the latest transaction of the id as long as there is no newer epoch.
+    """
+    if (described.producer_id, described.epoch) != (producer_id, epoch + 1):
+        return TransactionOutcome.UNKNOWN
+    return _BY_STATE.get(described.state, TransactionOutcome.UNKNOWN)
+
+
 def _is_same(prepared: PreparedTransaction, described: TransactionDescription) -> bool:
     if prepared.started_ms >= 0:
         return described.started_ms == prepared.started_ms

@@ -60,7 +60,7 @@ from aioproducer.protocol.txn_offset_commit import (
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from aioproducer.transaction_errors import worst
 from aioproducer.transaction_manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
-from aioproducer.transaction_outcome import TransactionDescription
+from aioproducer.transaction_outcome import TransactionDescription, TransactionOutcome, outcome_after_end
 from aioproducer.transaction_partitions import TransactionPartitions
 from aioproducer.transaction_state import TransactionState, TransactionStates
 
@@ -440,7 +440,7 @@ class TransactionRunner:
             except KafkaError as error:
                 self._maybe_committed = self._maybe_committed or (committed and error.maybe_written)
                 may_be_late = isinstance(error, ProducerFencedError) or error.code == INVALID_TXN_STATE
-                if may_be_late and partitions.version >= 2 and not error.maybe_written:
+                if may_be_late and not error.maybe_written and await self._is_not_committed():
                     await self._ask_who_has_the_epoch(error)
                 else:
                     self._refused(error)
@@ -457,6 +457,24 @@ class TransactionRunner:
             self.states.move(TransactionState.READY)
         if self.on_end is not None:
             self.on_end(committed)
+
+    async def _is_not_committed(self) -> bool:
+        """An end was refused because there is nothing to end: whether that is sure to be for another reason than that
+        the transaction is committed already.
+
+        A commit of ours, or of whoever has the prepared transaction, is followed by a new epoch as an abort is.
+        """
+        may_be = self._maybe_committed or self._prepared
+        if self._partitions.version >= 2 and may_be:
+            try:
+                described = await describe_transaction(self._coordinators, self.transactional_id)
+            except KafkaError as error:
+                logger.info("how the transaction of %r has ended can't be known: %s", self.transactional_id, error)
+            else:
+                ours = (self._sequences.producer_id, self._sequences.epoch)
+                may_be = outcome_after_end(*ours, described) is not TransactionOutcome.ABORTED
+        self._maybe_committed = may_be
+        return self._partitions.version >= 2 and not may_be
 
     async def _end_at_coordinator(self, committed: bool) -> None:
         request = EndTxnRequest(

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from aioproducer.records import PreparedTransaction
-from aioproducer.transaction_outcome import TransactionDescription, TransactionOutcome, outcome_of
+from aioproducer.transaction_outcome import TransactionDescription, TransactionOutcome, outcome_after_end, outcome_of
 
 O = TransactionOutcome  # noqa: E741
 PREPARED = PreparedTransaction("sink-1", 4000, 7, transaction_version=2, started_ms=1_700_000)
@@ -63,6 +63,17 @@ def test_without_a_beginning() -> None:
     assert outcome_of(old, described("Ongoing", epoch=8)) is O.UNKNOWN
     assert outcome_of(old, described("Ongoing", producer_id=4001)) is O.UNKNOWN
     assert outcome_of(old, described("CompleteCommit")) is O.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [("CompleteCommit", O.COMMITTED), ("PrepareAbort", O.ABORTED), ("CompleteAbort", O.ABORTED), ("Empty", O.UNKNOWN)],
+)
+def test_after_its_end(state: str, expected: TransactionOutcome) -> None:
+    """The next epoch belongs to the end of ours, any other one to another transaction."""
+    assert outcome_after_end(4000, 7, described(state, epoch=8)) is expected
+    assert outcome_after_end(4000, 7, described(state, epoch=9)) is O.UNKNOWN
+    assert outcome_after_end(4000, 7, described(state, epoch=8, producer_id=4001)) is O.UNKNOWN
 
 
 def test_it_travels() -> None:

@@ -207,6 +207,15 @@ class Scene:
         (await self.asked(DescribeTransactionsRequest)).good(described(self))
         await prepare
 
+    async def perhaps_committed(self) -> None:
+        """With a transaction whose commit may have been done, and was refused then."""
+        commit = asyncio.create_task(self.runner.commit())
+        refusal = TransactionAbortableError("for example")
+        (await self.asked(EndTxnRequest)).bad(refusal, maybe_written=True, abortable=True)
+        with pytest.raises(TransactionAbortableError) as refused:
+            await commit
+        assert refused.value.maybe_written
+
     async def asked(self, expected: type[Message]) -> Question:
         return await self.coordinators.asked(expected)
 
@@ -409,24 +418,81 @@ async def test_a_commit_that_may_have_been_done_is_not_called_aborted(version: i
     assert scene.coordinators.is_quiet
 
 
-async def test_an_abort_after_a_commit_that_may_have_been_done(version: int) -> None:
-    """The coordinator says that the transaction can only be aborted, then that there is nothing to abort."""
+@pytest.mark.parametrize("refusal", [InvalidTxnStateError, ProducerFencedError])
+async def test_an_abort_after_a_commit_that_may_have_been_done(version: int, refusal: type[KafkaError]) -> None:
+    """The coordinator says that the transaction can only be aborted, then that there is nothing to abort.
+
+    A new epoch would prove nothing: whoever has committed gets one too.
+    """
     scene = Scene(version)
     await scene.begun()
     scene.partitions.may_have_added()
-    commit = asyncio.create_task(scene.runner.commit())
-    (await scene.asked(EndTxnRequest)).bad(TransactionAbortableError("for example"), maybe_written=True, abortable=True)
-    with pytest.raises(TransactionAbortableError) as refused:
-        await commit
-    assert refused.value.maybe_written
+    await scene.perhaps_committed()
     abort = asyncio.create_task(scene.runner.abort())
-    (await scene.asked(EndTxnRequest)).bad(InvalidTxnStateError("nothing to end"), fatal=True)
+    (await scene.asked(EndTxnRequest)).bad(refusal("nothing to end"), fatal=True)
     if version == 2:
-        (await scene.asked(InitProducerIdRequest)).bad(fenced(), fatal=True)
-    with pytest.raises(KafkaError) as raised:
+        (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "CompleteCommit", 1))
+    await turns()
+    assert scene.coordinators.is_quiet
+    with pytest.raises(refusal) as raised:
         await abort
     assert raised.value.fatal
     assert raised.value.maybe_written
+
+
+async def test_an_abort_after_a_commit_that_was_not_done() -> None:
+    """V2: the coordinator tells that the transaction was aborted, for whatever reason."""
+    scene = Scene(2)
+    await scene.begun()
+    await scene.perhaps_committed()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(InvalidTxnStateError("nothing to end"), fatal=True)
+    (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "CompleteAbort", 1))
+    (await scene.asked(InitProducerIdRequest)).good(epoch(2))
+    await abort
+    assert scene.state is S.READY
+    assert scene.sequences.epoch == 2
+
+
+async def test_an_abort_after_a_commit_of_which_nothing_is_known() -> None:
+    scene = Scene(2)
+    await scene.begun()
+    await scene.perhaps_committed()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(InvalidTxnStateError("nothing to end"), fatal=True)
+    (await scene.asked(DescribeTransactionsRequest)).bad(UnsupportedVersionError("too old"))
+    with pytest.raises(InvalidTxnStateError) as raised:
+        await abort
+    assert raised.value.fatal
+    assert raised.value.maybe_written
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_prepared_transaction_that_somebody_else_has_committed(version: int, committed: bool) -> None:
+    """Another producer has the id since, perhaps; the commit of a transaction that is committed still is answered."""
+    scene = Scene(version)
+    await scene.prepared()
+    end = asyncio.create_task(scene.runner.commit() if committed else scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(fenced(), fatal=True)
+    if version == 2:
+        (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "Empty", 2))
+    with pytest.raises(ProducerFencedError) as raised:
+        await end
+    assert raised.value.fatal
+    assert raised.value.maybe_written
+    assert scene.coordinators.is_quiet
+
+
+async def test_an_abort_of_a_prepared_transaction_that_was_aborted_for_its_age() -> None:
+    scene = Scene(2)
+    await scene.prepared()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(fenced(), fatal=True)
+    (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "CompleteAbort", 1))
+    (await scene.asked(InitProducerIdRequest)).good(epoch(2))
+    await abort
+    assert scene.state is S.READY
 
 
 async def test_a_leader_knows_a_newer_epoch(version: int) -> None:
@@ -607,15 +673,16 @@ CALLS: dict[str, Calls] = {
 }
 
 
-def described(scene: Scene) -> DescribeTransactionsResponse:
-    state = DescribedState(
+def described(scene: Scene, state: str = "Ongoing", newer: int = 0) -> DescribeTransactionsResponse:
+    """How the coordinator sees the id: with the epoch of the scene, or one that is newer by so many."""
+    told = DescribedState(
         transactional_id="id",
-        transaction_state="Ongoing",
+        transaction_state=state,
         producer_id=PID,
-        producer_epoch=scene.sequences.epoch,
+        producer_epoch=scene.sequences.epoch + newer,
         transaction_start_time_ms=77,
     )
-    return DescribeTransactionsResponse(transaction_states=[state])
+    return DescribeTransactionsResponse(transaction_states=[told])
 
 
 async def waiting(scene: Scene, name: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from aioproducer import (
+    KafkaError,
     PreparedTransaction,
     ProducerFencedError,
     TransactionAbortedError,
@@ -92,6 +93,35 @@ async def test_the_producer_goes_on(any_kafka: KafkaCluster, committed: bool) ->
         assert await transactions.outcome(prepared, bootstrap_servers=servers) is TransactionOutcome.UNKNOWN
         await producer.abort_transaction()
     assert await read_values(any_kafka, topic) == ([b"first"] if committed else [])
+
+
+async def test_the_producer_aborts_what_another_process_has_committed(any_kafka: KafkaCluster) -> None:
+    """A new epoch is to be had either way, with transactions V2; it must not pass for an abort."""
+    topic, servers = await new_topic(any_kafka), any_kafka.bootstrap_servers
+    async with producer_of(any_kafka, transactional_id=new_name()) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"x")
+        prepared = await producer.prepare_transaction()
+        await transactions.commit(prepared, bootstrap_servers=servers)
+        with pytest.raises(KafkaError) as raised:
+            await producer.abort_transaction()
+        assert raised.value.fatal
+        assert raised.value.maybe_written
+    assert await read_values(any_kafka, topic) == [b"x"]
+
+
+async def test_the_producer_aborts_what_another_process_has_aborted(kafka_v2: KafkaCluster) -> None:
+    """It goes on."""
+    topic, servers = await new_topic(kafka_v2), kafka_v2.bootstrap_servers
+    async with producer_of(kafka_v2, transactional_id=new_name()) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"first")
+        prepared = await producer.prepare_transaction()
+        await transactions.abort(prepared, bootstrap_servers=servers)
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send(topic, b"second")
+    assert await read_values(kafka_v2, topic) == [b"second"]
 
 
 async def test_a_newer_producer_has_aborted_it(any_kafka: KafkaCluster) -> None:
