@@ -142,6 +142,7 @@ class TransactionRunner:
         self._feature = feature
         self._records = records
         self._left: tuple[str, asyncio.Task[Any]] | None = None
+        """The latest call, until its end was told to whoever made it, or another one goes on in its place."""
         self._adding: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._new_epoch_due = False
@@ -180,7 +181,7 @@ class TransactionRunner:
         deadline_ms = self._now_ms() + timeout_ms
         try:
             if self._left is not None and self.states.state is not TransactionState.FATAL_ERROR:
-                await self._wait(*self._left, deadline_ms)
+                await self._wait(*self._left, deadline_ms, tells=True)
         except KafkaError as error:
             logger.warning("a call of a transaction failed while the producer was closing: %s", error)
         if self.states.is_open:
@@ -213,6 +214,7 @@ class TransactionRunner:
         self.states.call("begin_transaction")
         self._version = version
         self.number += 1
+        self._left = None
         self._partitions.begin(version)
         self._ended_by_broker = False
         self._maybe_committed = False
@@ -285,14 +287,17 @@ class TransactionRunner:
         number = self.number
         while self._left is not None:
             left, task = self._left
+            is_same = left == name and name in SHARED
+            if task.done() and not is_same:
+                break
             try:
-                await self._wait(left, task, deadline_ms)
+                await self._wait(left, task, deadline_ms, tells=is_same)
             except TransactionTimeoutError:
                 raise  # not ended yet, or cut short with the producer, and nobody knows how it would have ended
             except KafkaError as error:
-                if left != name or name not in SHARED:
+                if not is_same:
                     logger.info("%s(), which another call waited for, failed: %s", left, error)
-            if left == name and name in SHARED:
+            if is_same:
                 return task
         if 0 < self.closed_over == number:
             raise closed_meanwhile(name)
@@ -307,15 +312,21 @@ class TransactionRunner:
         task.add_done_callback(_retrieve)
         self._left = name, task
         began_ms = self._now_ms()
-        return await self._wait(name, task, deadline_ms, began_ms)
+        return await self._wait(name, task, deadline_ms, began_ms, tells=True)
 
-    async def _wait(self, name: str, task: asyncio.Task[Any], deadline_ms: int, began_ms: int | None = None) -> Any:
-        """The end of a call; out of time, or cancelled, it is left behind."""
+    async def _wait(
+        self, name: str, task: asyncio.Task[Any], deadline_ms: int, began_ms: int | None = None, *, tells: bool
+    ) -> Any:
+        """The end of a call; out of time, or cancelled, it is left behind.
+
+        Args:
+            tells: to whoever made this call, or made it again.
+        """
         began_ms = self._now_ms() if began_ms is None else began_ms
         done, _ = await asyncio.wait([task], timeout=max(0, deadline_ms - self._now_ms()) / 1000)
         if not done:
             raise self._timed_out(name, began_ms) from self._coordinators.last_error
-        if self._left is not None and self._left[1] is task:
+        if tells and self._left is not None and self._left[1] is task:
             self._left = None
         if task.cancelled():
             raise TransactionTimeoutError(f"{name}() was cut short because the producer was closed")

@@ -777,6 +777,29 @@ async def test_another_call_waits_for_one_that_was_left(version: int) -> None:
     assert scene.state is S.IN_TRANSACTION
 
 
+@pytest.mark.parametrize("turns_before", range(1, 6))
+@pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction", "prepare_transaction"])
+async def test_the_end_of_a_cancelled_call_waits_for_the_same_call_again(
+    version: int, name: str, turns_before: int
+) -> None:
+    """Whatever else waits for the cancelled one meanwhile, and is refused after it."""
+    scene = Scene(version)
+    await scene.begun(sent=False)
+    first = asyncio.create_task(CALLS[name](scene))
+    other = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    await turns(turns_before)
+    first.cancel()
+    result, *_ = await asyncio.gather(first, return_exceptions=True)
+    if isinstance(result, asyncio.CancelledError):
+        result = await CALLS[name](scene)
+    if name == "prepare_transaction":
+        assert result.is_empty
+    else:
+        assert scene.state is S.READY
+    with pytest.raises(TransactionStateError):
+        await other
+
+
 @pytest.mark.parametrize("name", ["prepare_transaction", "commit_transaction", "send_offsets_to_transaction"])
 async def test_a_call_that_waits_does_nothing_to_the_next_transaction(version: int, name: str) -> None:
     """One task aborts and begins again; another one's call was meant for what is gone."""
