@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from aioproducer.config import ProducerConfig
@@ -41,38 +41,17 @@ from aioproducer.errors import (
     TransactionTimeoutError,
     UnsupportedVersionError,
 )
-from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
-from aioproducer.protocol.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
-from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from aioproducer.protocol.end_txn import EndTxnRequest
-from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.protocol.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
+from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
-from aioproducer.transaction_errors import worst
 from aioproducer.transaction_manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from aioproducer.transaction_outcome import TransactionDescription, TransactionOutcome, outcome_after_end
 from aioproducer.transaction_partitions import TransactionPartitions
+from aioproducer.transaction_requests import TransactionRequests
 from aioproducer.transaction_state import TransactionState, TransactionStates
 
 logger: logging.Logger = logging.getLogger("aioproducer.transaction")
 
 INVALID_TXN_STATE = 48
-LAST_END_TXN_V1 = 4
-LAST_OFFSETS_V1 = 4
-MEMBERS_SINCE_VERSION = 3
-"""The first TxnOffsetCommit with generation and member (Kafka 2.5)."""
-EPOCH_BUMP_SINCE_VERSION = 3
-"""The first InitProducerId that gives the next epoch to the producer that has this one (Kafka 2.5)."""
 
 FEATURE = "transaction.version"
 
@@ -136,6 +115,7 @@ class TransactionRunner:
         self._max_block_ms = config.max_block_ms
         self._loop = loop
         self._coordinators = coordinators
+        self._requests = TransactionRequests(coordinators, config.transactional_id)
         self._sequences = sequences
         self._partitions: TransactionPartitions = sequences.transaction
         self._partitions.on_wanted = self._add_soon
@@ -356,7 +336,7 @@ class TransactionRunner:
         started_ms = -1
         if self._partitions.started:
             try:
-                described = await describe_transaction(self._coordinators, self.transactional_id)
+                described = await self._requests.describe()
             except UnsupportedVersionError:
                 pass  # whoever ends it has to do without
             except KafkaError as error:
@@ -378,8 +358,7 @@ class TransactionRunner:
         )
 
     def _check_still_open(self, described: TransactionDescription) -> None:
-        ours = (self._sequences.producer_id, self._sequences.epoch)
-        if described.state != "Ongoing" or (described.producer_id, described.epoch) != ours:
+        if described.state != "Ongoing" or (described.producer_id, described.epoch) != self._who:
             error = InvalidProducerEpochError(
                 f"the transaction of {self.transactional_id!r} is not open any more: the coordinator aborted it after "
                 f"transaction_timeout_ms={self._transaction_timeout_ms}, or for a newer producer (it is in the state "
@@ -478,33 +457,18 @@ class TransactionRunner:
         may_be = self._maybe_committed or self._prepared
         if self._partitions.version >= 2 and may_be:
             try:
-                described = await describe_transaction(self._coordinators, self.transactional_id)
+                described = await self._requests.describe()
             except KafkaError as error:
                 logger.info("how the transaction of %r has ended can't be known: %s", self.transactional_id, error)
             else:
-                ours = (self._sequences.producer_id, self._sequences.epoch)
-                may_be = outcome_after_end(*ours, described) is not TransactionOutcome.ABORTED
+                may_be = outcome_after_end(*self._who, described) is not TransactionOutcome.ABORTED
         self._maybe_committed = may_be
         return self._partitions.version >= 2 and not may_be
 
     async def _end_at_coordinator(self, committed: bool) -> None:
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self._sequences.producer_id,
-            producer_epoch=self._sequences.epoch,
-            committed=committed,
-        )
         is_v2 = self._partitions.version >= 2
         try:
-            answer = await self._coordinators.ask(
-                TRANSACTION,
-                self.transactional_id,
-                request,
-                error_of=lambda response: response.error_code,
-                max_version=None if is_v2 else LAST_END_TXN_V1,
-                min_version=LAST_END_TXN_V1 + 1 if is_v2 else 0,
-                wanted=self._alive,
-            )
+            answer = await self._requests.end(*self._who, committed=committed, is_v2=is_v2, wanted=self._alive)
         except KafkaError as error:
             unstarted = not committed and not self._maybe_committed and self._partitions.doubtful
             if error.code == INVALID_TXN_STATE and unstarted:
@@ -515,6 +479,14 @@ class TransactionRunner:
             self._take_epoch(answer.response.producer_id, answer.response.producer_epoch)
         elif answer.doubtful or self._partitions.doubtful:
             self._new_epoch_due = True
+
+    @property
+    def _who(self) -> tuple[int, int]:
+        """Producer id and epoch."""
+        return self._sequences.producer_id, self._sequences.epoch
+
+    def _admits(self) -> bool:
+        return self.states.admits
 
     def _alive(self) -> bool:
         return self.states.state is not TransactionState.FATAL_ERROR
@@ -533,9 +505,17 @@ class TransactionRunner:
         partitions = self._partitions
         try:
             if partitions.version < 2:
-                await self._add_group(group.group_id)
+                added = await self._requests.add_group(*self._who, group.group_id, wanted=self._admits)
+                self._new_epoch_due = self._new_epoch_due or added.doubtful
             partitions.sent()
-            await self._commit_offsets(offsets, group)
+            await self._requests.commit_offsets(
+                *self._who,
+                offsets,
+                group,
+                is_v2=partitions.version >= 2,
+                wanted=self._admits,
+                lost=self._offsets_may_come_late,
+            )
         except KafkaError as error:
             if error.maybe_written:
                 partitions.may_have_added()
@@ -547,57 +527,6 @@ class TransactionRunner:
         finally:
             self._records.timed("send-offsets", self._now_ms() - began_ms)
 
-    async def _add_group(self, group_id: str) -> None:
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self._sequences.producer_id,
-            producer_epoch=self._sequences.epoch,
-            group_id=group_id,
-        )
-        answer = await self._coordinators.ask(
-            TRANSACTION,
-            self.transactional_id,
-            request,
-            error_of=lambda response: response.error_code,
-            wanted=lambda: self.states.admits,
-        )
-        if answer.doubtful:
-            self._new_epoch_due = True
-
-    async def _commit_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-    ) -> None:
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=group.group_id,
-            producer_id=self._sequences.producer_id,
-            producer_epoch=self._sequences.epoch,
-            generation_id=group.generation_id,
-            member_id=group.member_id,
-            group_instance_id=group.group_instance_id,
-            topics=_topics_of(offsets),
-        )
-        is_v2 = self._partitions.version >= 2
-        is_fenced = group != ConsumerGroupMetadata(group.group_id)
-        try:
-            await self._coordinators.ask(
-                GROUP,
-                group.group_id,
-                request,
-                error_of=_error_of_offsets,
-                topics_of=_topics_of_offsets_with,
-                max_version=None if is_v2 else LAST_OFFSETS_V1,
-                min_version=LAST_OFFSETS_V1 + 1 if is_v2 else MEMBERS_SINCE_VERSION if is_fenced else 0,
-                lost=self._offsets_may_come_late,
-                wanted=lambda: self.states.admits,
-            )
-        except UnsupportedVersionError as error:
-            told = UnsupportedVersionError(
-                f"offsets of group {group.group_id!r} with its generation and member need Kafka 2.5 or newer; "
-                f"ConsumerGroupMetadata(group_id) alone does without, and without fencing: {error}"
-            )
-            raise told.marked(abortable=True) from error
-
     def _offsets_may_come_late(self) -> None:
         """They would set back those of the next transaction, unless that has another epoch."""
         if self._partitions.version < 2:
@@ -606,20 +535,9 @@ class TransactionRunner:
     # --- ids and partitions -------------------------------------------------------------------------------------------
 
     async def _initialize(self, producer_id: int, epoch: int) -> Answered[InitProducerIdResponse]:
-        request = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._transaction_timeout_ms,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-        )
         try:
-            answer = await self._coordinators.ask(
-                TRANSACTION,
-                self.transactional_id,
-                request,
-                error_of=lambda response: response.error_code,
-                min_version=EPOCH_BUMP_SINCE_VERSION if producer_id != NO_PRODUCER_ID else 0,
-                wanted=self._alive,
+            answer = await self._requests.init_producer_id(
+                self._transaction_timeout_ms, producer_id, epoch, wanted=self._alive
             )
         except KafkaError:
             self._raise_if_fatal()  # the reason why what was answered last is not waited out
@@ -633,7 +551,7 @@ class TransactionRunner:
         self._raise_if_fatal()
         self.states.move(TransactionState.INITIALIZING)
         try:
-            await self._initialize(self._sequences.producer_id, self._sequences.epoch)
+            await self._initialize(*self._who)
             self._raise_if_fatal()
         except UnsupportedVersionError as error:
             told = UnsupportedVersionError(
@@ -655,38 +573,21 @@ class TransactionRunner:
 
     async def _add_partitions(self) -> None:
         await asyncio.sleep(0)
-        while self._partitions.sending and (wanted := self._partitions.take_wanted()):
+        while self._partitions.sending and (places := self._partitions.take_wanted()):
             try:
-                answer = await self._ask_to_add(wanted)
+                answer = await self._requests.add_partitions(
+                    *self._who, places, wanted=lambda: self._partitions.sending
+                )
             except KafkaError as error:
                 if error.maybe_written:
                     self._partitions.may_have_added()
                 if self._partitions.sending:
                     self._refused(error)
                 return
-            self._partitions.added(wanted)
+            self._partitions.added(places)
             if answer.doubtful:
                 self._new_epoch_due = True
             self._records.wake_sender()
-
-    async def _ask_to_add(self, wanted: tuple[TopicPartition, ...]) -> Answered[AddPartitionsToTxnResponse]:
-        topics: dict[str, list[int]] = {}
-        for topic, partition in wanted:
-            topics.setdefault(topic, []).append(partition)
-        request = AddPartitionsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self._sequences.producer_id,
-            producer_epoch=self._sequences.epoch,
-            topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()],
-        )
-        return await self._coordinators.ask(
-            TRANSACTION,
-            self.transactional_id,
-            request,
-            error_of=_error_of_added,
-            topics_of=_topics_of_added_with,
-            wanted=lambda: self._partitions.sending,
-        )
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
@@ -726,7 +627,7 @@ class TransactionRunner:
 
     async def _ask_who_has_the_epoch(self, error: KafkaError) -> None:
         try:
-            await self._initialize(self._sequences.producer_id, self._sequences.epoch)
+            await self._initialize(*self._who)
         except UnsupportedVersionError:
             self._spoil(error)
         except KafkaError as refused:
@@ -755,64 +656,6 @@ class TransactionRunner:
     def _give_up_waiting(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-async def describe_transaction(coordinators: Coordinators, transactional_id: str) -> TransactionDescription:
-    """How a transactional id stands with its coordinator.
-
-    Raises:
-        TransactionalIdNotFoundError: it is not known there.
-        UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
-    """
-
-    def error_of(response: DescribeTransactionsResponse) -> int:
-        return worst(DescribeTransactionsRequest.API_KEY, [each.error_code for each in response.transaction_states])
-
-    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-    answer = await coordinators.ask(TRANSACTION, transactional_id, request, error_of=error_of)
-    (told,) = answer.response.transaction_states
-    return TransactionDescription(
-        transactional_id=transactional_id,
-        state=told.transaction_state,
-        producer_id=told.producer_id,
-        epoch=told.producer_epoch,
-        timeout_ms=told.transaction_timeout_ms,
-        started_ms=told.transaction_start_time_ms,
-        partitions=tuple(TopicPartition(each.topic, number) for each in told.topics for number in each.partitions),
-    )
-
-
-def _topics_of(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[TxnOffsetCommitRequestTopic]:
-    topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-    for (topic, partition), position in offsets.items():
-        topics.setdefault(topic, []).append(
-            TxnOffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=position.offset,
-                committed_leader_epoch=-1 if position.leader_epoch is None else position.leader_epoch,
-                committed_metadata=position.metadata,
-            )
-        )
-    return [TxnOffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
-
-
-def _error_of_offsets(response: TxnOffsetCommitResponse) -> int:
-    codes = [each.error_code for topic in response.topics for each in topic.partitions]
-    return worst(TxnOffsetCommitRequest.API_KEY, codes)
-
-
-def _topics_of_offsets_with(response: TxnOffsetCommitResponse, code: int) -> Iterator[str]:
-    return (topic.name for topic in response.topics for each in topic.partitions if each.error_code == code)
-
-
-def _error_of_added(response: AddPartitionsToTxnResponse) -> int:
-    codes = [each.partition_error_code for topic in response.results_by_topic for each in topic.results_by_partition]
-    return worst(AddPartitionsToTxnRequest.API_KEY, codes)
-
-
-def _topics_of_added_with(response: AddPartitionsToTxnResponse, code: int) -> Iterator[str]:
-    answers = ((topic.name, each) for topic in response.results_by_topic for each in topic.results_by_partition)
-    return (name for name, each in answers if each.partition_error_code == code)
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

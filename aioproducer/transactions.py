@@ -42,9 +42,6 @@ from aioproducer.errors import (
 from aioproducer.metadata import Metadata
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
-from aioproducer.protocol.end_txn import EndTxnRequest
-from aioproducer.protocol.find_coordinator import TRANSACTION
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from aioproducer.records import PreparedTransaction
 from aioproducer.transaction_outcome import (
@@ -53,7 +50,7 @@ from aioproducer.transaction_outcome import (
     TransactionOutcome,
     outcome_of,
 )
-from aioproducer.transaction_runner import LAST_END_TXN_V1, describe_transaction
+from aioproducer.transaction_requests import TransactionRequests
 
 __all__ = [
     "PreparedTransaction",
@@ -207,19 +204,11 @@ class TransactionClient:
 
     async def _end_at_coordinator(self, prepared: PreparedTransaction, committed: bool) -> None:
         is_v2 = prepared.transaction_version >= 2
-        await self._coordinators.ask(
-            TRANSACTION,
-            prepared.transactional_id,
-            EndTxnRequest(
-                transactional_id=prepared.transactional_id,
-                producer_id=prepared.producer_id,
-                producer_epoch=prepared.epoch,
-                committed=committed,
-            ),
-            error_of=lambda response: response.error_code,
-            max_version=None if is_v2 else LAST_END_TXN_V1,
-            min_version=LAST_END_TXN_V1 + 1 if is_v2 else 0,
-        )
+        requests = self._requests(prepared.transactional_id)
+        await requests.end(prepared.producer_id, prepared.epoch, committed=committed, is_v2=is_v2)
+
+    def _requests(self, transactional_id: str) -> TransactionRequests:
+        return TransactionRequests(self._coordinators, transactional_id)
 
     async def _outcome(self, prepared: PreparedTransaction) -> TransactionOutcome:
         return outcome_of(prepared, await self._describe(prepared.transactional_id))
@@ -248,7 +237,7 @@ class TransactionClient:
 
     async def _describe(self, transactional_id: str) -> TransactionDescription | None:
         try:
-            return await describe_transaction(self._coordinators, transactional_id)
+            return await self._requests(transactional_id).describe()
         except TransactionalIdNotFoundError:
             return None
 
@@ -315,14 +304,7 @@ class TransactionClient:
     async def fence(self, transactional_id: str) -> None:
         """Take a transactional id over: its producer is fenced, and what is open under it aborted when this returns."""
         async with self._bounded(f"fencing of {transactional_id!r}"):
-            await self._coordinators.ask(
-                TRANSACTION,
-                transactional_id,
-                InitProducerIdRequest(
-                    transactional_id=transactional_id, transaction_timeout_ms=self._config.transaction_timeout_ms
-                ),
-                error_of=lambda response: response.error_code,
-            )
+            await self._requests(transactional_id).init_producer_id(self._config.transaction_timeout_ms)
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ LAYERS = (
     ("net",),
     (
         "batch_outcomes", "coordinator", "memory_queue", "metadata", "processors", "producer_id", "sealer", "sender",
-        "telemetry", "transaction_runner", "turns",
+        "telemetry", "transaction_requests", "transaction_runner", "turns",
     ),
     ("engine",),
     ("bulk",),
