@@ -81,7 +81,7 @@ cdef class RecordAccumulator:
     cdef bint available(self, PartitionQueue queue, int64_t now_ms)
     cdef void look_at_speed(self, int64_t now_ms) noexcept
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept
-    cdef bint any_ready(self)
+    cdef bint any_under_way(self)
     cdef void close_awaited(self, int64_t now_ms, busy_nodes)
     cdef void end_back_off(self, ProducerBatch batch, int64_t now_ms)
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node)

@@ -366,7 +366,7 @@ cdef class RecordAccumulator:
                 if batch.created_ms + self.linger_ms > now_ms:
                     break
                 self.end_linger(batch, now_ms)
-        if self.memory_short and self.open_batches and self.in_flight_batches == 0 and not self.any_ready():
+        if self.memory_short and self.open_batches and self.in_flight_batches == 0 and not self.any_under_way():
             self.close_all(now_ms)
         if self.open_batches:
             deadline = (<ProducerBatch>next(iter(self.open_batches.values()))).created_ms + self.linger_ms
@@ -399,9 +399,10 @@ cdef class RecordAccumulator:
             self.full_speed = self.busy_ns - self.looked_busy_ns >= BUSY_NS_A_MS * (now_ms - self.looked_ms)
             self.looked_ms, self.looked_busy_ns = now_ms, self.busy_ns
 
-    cdef bint any_ready(self):
+    cdef bint any_under_way(self):
+        """Whether a batch can go out, or is being compressed."""
         for node in self.nodes.values():
-            if (<NodeQueue>node).ready:
+            if (<NodeQueue>node).ready or (<NodeQueue>node).sealing_bytes:
                 return True
         return False
 

@@ -321,6 +321,22 @@ def test_memory_short_waits_for_what_is_ready() -> None:
     assert accumulator.ready(NOW)[0] == [1]
 
 
+def test_memory_short_waits_for_what_is_compressed() -> None:
+    """Nor before those that workers compress, which will bring memory back: it would go with a record or two."""
+    accumulator = make_accumulator(linger_ms=1000, compresses=True)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, bytes(1000), partition=0, now_ms=NOW)
+    (first,) = sealing(accumulator)
+    put(accumulator, topic, partition=1, now_ms=NOW)
+    accumulator.memory_short = True
+    assert accumulator.ready(NOW)[0] == []
+    accumulator.sealed(first, None, 0)
+    assert [batch.partition for batch in drain(accumulator, now_ms=NOW)] == [0]
+    assert accumulator.ready(NOW)[0] == []
+    end(accumulator, first)
+    assert accumulator.ready(NOW)[0] == [1]
+
+
 def test_close_all() -> None:
     """A flush makes every open batch ready, in one pass, at each broker."""
     accumulator = make_accumulator(linger_ms=1000)
