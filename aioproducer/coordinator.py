@@ -46,7 +46,8 @@ class Answered(Generic[M]):
     connection: Connection
 
 
-def _always() -> bool:
+def always() -> bool:
+    """The answer is wanted whatever happens."""
     return True
 
 
@@ -91,7 +92,7 @@ class Coordinators:
         topics_of: Callable[[M, int], Iterable[str]] | None = None,
         max_version: int | None = None,
         min_version: int = 0,
-        wanted: Callable[[], bool] = _always,
+        wanted: Callable[[], bool] = always,
         lost: Callable[[], None] = _nothing,
     ) -> Answered[M]:
         """Send a request to the coordinator of a key until it is answered without an error, or with one that stays.

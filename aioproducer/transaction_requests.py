@@ -13,9 +13,8 @@ them), KIP-664 (DescribeTransactions), KIP-890 (EndTxn and TxnOffsetCommit of tr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
 
-from aioproducer.coordinator import Answered, Coordinators
+from aioproducer.coordinator import Answered, Coordinators, always
 from aioproducer.errors import UnsupportedVersionError
 from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from aioproducer.protocol.add_partitions_to_txn import (
@@ -27,7 +26,6 @@ from aioproducer.protocol.describe_transactions import DescribeTransactionsReque
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -46,12 +44,6 @@ MEMBERS_SINCE_VERSION = 3
 EPOCH_BUMP_SINCE_VERSION = 3
 """The first InitProducerId that gives the next epoch to the producer that has this one (Kafka 2.5)."""
 
-M = TypeVar("M", bound=Message)
-
-
-def _always() -> bool:
-    return True
-
 
 class TransactionRequests:
     """What can be asked about a transactional id."""
@@ -66,7 +58,7 @@ class TransactionRequests:
         producer_id: int = NO_PRODUCER_ID,
         epoch: int = NO_EPOCH,
         *,
-        wanted: Callable[[], bool] = _always,
+        wanted: Callable[[], bool] = always,
     ) -> Answered[InitProducerIdResponse]:
         """Get an epoch that fences all before it; what is open is aborted.
 
@@ -81,8 +73,14 @@ class TransactionRequests:
             producer_id=producer_id,
             producer_epoch=epoch,
         )
-        min_version = EPOCH_BUMP_SINCE_VERSION if producer_id != NO_PRODUCER_ID else 0
-        return await self._ask(request, lambda response: response.error_code, min_version=min_version, wanted=wanted)
+        return await self._coordinators.ask(
+            TRANSACTION,
+            self._transactional_id,
+            request,
+            error_of=lambda response: response.error_code,
+            min_version=EPOCH_BUMP_SINCE_VERSION if producer_id != NO_PRODUCER_ID else 0,
+            wanted=wanted,
+        )
 
     async def add_partitions(
         self, producer_id: int, epoch: int, places: Iterable[TopicPartition], *, wanted: Callable[[], bool]
@@ -97,7 +95,14 @@ class TransactionRequests:
             producer_epoch=epoch,
             topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()],
         )
-        return await self._ask(request, _error_of_added, topics_of=_topics_of_added_with, wanted=wanted)
+        return await self._coordinators.ask(
+            TRANSACTION,
+            self._transactional_id,
+            request,
+            error_of=_error_of_added,
+            topics_of=_topics_of_added_with,
+            wanted=wanted,
+        )
 
     async def add_group(
         self, producer_id: int, epoch: int, group_id: str, *, wanted: Callable[[], bool]
@@ -109,7 +114,13 @@ class TransactionRequests:
             producer_epoch=epoch,
             group_id=group_id,
         )
-        return await self._ask(request, lambda response: response.error_code, wanted=wanted)
+        return await self._coordinators.ask(
+            TRANSACTION,
+            self._transactional_id,
+            request,
+            error_of=lambda response: response.error_code,
+            wanted=wanted,
+        )
 
     async def commit_offsets(
         self,
@@ -158,7 +169,7 @@ class TransactionRequests:
             raise told.marked(abortable=True) from error
 
     async def end(
-        self, producer_id: int, epoch: int, *, committed: bool, is_v2: bool, wanted: Callable[[], bool] = _always
+        self, producer_id: int, epoch: int, *, committed: bool, is_v2: bool, wanted: Callable[[], bool] = always
     ) -> Answered[EndTxnResponse]:
         """Commit or abort; the answer of V2 has the next epoch."""
         request = EndTxnRequest(
@@ -167,9 +178,11 @@ class TransactionRequests:
             producer_epoch=epoch,
             committed=committed,
         )
-        return await self._ask(
+        return await self._coordinators.ask(
+            TRANSACTION,
+            self._transactional_id,
             request,
-            lambda response: response.error_code,
+            error_of=lambda response: response.error_code,
             max_version=None if is_v2 else LAST_END_TXN_V1,
             min_version=LAST_END_TXN_V1 + 1 if is_v2 else 0,
             wanted=wanted,
@@ -183,7 +196,9 @@ class TransactionRequests:
             UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
         """
         request = DescribeTransactionsRequest(transactional_ids=[self._transactional_id])
-        answer = await self._ask(request, _error_of_described)
+        answer = await self._coordinators.ask(
+            TRANSACTION, self._transactional_id, request, error_of=_error_of_described
+        )
         (told,) = answer.response.transaction_states
         return TransactionDescription(
             transactional_id=self._transactional_id,
@@ -193,27 +208,6 @@ class TransactionRequests:
             timeout_ms=told.transaction_timeout_ms,
             started_ms=told.transaction_start_time_ms,
             partitions=tuple(TopicPartition(each.topic, number) for each in told.topics for number in each.partitions),
-        )
-
-    async def _ask(
-        self,
-        request: Request[M],
-        error_of: Callable[[M], int],
-        *,
-        topics_of: Callable[[M, int], Iterable[str]] | None = None,
-        max_version: int | None = None,
-        min_version: int = 0,
-        wanted: Callable[[], bool] = _always,
-    ) -> Answered[M]:
-        return await self._coordinators.ask(
-            TRANSACTION,
-            self._transactional_id,
-            request,
-            error_of=error_of,
-            topics_of=topics_of,
-            max_version=max_version,
-            min_version=min_version,
-            wanted=wanted,
         )
 
 

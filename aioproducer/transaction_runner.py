@@ -430,7 +430,10 @@ class TransactionRunner:
             except KafkaError as error:
                 self._maybe_committed = self._maybe_committed or (committed and error.maybe_written)
                 may_be_late = isinstance(error, ProducerFencedError) or error.code == INVALID_TXN_STATE
-                if may_be_late and not error.maybe_written and await self._is_not_committed():
+                did_nothing = may_be_late and not error.maybe_written
+                if did_nothing:
+                    self._maybe_committed = await self._may_be_committed()
+                if did_nothing and partitions.version >= 2 and not self._maybe_committed:
                     await self._ask_who_has_the_epoch(error)
                 else:
                     self._refused(error)
@@ -448,22 +451,21 @@ class TransactionRunner:
         if self.on_end is not None:
             self.on_end(committed)
 
-    async def _is_not_committed(self) -> bool:
-        """An end was refused because there is nothing to end: whether that is sure to be for another reason than that
-        the transaction is committed already.
+    async def _may_be_committed(self) -> bool:
+        """Whether an end that was refused, as there is nothing to end, may have met a commit.
 
-        A commit of ours, or of whoever has the prepared transaction, is followed by a new epoch as an abort is.
+        That of ours, or of whoever has the prepared transaction, is followed by a new epoch as an abort is. With V2 the
+        coordinator can tell.
         """
         may_be = self._maybe_committed or self._prepared
-        if self._partitions.version >= 2 and may_be:
-            try:
-                described = await self._requests.describe()
-            except KafkaError as error:
-                logger.info("how the transaction of %r has ended can't be known: %s", self.transactional_id, error)
-            else:
-                may_be = outcome_after_end(*self._who, described) is not TransactionOutcome.ABORTED
-        self._maybe_committed = may_be
-        return self._partitions.version >= 2 and not may_be
+        if not may_be or self._partitions.version < 2:
+            return may_be
+        try:
+            described = await self._requests.describe()
+        except KafkaError as error:
+            logger.info("how the transaction of %r has ended can't be known: %s", self.transactional_id, error)
+            return True
+        return outcome_after_end(*self._who, described) is not TransactionOutcome.ABORTED
 
     async def _end_at_coordinator(self, committed: bool) -> None:
         is_v2 = self._partitions.version >= 2
