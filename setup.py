@@ -79,6 +79,7 @@ class BuildCore(build_ext):
         )
         for extension, compiled in zip(self.extensions, made, strict=True):
             extension.sources, extension.depends = compiled.sources, compiled.depends
+            extension.define_macros = compiled.define_macros  # what a module asks for in its first lines
         self.parallel = self.parallel or os.cpu_count()
         super().build_extensions()
 

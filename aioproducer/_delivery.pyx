@@ -27,16 +27,14 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 
 from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_set_am_send
+from aioproducer._record_metadata cimport new_record_metadata
 
 from aioproducer.errors import WrongLoopError
-from aioproducer.records import RecordMetadata
 
 cdef enum:
     CALLBACKS_A_TURN = 256      # at least,
     CALLBACKS_BACKLOG = 8       # and such a part of those that wait: at most so many turns' worth of them can pile up
     MAX_ENTRIES = 1000      # failures that no flush has raised yet; the records of further ones join the last
-
-cdef object new_tuple = tuple.__new__
 
 
 @cython.final
@@ -376,14 +374,14 @@ cdef class Delivery:
         cdef ProduceRequestResult owner = self.owner
         if owner.error is not None:
             raise owner.own_error(self.index)
-        return new_tuple(RecordMetadata, (
+        return new_record_metadata(
             owner.topic,
             owner.partition,
             owner.base_offset + self.index if owner.base_offset >= 0 else -1,
             owner.log_append_time_ms if owner.log_append_time_ms >= 0 else self.timestamp_ms,
             self.key_size,
             self.value_size,
-        ))
+        )
 
     def done(self):
         return self.settled().done

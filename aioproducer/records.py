@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from aioproducer._record_metadata import RecordMetadata as RecordMetadata
+
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 """What ``headers`` arguments take; order and repeated names are kept."""
 
@@ -29,21 +31,6 @@ class Record:
     partition: int | None = field(default=None, kw_only=True)
     headers: Headers | None = field(default=None, kw_only=True, repr=False)
     timestamp_ms: int | None = field(default=None, kw_only=True)
-
-
-class RecordMetadata(NamedTuple):
-    """Where an acknowledged record stands in the log."""
-
-    topic: str
-    partition: int
-    offset: int
-    """-1 with ``acks=0``, and where the broker did not tell."""
-    timestamp_ms: int
-    """The record's own, or the broker's where the topic has LogAppendTime."""
-    serialized_key_size: int
-    """Bytes before compression; -1 for a null key."""
-    serialized_value_size: int
-    """Bytes before compression; -1 for a null value."""
 
 
 class TopicPartition(NamedTuple):

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "aioproducer"
 
 # From the bottom up; a module may import from its own layer and those below.
 LAYERS = (
-    ("version", "errors", "health", "records"),
+    ("_record_metadata", "version", "errors", "health", "records"),
     (
         "_accumulator", "_admission", "_am_send", "_arrow", "_buffer_pool", "_clock", "_delivery", "_feed", "_hashing",
         "_counts", "_outcomes", "_produce", "_producer_batch", "_record_batch", "_sequences", "_tally", "_varint",

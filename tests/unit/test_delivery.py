@@ -65,7 +65,8 @@ async def test_serialized_sizes(
     """Null is -1, empty is 0."""
     batch, delivery = one(accumulator, key=key, value=value)
     end(accumulator, batch)
-    assert delivery.result()[4:] == sizes
+    metadata = delivery.result()
+    assert (metadata.serialized_key_size, metadata.serialized_value_size) == sizes
 
 
 async def test_offset_not_told(accumulator: RecordAccumulator) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import typing
 
+import fastapi
 import pytest
+from fastapi.testclient import TestClient
 
 from aioproducer.records import PartitionInfo, Record, RecordMetadata, TopicPartition
 
@@ -59,16 +62,21 @@ def test_topic_partition_as_text() -> None:
     assert {TopicPartition("orders", 3): 1}[("orders", 3)] == 1  # type: ignore[index]
 
 
+METADATA_FIELDS = {
+    "topic": str,
+    "partition": int,
+    "offset": int,
+    "timestamp_ms": int,
+    "serialized_key_size": int,
+    "serialized_value_size": int,
+}
+
+
 def test_fields_are_in_the_documented_order() -> None:
-    """Tuples are unpacked by position."""
-    assert RecordMetadata._fields == (
-        "topic",
-        "partition",
-        "offset",
-        "timestamp_ms",
-        "serialized_key_size",
-        "serialized_value_size",
-    )
+    """They are unpacked by position."""
+    topic, partition, offset, timestamp_ms, *sizes = RecordMetadata("t", 1, 2, 1_700_000_000_000, -1, 5)
+    assert (topic, partition, offset, timestamp_ms, sizes) == ("t", 1, 2, 1_700_000_000_000, [-1, 5])
+    assert RecordMetadata.__match_args__ == tuple(METADATA_FIELDS)
     assert PartitionInfo._fields == (
         "topic",
         "partition",
@@ -77,3 +85,39 @@ def test_fields_are_in_the_documented_order() -> None:
         "in_sync_replicas",
         "offline_replicas",
     )
+
+
+def test_metadata_is_a_dataclass_to_others() -> None:
+    """Its fields, with their types, are found by what turns dataclasses into something else."""
+    metadata = RecordMetadata("t", 1, 2, 3, 4, 5)
+    assert {field.name: field.type for field in dataclasses.fields(RecordMetadata)} == METADATA_FIELDS
+    assert typing.get_type_hints(RecordMetadata) == METADATA_FIELDS
+    assert dataclasses.asdict(metadata) == dict(zip(METADATA_FIELDS, metadata, strict=True))
+    assert dataclasses.replace(metadata, offset=9) == RecordMetadata("t", 1, 9, 3, 4, 5) != metadata
+
+
+def test_metadata_does_not_change() -> None:
+    """It is a key of dictionaries as long as it lives."""
+    with pytest.raises(AttributeError, match="offset"):
+        RecordMetadata("t", 1, 2, 3, 4, 5).offset = 9  # type: ignore[misc]
+
+
+def test_metadata_is_what_a_web_handler_may_return() -> None:
+    """As an object of JSON, with and without its type being declared."""
+    app = fastapi.FastAPI()
+
+    @app.get("/declared")
+    async def declared() -> RecordMetadata:
+        return RecordMetadata("orders", 1, 1 << 40, 3, 4, -1)
+
+    @app.get("/undeclared", response_model=None)
+    async def undeclared() -> RecordMetadata:
+        return RecordMetadata("orders", 1, 1 << 40, 3, 4, -1)
+
+    expected = dict(zip(METADATA_FIELDS, ("orders", 1, 1 << 40, 3, 4, -1), strict=True))
+    with TestClient(app) as client:
+        assert client.get("/declared").json() == client.get("/undeclared").json() == expected
+    schema = app.openapi()["components"]["schemas"]["RecordMetadata"]
+    assert {name: field["type"] for name, field in schema["properties"].items()} == dict.fromkeys(
+        METADATA_FIELDS, "integer"
+    ) | {"topic": "string"}
