@@ -89,6 +89,7 @@ cdef class DeliveryWaiter:
     """One await of one Delivery."""
     cdef Delivery delivery
 
+    cdef object checked_step(self)
     cdef object step(self)
 
 

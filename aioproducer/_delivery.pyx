@@ -475,7 +475,7 @@ cdef class DeliveryWaiter:
         return self
 
     def __next__(self):
-        future = self.step()
+        future = self.checked_step()
         if future is None:
             raise StopIteration(self.delivery.outcome())
         return future
@@ -490,18 +490,22 @@ cdef class DeliveryWaiter:
     def close(self):
         pass
 
+    cdef object checked_step(self):
+        """`step` for whoever awaits a Delivery, wherever that is."""
+        cdef ProduceRequestResult owner = self.delivery.settled()
+        if not owner.done and get_running_loop() is not owner.ledger.loop:
+            raise WrongLoopError(
+                "this Delivery belongs to a producer that was started in another event loop; await it there"
+            )
+        return self.step()
+
     cdef object step(self):
-        """The future to suspend on, or None once the record has ended."""
+        """The future to suspend on, or None once the record has ended; the running loop is the producer's."""
         cdef ProduceRequestResult owner = self.delivery.settled()
         owner.observe(self.delivery.index)
         if owner.done:
             return None
-        loop = get_running_loop()
-        if loop is not owner.ledger.loop:
-            raise WrongLoopError(
-                "this Delivery belongs to a producer that was started in another event loop; await it there"
-            )
-        future = loop.create_future()
+        future = owner.ledger.loop.create_future()
         if owner.waiters is None:
             owner.waiters = [future]
         else:
@@ -519,7 +523,7 @@ cdef DeliveryWaiter new_waiter(Delivery delivery):
 cdef int waiter_am_send(PyObject* self, PyObject* value, PyObject** result) except -1:
     """DeliveryWaiter.send without StopIteration: the interpreter's own protocol for `await`."""
     cdef DeliveryWaiter waiter = <DeliveryWaiter>self
-    cdef object answer = waiter.step()
+    cdef object answer = waiter.checked_step()
     cdef int kind = SEND_NEXT
     if answer is None:
         answer = waiter.delivery.outcome()
