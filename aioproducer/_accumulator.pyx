@@ -199,9 +199,13 @@ cdef class RecordAccumulator:
         if batch is not None:
             records = batch.records
             size = records.record_size(record)
-            if not self.fits(batch, size) or not records.reserve(size):
+            if not self.fits(batch, size):
                 self.close_batch(batch, now_ms)
                 batch = None
+            elif not records.reserve(size):
+                if not self.any_under_way():
+                    self.close_batch(batch, now_ms)
+                return None
         if batch is None:
             records = RecordBatch(self.pool)
             size = records.record_size(record)
@@ -366,7 +370,7 @@ cdef class RecordAccumulator:
                 if batch.created_ms + self.linger_ms > now_ms:
                     break
                 self.end_linger(batch, now_ms)
-        if self.memory_short and self.open_batches and self.in_flight_batches == 0 and not self.any_under_way():
+        if self.memory_short and self.open_batches and not self.any_under_way():
             self.close_all(now_ms)
         if self.open_batches:
             deadline = (<ProducerBatch>next(iter(self.open_batches.values()))).created_ms + self.linger_ms
@@ -400,7 +404,9 @@ cdef class RecordAccumulator:
             self.looked_ms, self.looked_busy_ns = now_ms, self.busy_ns
 
     cdef bint any_under_way(self):
-        """Whether a batch can go out, or is being compressed."""
+        """Whether a batch can go out, is in flight or is being compressed, and will bring memory back."""
+        if self.in_flight_batches:
+            return True
         for node in self.nodes.values():
             if (<NodeQueue>node).ready or (<NodeQueue>node).sealing_bytes:
                 return True

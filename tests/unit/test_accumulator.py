@@ -337,6 +337,31 @@ def test_memory_short_waits_for_what_is_compressed() -> None:
     assert accumulator.ready(NOW)[0] == [1]
 
 
+def test_a_batch_without_memory_to_grow_waits_for_what_is_under_way() -> None:
+    """It takes more records once memory has come back, in place of going out half filled."""
+    accumulator = make_accumulator(linger_ms=1000, batch_size=65536, buffer_memory=40_000)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, bytes(4000), partition=0, now_ms=NOW)
+    accumulator.close_all(NOW)
+    (first,) = drain(accumulator, now_ms=NOW)
+    put(accumulator, topic, bytes(1000), partition=1, now_ms=NOW)
+    assert accumulator.append(topic, 1, None, bytes(30_000), None, NOW, NOW) is None
+    assert accumulator.ready(NOW)[0] == []
+    end(accumulator, first)
+    put(accumulator, topic, bytes(30_000), partition=1, now_ms=NOW)
+    accumulator.close_all(NOW)
+    assert [batch.record_count for batch in drain(accumulator, now_ms=NOW)] == [2]
+
+
+def test_a_batch_without_memory_to_grow_goes_if_nothing_is_under_way() -> None:
+    """Nothing else would bring memory back before its linger ends."""
+    accumulator = make_accumulator(linger_ms=1000, batch_size=65536, buffer_memory=40_000)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, bytes(4000), now_ms=NOW)
+    assert accumulator.append(topic, 0, None, bytes(38_000), None, NOW, NOW) is None
+    assert accumulator.ready(NOW)[0] == [1]
+
+
 def test_close_all() -> None:
     """A flush makes every open batch ready, in one pass, at each broker."""
     accumulator = make_accumulator(linger_ms=1000)
