@@ -269,8 +269,8 @@ _BATCHES = (
         "then 64, as the batch grows, so a large value costs idle partitions nothing; records without a key still "
         "change partition after 16 KiB unless this config is set.",
         departs="16384 there. Measured with records of 1 KB on one broker, CPU seconds per million records: client 2.2 "
-        "at 16 KiB and 1.2 from 256 KiB on; with lz4 4.2, 3.9 at 256 KiB and 3.6 at 512, broker 3.3, 2.6 and 2.4; larger "
-        "gains little more.",
+        "at 16 KiB and 1.2 from 256 KiB on; with lz4 4.2, 3.9 at 256 KiB and 3.6 at 512, broker 3.3, 2.6 and 2.4; "
+        "larger gains little more.",
     ),
     ConfigDef(
         name="linger_ms",
