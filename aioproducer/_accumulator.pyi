@@ -34,7 +34,7 @@ class RecordAccumulator:
     on_wake: Callable[[], object] | None
     """Called when the sender has to look, once until the next ``ready``."""
     memory_short: bool
-    """Somebody waits for memory: open batches do not linger once nothing is in flight."""
+    """Somebody waits for memory: open batches do not linger once nothing is under way, nor for more than 50 ms."""
     busy_ns: int
     """How long, in sum, the program has done little else than to submit; where that is a twentieth of the time or more,
     open batches that have few records on average linger longer."""

@@ -38,6 +38,7 @@ cdef enum:
     BLOCK_BYTES = 16384
     BUSY_NS_A_MS = 50000    # open batches linger on if the program submits for a twentieth of the time,
     FULL_ENOUGH = 64        # and fewer records than that for each of them
+    SHORT_LINGER_MS = 50    # at most, while memory is short
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
@@ -203,7 +204,7 @@ cdef class RecordAccumulator:
                 self.close_batch(batch, now_ms)
                 batch = None
             elif not records.reserve(size):
-                if not self.any_under_way():
+                if not self.any_under_way() or now_ms - batch.created_ms >= SHORT_LINGER_MS:
                     self.close_batch(batch, now_ms)
                 return None
         if batch is None:
@@ -359,6 +360,7 @@ cdef class RecordAccumulator:
     def ready(self, int64_t now_ms, busy_nodes=()):
         cdef ProducerBatch batch
         cdef int64_t deadline = -1
+        cdef int64_t linger_ms = min(self.linger_ms, SHORT_LINGER_MS) if self.memory_short else self.linger_ms
         self.woken = True       # whoever asks need not be told of what becomes ready here
         if self.awaited_batches:
             self.close_awaited(now_ms, busy_nodes)
@@ -367,15 +369,15 @@ cdef class RecordAccumulator:
         if self.open_batches and not self.lingers_on(<ProducerBatch>next(iter(self.open_batches.values())), now_ms):
             while self.open_batches:
                 batch = <ProducerBatch>next(iter(self.open_batches.values()))
-                if batch.created_ms + self.linger_ms > now_ms:
+                if batch.created_ms + linger_ms > now_ms:
                     break
                 self.end_linger(batch, now_ms)
         if self.memory_short and self.open_batches and not self.any_under_way():
             self.close_all(now_ms)
         if self.open_batches:
-            deadline = (<ProducerBatch>next(iter(self.open_batches.values()))).created_ms + self.linger_ms
+            deadline = (<ProducerBatch>next(iter(self.open_batches.values()))).created_ms + linger_ms
             if deadline <= now_ms:
-                deadline = now_ms + max(1, self.linger_ms)      # it lingers on; whether it may longer is seen then
+                deadline = now_ms + max(1, linger_ms)      # it lingers on; whether it may longer is seen then
         if self.backing_off and (deadline < 0 or self.backing_off[0][0] < deadline):
             deadline = self.backing_off[0][0]
         if self.aging_batches:

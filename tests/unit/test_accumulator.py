@@ -362,6 +362,33 @@ def test_a_batch_without_memory_to_grow_goes_if_nothing_is_under_way() -> None:
     assert accumulator.ready(NOW)[0] == [1]
 
 
+def test_memory_short_waits_no_longer_than_a_moment() -> None:
+    """What is under way may be at a broker that hangs: the others get their batches all the same."""
+    accumulator = make_accumulator(linger_ms=10_000)
+    topic = add_topic(accumulator, leaders=[1, 2])
+    put(accumulator, topic, partition=0, now_ms=NOW)
+    accumulator.close_all(NOW)
+    drain(accumulator, now_ms=NOW)
+    put(accumulator, topic, partition=1, now_ms=NOW)
+    assert accumulator.ready(NOW) == ([], NOW + 10_000)
+    accumulator.memory_short = True
+    assert accumulator.ready(NOW + 1) == ([], NOW + 50)
+    assert accumulator.ready(NOW + 50)[0] == [2]
+
+
+def test_a_batch_without_memory_to_grow_goes_after_a_moment() -> None:
+    """So too where nobody waits, but the program only tries again."""
+    accumulator = make_accumulator(linger_ms=10_000, batch_size=65536, buffer_memory=40_000)
+    topic = add_topic(accumulator, leaders=[1, 2])
+    put(accumulator, topic, bytes(4000), partition=0, now_ms=NOW)
+    accumulator.close_all(NOW)
+    drain(accumulator, now_ms=NOW)
+    put(accumulator, topic, bytes(1000), partition=1, now_ms=NOW)
+    for later, nodes in (49, []), (50, [2]):
+        assert accumulator.append(topic, 1, None, bytes(30_000), None, NOW, NOW + later) is None
+        assert accumulator.ready(NOW + later)[0] == nodes
+
+
 def test_close_all() -> None:
     """A flush makes every open batch ready, in one pass, at each broker."""
     accumulator = make_accumulator(linger_ms=1000)
@@ -715,7 +742,7 @@ def many(accumulator: RecordAccumulator, count: int) -> list[ProducerBatch]:
     return [drain(accumulator)[0] for _ in range(count)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.permutations(range(6)), st.integers(0, 5))
 def test_order_of_creation_survives_retries(order: list[int], waiting: int) -> None:
     """In whatever order batches come back, and however many wait, they leave in the order of creation."""
@@ -1071,7 +1098,7 @@ def test_release_twice() -> None:
 # --- all together -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1))
 def test_random_walk(seed: int) -> None:
     """Through a thousand random steps each record ends exactly once, in order per partition, and memory comes back."""
