@@ -6,6 +6,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
@@ -16,6 +17,10 @@ TOGETHER = "tests/spark/"
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # Started in the background by a shell: the programs that tests interrupt would inherit that, and never hear Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A machine that stands still for a moment fails no example. As it is by itself where CI is set in the environment.
+settings.register_profile("untimed", parent=settings(), deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.hookimpl(optionalhook=True)

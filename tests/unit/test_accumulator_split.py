@@ -60,7 +60,7 @@ def test_split_respects_the_batch_size() -> None:
     assert all(piece.wire_bytes <= 500 for piece in pieces)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 400), min_size=2, max_size=30))
 def test_split_always_helps(sizes: list[int]) -> None:
     """Whatever the records, there are two pieces or more, each smaller than the batch."""

@@ -323,21 +323,21 @@ def run(
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seeds, st.sampled_from([0.02, 0.1, 0.3]))
 def test_exactly_once_in_order(seed: int, trouble: float) -> None:
     """What is acknowledged stands in the log once, in the order of admission, whatever fails."""
     run(seed, trouble=trouble)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seeds)
 def test_with_splits(seed: int) -> None:
     """Also where the leader takes only small batches."""
     run(seed, trouble=0.1, max_batch_bytes=90)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seeds)
 @example(19165)  # the former log refuses the first batch after the new one is known; the second is written and in doubt
 def test_with_a_topic_that_is_made_again(seed: int) -> None:
@@ -345,14 +345,14 @@ def test_with_a_topic_that_is_made_again(seed: int) -> None:
     run(seed, trouble=0.3, rare=(Run.make_topic_again,))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seeds)
 def test_with_a_limit_that_is_lowered(seed: int) -> None:
     """Also where a batch, written and not acknowledged, is refused as too large when it is repeated."""
     run(seed, trouble=0.3, rare=(Run.lower_the_limit,), max_batch_bytes=300)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seeds)
 @example(122)  # the copy on the former connection is written after the repeated batch was refused
 def test_with_a_leader_that_stands_still(seed: int) -> None:
@@ -360,14 +360,14 @@ def test_with_a_leader_that_stands_still(seed: int) -> None:
     run(seed, trouble=0.3, rare=(Run.stand_still, Run.read_the_rest))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seeds)
 def test_over_the_last_epoch(seed: int) -> None:
     """Also where the epochs end and a new producer id is asked for."""
     run(seed, trouble=0.3, epoch=MAX_EPOCH - 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seeds, st.integers(1, 3))
 def test_with_few_retries(seed: int, retries: int) -> None:
     """Also where batches soon give up."""

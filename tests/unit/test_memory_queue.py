@@ -296,7 +296,7 @@ async def test_timers_are_cancelled() -> None:
     assert [each for each in left if each.when() * 1000 >= NEVER_MS - 1] == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.one_of(

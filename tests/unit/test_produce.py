@@ -129,7 +129,7 @@ def batch_lists(draw: st.DrawFn) -> list[FakeBatch]:
     return batches
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(VERSIONS),
     int32s,
@@ -366,7 +366,7 @@ def frame_of(response: schema.ProduceResponse, version: int, header_tags: bytes 
     return struct.pack(">i", 77) + (header_tags if version >= 9 else b"") + response.encode(version)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(VERSIONS), answers)
 def test_answer_is_the_schemas(version: int, response: schema.ProduceResponse) -> None:
     """Any answer is read as the schema's decoder does; what the version has not got keeps its default."""
@@ -442,7 +442,7 @@ def test_any_byte_wrong(version: int) -> None:
             both(version, frame[:at] + bytes([byte]) + frame[at + 1 :])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(VERSIONS), st.binary(max_size=80))
 @example(9, b"\0\0\0\1\0\xff\xff\xff\xff\x0f")
 @example(9, b"\0\0\0\1\xff\xff\xff\xff\x0f")
@@ -464,7 +464,7 @@ def test_wrong_lengths_of_text(length: int) -> None:
     both(8, frame[:at] + length.to_bytes(2, signed=True) + frame[at + 6 :])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(VERSIONS), st.data())
 def test_damaged_answers(version: int, data: st.DataObject) -> None:
     """So do answers with pieces cut out, doubled or replaced."""

@@ -162,7 +162,7 @@ def sizes_around_varint_edges() -> list[int]:
     return [edge + off for edge in (1 << 6, 1 << 13, 1 << 20) for off in range(-20, 3)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(records, min_size=1, max_size=12), block_sizes)
 @example([PlainRecord(0, None, None), PlainRecord(MAX_TIME, b"", b""), PlainRecord(0, b"", None)], 61)
 def test_any_records_in_blocks_of_any_size(some: list[PlainRecord], block_bytes: int) -> None:
@@ -175,7 +175,7 @@ def test_any_records_in_blocks_of_any_size(some: list[PlainRecord], block_bytes:
     assert batch.memory_bytes >= batch.size_bytes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(records, min_size=1, max_size=12), st.integers(1, 3000))
 def test_batches_of_any_size(some: list[PlainRecord], batch_size: int) -> None:
     """However small the batches, each is a whole one, the records keep their order, and only a lone one is larger."""
@@ -192,7 +192,7 @@ def test_batches_of_any_size(some: list[PlainRecord], batch_size: int) -> None:
     assert accumulator.pool.used_bytes == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(records, min_size=1, max_size=6), st.sampled_from(["gzip", "snappy", "lz4", "zstd"]), block_sizes)
 def test_compressed(some: list[PlainRecord], name: str, block_bytes: int) -> None:
     """A sealed batch says its codec, and holds the same records; it stays plain where compression does not pay."""
@@ -269,7 +269,7 @@ def test_header_is_made_anew() -> None:
     assert batch.header(payload) == first
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1), st.integers(-1, 2**31 - 1), st.booleans())
 def test_producer_state(producer_id: int, epoch: int, sequence: int, transactional: bool) -> None:
     """Whatever number a batch has stands in its header."""
@@ -304,7 +304,7 @@ def test_compressed_payload_frees_the_plain_records() -> None:
 # --- taking records apart ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(records, min_size=1, max_size=8))
 def test_split_records(some: list[PlainRecord]) -> None:
     """What was encoded comes back."""
@@ -348,7 +348,7 @@ def test_any_byte_wrong(at: int) -> None:
         refused(SECTION[:at] + bytes([byte]) + SECTION[at + 1 :], 2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60), st.integers(0, 5))
 @example(b"\xff" * 20, 1)
 @example(b"\x80" * 20, 1)

@@ -197,7 +197,6 @@ async def both_logs(data: Any, rows: list[dict[str, Any]], **configs: Any) -> li
 
 
 @given(tables(), st.sampled_from(sorted(USER_CODE)))
-@settings(deadline=None)
 def test_pyarrow(case: tuple[pa.Table, list[dict[str, Any]]], path: str) -> None:
     """Every type of every column, chunks, slices, nulls."""
     table, rows = case
@@ -206,7 +205,7 @@ def test_pyarrow(case: tuple[pa.Table, list[dict[str, Any]]], path: str) -> None
 
 
 @given(tables())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_polars(case: tuple[pa.Table, list[dict[str, Any]]]) -> None:
     """What polars makes of the same rows."""
     _, rows = case

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer import (
@@ -201,7 +201,6 @@ records = st.one_of(
     st.sampled_from(sorted(FORMS)),
     st.sampled_from(sorted(USER_CODE)),
 )
-@settings(deadline=None)
 def test_same_as_one_by_one(rows: list[Any], form: str, path: str) -> None:
     """The log is what single sends would have made of it: partition by key, headers, nulls, timestamps."""
 
