@@ -106,10 +106,14 @@ _CLUSTER = (
     ConfigDef(
         name="send_buffer_bytes",
         type=INT,
-        default=131_072,
+        default=-1,
         valid=Range(-1),
         importance="medium",
-        doc="The send buffer of the operating system for a connection (SO_SNDBUF); -1 leaves it alone.",
+        doc="The send buffer of the operating system for a connection (SO_SNDBUF); -1 leaves it to the system, which "
+        "lets it grow as the network needs.",
+        departs="131072 there, less than a full batch has here, and a size that is set stops the system from letting "
+        "it grow. Measured with records of 1 KB into a server with Kafka's receive buffer, CPU seconds of the client "
+        "per million records: submit_nowait 0.78 in place of 0.99, send_arrow 0.70 in place of 0.79.",
     ),
     ConfigDef(
         name="receive_buffer_bytes",

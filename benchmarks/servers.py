@@ -82,7 +82,8 @@ class SinkServer(Server):
     def describe(self) -> str:
         wish = f"; it wants metrics every {self._metrics_interval_ms} ms" if self._metrics_interval_ms else ""
         return (
-            f"a sink that answers Produce requests and stores nothing (benchmarks/sink.c), a process of its own{wish}"
+            "a sink that answers Produce requests and stores nothing (benchmarks/sink.c), a process of its own with "
+            f"the receive buffer of a broker{wish}"
         )
 
     @contextlib.contextmanager

@@ -36,6 +36,7 @@ enum {
     MAX_NAME = 249,
     MAX_FRAME = 256 * 1024 * 1024,
     FIRST_BUFFER = 1024 * 1024,
+    RECEIVE_BUFFER = 100 * 1024, /* socket.receive.buffer.bytes of a broker; the system's own would take megabytes */
     BATCH_HEADER = 61,
     CODECS = 8,
 };
@@ -539,6 +540,8 @@ static int listen_on_loopback(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int receive_buffer = RECEIVE_BUFFER;
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) || listen(fd, 64) || getsockname(fd, (struct sockaddr *)&address, &size)) {
         perror("sink: cannot listen on 127.0.0.1");
         exit(1);
