@@ -10,7 +10,7 @@
     delivery_timeout_ms is over                 failed at once, wherever it is; one in flight keeps its memory until the
                                                 answer or the end of its connection
 
-Source: org.apache.kafka.clients.producer.internals.Sender; FACTS of each code in errors.py.
+Source: org.apache.kafka.clients.producer.internals.Sender. What each code proves stands in errors.py.
 """
 
 from __future__ import annotations
