@@ -18,6 +18,8 @@ from benchmarks.peers import WEB_PACKAGES, Client
 from benchmarks.plan import Bench, Measure
 from benchmarks.runner import Run
 
+CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
 INTRODUCTION = """\
 # Benchmarks
 
@@ -189,7 +191,7 @@ def machine() -> list[tuple[str, str]]:
     return [
         ("processor", f"{processor()}, {psutil.cpu_count()} cores"),
         ("memory", f"{memory_gib:.0f} GiB"),
-        ("system", f"{platform.system()} {platform.release()}"),
+        ("system", system()),
         ("Python", f"{platform.python_implementation()} {platform.python_version()}"),
     ]
 
@@ -203,6 +205,15 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def system() -> str:
+    """Return the name of the system, and how its TCP bounds what is on the way, which shows in what sending costs."""
+    try:
+        control = f", TCP with {CONGESTION_CONTROL.read_text().strip()}"
+    except OSError:
+        control = ""
+    return f"{platform.system()} {platform.release()}{control}"
 
 
 def versions(clients: Sequence[Client]) -> list[tuple[str, str]]:
