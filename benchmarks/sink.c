@@ -449,15 +449,17 @@ static bool write_all(int fd, const uint8_t *data, size_t size) {
     return true;
 }
 
-/* One frame without its size. False: the connection has to end. */
-static bool answer_frame(int fd, const uint8_t *frame, size_t size) {
+typedef enum { ANSWERED, BROKEN, LEFT } Outcome; /* LEFT: the client has gone before its answer, as one that ends does */
+
+/* One frame without its size. If not ANSWERED, the connection has to end. */
+static Outcome answer_frame(int fd, const uint8_t *frame, size_t size) {
     Reader r = {frame, frame + size, false};
     int key = (int)read_int(&r, 2), version = (int)read_int(&r, 2);
     int64_t correlation_id = read_int(&r, 4), client_id_size;
     const Api *api = r.bad ? NULL : api_of(key, version);
     if (!api || (key == PRODUCE && version < 3)) {
         fprintf(stderr, "sink: API %d version %d is not spoken here\n", key, version);
-        return false;
+        return BROKEN;
     }
     counts.requests++;
     bool flexible = version >= api->flexible_from, silent = false, good = false;
@@ -476,11 +478,12 @@ static bool answer_frame(int fd, const uint8_t *frame, size_t size) {
     case PUSH_TELEMETRY: good = answer_push_telemetry(); break;
     default: fprintf(stderr, "sink: API %d is advertised but not answered\n", key);
     }
-    if (!good || silent) return good;
+    if (!good) return BROKEN;
+    if (silent) return ANSWERED;
     size_t total = answer.used;
     answer.used = 0;
     put_int((int64_t)total - 4, 4);
-    return write_all(fd, answer.data, total);
+    return write_all(fd, answer.data, total) ? ANSWERED : LEFT;
 }
 
 /* ---- connections ---- */
@@ -523,12 +526,10 @@ static bool serve(int i) {
     size_t at = 0;
     while (in->used - at >= 4) {
         size_t size = big_endian(in->data + at, 4);
-        bool good = size <= MAX_FRAME;
-        if (good && in->used - at - 4 < size) break;
-        if (!good || !answer_frame(polls[i].fd, in->data + at + 4, size)) {
-            counts.broken_frames++;
-            return false;
-        }
+        if (size <= MAX_FRAME && in->used - at - 4 < size) break;
+        Outcome outcome = size <= MAX_FRAME ? answer_frame(polls[i].fd, in->data + at + 4, size) : BROKEN;
+        counts.broken_frames += outcome == BROKEN;
+        if (outcome != ANSWERED) return false;
         at += 4 + size;
     }
     in->used -= at;

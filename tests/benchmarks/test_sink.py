@@ -215,6 +215,17 @@ def test_a_broken_request_ends_its_connection_only(frame: bytes) -> None:
     assert (counts(sink).broken_frames, counts(sink).records) == (1, 1)
 
 
+def test_a_client_that_leaves_before_its_answers_has_broken_nothing() -> None:
+    frame = encode_request(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 12, 42, "test")
+    with connected() as (sink, wire):
+        other = Wire(sink)
+        other.socket.sendall(frame * 300)
+        other.file.close()
+        other.socket.close()
+        wire.produce(9, batch(1))
+    assert (counts(sink).broken_frames, counts(sink).records) == (0, 1)
+
+
 def test_requests_arriving_in_pieces_and_together_are_all_answered() -> None:
     frame = encode_request(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 12, 42, "test")
     with connected() as (sink, wire):
