@@ -51,6 +51,9 @@ TOPIC_IDS_SINCE_VERSION = 13
 TOUCH_EVERY_MS = 1000
 """How often metadata is told that a topic is in use; it is forgotten after minutes."""
 
+TURN_BYTES = 1024 * 1024
+"""After so many bytes to one broker the loop has its turn, however many requests may go: copying them takes 0.3 ms."""
+
 HINTED = frozenset((6, 74))
 """Codes whose answer may name the new leader (KIP-951)."""
 
@@ -204,7 +207,11 @@ class Sender:
 
     def _send_all(self, node_id: int, now_ms: int) -> None:
         connection = self._client.connection(node_id)
+        written_bytes = 0
         while connection is not None and self._client.node_ready(node_id, now_ms):
+            if written_bytes >= TURN_BYTES:
+                self.wake()  # the rest in the next turn
+                return
             batches, unsealed = self._accumulator.drain(
                 node_id, self._config.max_request_size, now_ms, self._transactions.may_send, self._sealer.inline_bytes
             )
@@ -212,12 +219,12 @@ class Sender:
                 self._sealer.seal_in_workers(unsealed)
             if not batches:
                 return
-            self._send(connection, batches, now_ms)
+            written_bytes += self._send(connection, batches, now_ms)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    def _send(self, connection: Connection, batches: list[ProducerBatch], now_ms: int) -> None:
-        """Number, seal and write one request; an error here concerns its batches alone."""
+    def _send(self, connection: Connection, batches: list[ProducerBatch], now_ms: int) -> int:
+        """Number, seal and write one request, of so many bytes; an error here concerns its batches alone."""
         self._transactions.number_all(batches)
         self._sealer.seal_all(batches)
         topics = {batch.queue.topic for batch in batches}
@@ -227,7 +234,7 @@ class Sender:
             for batch in batches:
                 self._outcomes.fail(batch, copy.copy(error), now_ms)
             self._on_progress()
-            return
+            return 0
         call = ProduceCall(batches, topics, connection, version, now_ms)
         correlation_id = connection.next_correlation_id()
         buffers = encode_produce_request(
@@ -247,7 +254,7 @@ class Sender:
                 self._metadata.touch(topic.name, now_ms)
         acknowledges = self._config.acks != 0
         self._produce_calls[call.node_id] = self._produce_calls.get(call.node_id, 0) + 1
-        connection.send_frame(
+        size_bytes = connection.send_frame(
             buffers,
             correlation_id,
             ProduceRequest.API_KEY,
@@ -261,6 +268,7 @@ class Sender:
             for batch in batches:
                 self._outcomes.acknowledge(batch, -1, -1)
             self._on_progress()
+        return size_bytes
 
     def _version(self, connection: Connection, topics: Collection[TopicQueues]) -> int:
         version = self._transactions.produce_version(connection.version(ProduceRequest))

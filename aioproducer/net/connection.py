@@ -418,8 +418,8 @@ class Connection:
         timeout_ms: int,
         on_response: Callable[[bytes], None] | None,
         on_error: Callable[[KafkaError], None],
-    ) -> None:
-        """Write one request; returns at once.
+    ) -> int:
+        """Write one request; returns at once, with the bytes that the transport took.
 
         Args:
             buffers: the whole frame with its size; no byte of it may change any more. The list is emptied.
@@ -433,7 +433,7 @@ class Connection:
         if self.closed:
             error = not_written(ConnectionLostError(f"{self}: the connection was closed before the request was sent"))
             self._loop.call_soon(on_error, error)
-            return
+            return 0
         now_ms = self._now_ms()
         if not self._paused:
             self.last_used_ms = now_ms
@@ -447,10 +447,13 @@ class Connection:
             self._writer.writelines(buffers)
         except Exception as failure:
             self._write_failed(failure, on_error if on_response is None else None)
+            return 0
         else:
-            self.traffic.sent(_SIZE.size + _SIZE.unpack_from(buffers[0])[0], now_ms)
+            size_bytes: int = _SIZE.size + _SIZE.unpack_from(buffers[0])[0]
+            self.traffic.sent(size_bytes, now_ms)
             if on_response is None:
                 self._count_until_drained(now_ms + timeout_ms)
+            return size_bytes
         finally:
             # An error of the socket keeps the frames of this call alive, and it is itself kept, as that of the node.
             # What they hold of the buffers would be memory of batches that never comes back.

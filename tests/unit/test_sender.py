@@ -143,7 +143,7 @@ class FakeConnection:
         timeout_ms: int,
         on_response: Callable[[bytes], None] | None,
         on_error: Callable[[KafkaError], None],
-    ) -> None:
+    ) -> int:
         frame = b"".join(buffers)
         assert int.from_bytes(frame[:4]) == len(frame) - 4
         assert int.from_bytes(frame[4:6]) == api_key == 0
@@ -156,6 +156,7 @@ class FakeConnection:
         self.sent.append(sent)
         self.arrived.put_nowait(sent)
         self.in_flight += 1
+        return len(frame)
 
 
 class FakeClient:
@@ -432,6 +433,23 @@ async def test_requests_are_bounded_and_pipelined() -> None:
     bench.connection.sent[0].answered()
     bench.step()
     assert len(bench.connection.sent) == 4
+
+
+async def test_the_loop_has_its_turn_between_large_requests() -> None:
+    """Five requests of 0.4 MB may be in flight, but writing all of them at once would hold up everything else."""
+    bench = Bench(partitions=5, batch_size=500_000, max_request_size=500_000)
+
+    async def body() -> None:
+        for partition in range(5):
+            bench.put(bytes(400_000), partition=partition)
+        bench.close_all()
+        after_turns = []
+        while len(bench.connection.sent) < 5:
+            await asyncio.sleep(0)
+            after_turns.append(len(bench.connection.sent))
+        assert 3 in after_turns
+
+    await running(bench, body)
 
 
 # --- when it sends ----------------------------------------------------------------------------------------------------
