@@ -526,8 +526,9 @@ static bool serve(int i) {
     size_t at = 0;
     while (in->used - at >= 4) {
         size_t size = big_endian(in->data + at, 4);
-        if (size <= MAX_FRAME && in->used - at - 4 < size) break;
-        Outcome outcome = size <= MAX_FRAME ? answer_frame(polls[i].fd, in->data + at + 4, size) : BROKEN;
+        bool believable = size <= MAX_FRAME;
+        if (believable && in->used - at - 4 < size) break;
+        Outcome outcome = believable ? answer_frame(polls[i].fd, in->data + at + 4, size) : BROKEN;
         counts.broken_frames += outcome == BROKEN;
         if (outcome != ANSWERED) return false;
         at += 4 + size;
