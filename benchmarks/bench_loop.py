@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from benchmarks.peers import PUBLISHERS
-from benchmarks.plan import GAP_MAX, GAP_P99_9, RATE, Bench, Case
+from benchmarks.plan import GAP_MAX, GAP_P99_9, RATE, RUNNING_MAX, RUNNING_P99_9, Bench, Case
 
 MIB = 1024 * 1024
 ON_THE_LOOP = ("aioproducer", "aiokafka")
@@ -21,7 +21,7 @@ BENCH: Final = Bench(
         Case("1 KB gzip, batches of 1 MiB", 1_024, "gzip", batch_size=MIB, ticker=True, quick=False),
     ),
     clients=tuple(client for client in PUBLISHERS if client.package in ON_THE_LOOP),
-    measures=(GAP_P99_9, GAP_MAX, RATE),
+    measures=(GAP_P99_9, GAP_MAX, RUNNING_P99_9, RUNNING_MAX, RATE),
 )
 
 if __name__ == "__main__":

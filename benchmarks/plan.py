@@ -82,6 +82,12 @@ ANSWER_P99 = Measure("p99_ms", "wait for the answer, p99 ms", "ms", 1, True)
 EVENTS = Measure("events_per_second", "events/s published in the background, thousands", "k/s", 1e-3, False)
 GAP_P99_9 = Measure("gap_p99_9_ms", "what the loop was held beyond 1 ms, p99.9 ms", "ms", 1, True)
 GAP_MAX = Measure("gap_max_ms", "what the loop was held beyond 1 ms, longest ms", "ms", 1, True)
+RUNNING_P99_9 = Measure(
+    "gap_running_p99_9_ms", "the same without its thread's wait for a processor, p99.9 ms", "ms", 1, True
+)
+RUNNING_MAX = Measure(
+    "gap_running_max_ms", "the same without its thread's wait for a processor, longest ms", "ms", 1, True
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,9 @@ The same for all: acks=all, idempotence on, 6 partitions, 16-byte keys, murmur2 
 a pool made beforehand, the client's own default batch size, uvloop for what runs on asyncio. A run counts only if every
 record's end was seen by the client and the server has exactly as many records. Where the gaps of the event loop are
 measured, the garbage collector leaves alone what was imported (`gc.freeze()` after the warm-up): to go through that
-takes it 13 ms, in any client's program.
+takes it 13 ms, in any client's program. They are told twice, the second time without what the loop's thread, ready to
+run, waited for a processor: where two cores carry client, compressor, server and the kernel's own threads, some of the
+longest are not the client's to shorten.
 """
 
 

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import os
 import resource
 import sys
 import time
@@ -72,7 +73,8 @@ class Outcome:
         latencies_ms: p50, p99 and p99.9 of the wait for an acknowledgement; empty for the pattern ``publish``.
         events: what a web application has published in the background in the measured section.
         started: when the measured section began, in seconds of the monotonic clock; only of the pattern ``publish``.
-        gaps_ms: p99.9 and the longest of what a ticker of 1 ms came late; empty without a ticker.
+        gaps_ms: p99.9 and the longest of what a ticker of 1 ms came late, and the same without what its thread waited
+            for a processor (Linux); empty without a ticker.
     """
 
     sent: int
@@ -87,6 +89,33 @@ class Outcome:
     started: float = 0.0
 
 
+class ProcessorWait:
+    """How long a thread was ready to run and had no processor, because other threads and the kernel's had them all.
+
+    Source: /proc/thread-self/schedstat (Linux), whose second number it is, in nanoseconds.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._schedstat = -1
+
+    @property
+    def known(self) -> bool:
+        """Whether this system tells."""
+        return self._schedstat >= 0
+
+    def seconds(self) -> float:
+        """Return the time so far of the thread that has made this."""
+        return int(os.pread(self._schedstat, 100, 0).split()[1]) / 1e9 if self.known else 0.0
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self.known:
+            os.close(self._schedstat)
+
+
 class Ticker:
     """Sleeps for a millisecond again and again inside the block, and keeps how late it woke."""
 
@@ -94,9 +123,11 @@ class Ticker:
 
     def __init__(self) -> None:
         self._late = array("d")
+        self._late_running = array("d")
 
     async def __aenter__(self) -> Ticker:
-        self._due = time.perf_counter() + self.TICK_S
+        self._wait = ProcessorWait()
+        self._begin()
         self._task = asyncio.create_task(self._tick())
         return self
 
@@ -104,21 +135,32 @@ class Ticker:
         self._note_lateness()  # of a tick that the end of the block has overtaken
         self._task.cancel()
         await asyncio.wait([self._task])
+        self._wait.close()
 
     async def _tick(self) -> None:
         while True:
-            self._due = time.perf_counter() + self.TICK_S
+            self._begin()
             await asyncio.sleep(self.TICK_S)
             self._note_lateness()
 
+    def _begin(self) -> None:
+        self._waited = self._wait.seconds()
+        self._due = time.perf_counter() + self.TICK_S
+
     def _note_lateness(self) -> None:
-        self._late.append(max(0.0, time.perf_counter() - self._due))  # timers of whole milliseconds may be early
+        late = max(0.0, time.perf_counter() - self._due)  # timers of whole milliseconds may be early
+        self._late.append(late)
+        if self._wait.known:
+            self._late_running.append(max(0.0, late - (self._wait.seconds() - self._waited)))
 
     def gaps_ms(self) -> dict[str, float]:
         """Return the p99.9 and the longest; nothing if it never ran."""
-        if not self._late:
-            return {}
-        return {"p99_9": percentiles_ms(self._late)["p99_9"], "max": max(self._late) * 1e3}
+        found = {}
+        for prefix, late in (("", self._late), ("running_", self._late_running)):
+            if late:
+                found[f"{prefix}p99_9"] = percentiles_ms(late)["p99_9"]
+                found[f"{prefix}max"] = max(late) * 1e3
+        return found
 
 
 class Section:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -149,6 +150,31 @@ async def test_a_ticker_counts_a_loop_that_was_held_to_the_end() -> None:
         while time.perf_counter() - began < 0.02:
             pass
     assert ticker.gaps_ms()["max"] >= 19
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the wait for a processor is told by Linux alone")
+async def test_a_ticker_tells_apart_what_its_thread_waited_for_a_processor() -> None:
+    """Another program spins on the only processor that both may use."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    rival = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "print(flush=True)\nwhile True: pass", stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert rival.stdout is not None
+        await rival.stdout.readline()
+        ticker = Ticker()
+        async with ticker:
+            await asyncio.sleep(0)
+            began = time.process_time()
+            while time.process_time() - began < 0.05:
+                pass
+    finally:
+        rival.kill()
+        await rival.wait()
+        os.sched_setaffinity(0, allowed)
+    gaps = ticker.gaps_ms()
+    assert 45 <= gaps["running_max"] <= gaps["max"] - 5
 
 
 def test_a_topic_has_as_many_partitions_as_the_case_says() -> None:
