@@ -8,6 +8,10 @@ each block costs a view, a checksum's call and a buffer of the transport. `relea
 lives: a transport may still hold the bytes of a request whose answer has come, and memory that is on its way to the
 wire must not change.
 
+A record lies in one block, so what is left of one when the next record does not fit stays unused. A record that is
+larger than an ordinary block gets one of its own size, also from a batch that takes large ones: of those at most a
+fourth is lost.
+
 Blocks of all three sizes are kept for reuse, and let go where otherwise more memory than the budget would be held.
 """
 
@@ -83,7 +87,8 @@ cdef class BufferPool:
     cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes):
         if held_bytes == 0 and size <= self.small_bytes:
             return self.lend(size, self.small_bytes, self.free_small)
-        if held_bytes >= LARGE_AFTER * self.block_bytes and self.available_bytes >= LARGE_BLOCKS * self.large_bytes:
+        if (held_bytes >= LARGE_AFTER * self.block_bytes and size <= self.block_bytes
+                and self.available_bytes >= LARGE_BLOCKS * self.large_bytes):
             return self.lend(size, self.large_bytes, self.free_large)
         return self.lend(size, self.block_bytes, self.free_blocks)
 

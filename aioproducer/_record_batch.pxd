@@ -30,7 +30,7 @@ cdef class RecordBatch:
     """The records of one batch, encoded as they come.
 
     Always  size_bytes = the sum of the encoded records = the sum of used over the buffers, until sealed.
-            After freeze() nothing is appended; after seal_compressed() the buffers are back in the pool.
+            Nothing is appended once a view was given out; after seal_compressed() the buffers are back in the pool.
     """
     cdef BufferPool pool
     cdef list buffers
@@ -47,8 +47,6 @@ cdef class RecordBatch:
     cdef Py_ssize_t record_size(self, RecordView* record) noexcept
     cdef bint reserve(self, Py_ssize_t size) except -1
     cdef int append(self, RecordView* record, list headers, Py_ssize_t record_size) except -1
-    cdef int write_headers(self, list headers) except -1
-    cdef void write(self, const void* data, Py_ssize_t size) noexcept
     cdef Py_ssize_t wire_size(self) noexcept
     cdef bytes header(self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint transactional,
                       list payload)

@@ -7,13 +7,14 @@ import io
 from itertools import pairwise
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aioproducer._buffer_pool import Buffer, BufferPool
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.errors import DeliveryTimeoutError
+from tests.reference.record_batch import Cursor
 from tests.unit.core import UNLIMITED, add_topic, drain, drain_all, end, make_accumulator, put
 
 TOTAL = 6000
@@ -291,6 +292,38 @@ def test_a_batch_that_has_grown_takes_large_blocks() -> None:
         put(accumulator, topic, bytes(1024))
     (batch,) = drain_all(accumulator)
     assert {buffer_of(view) for view in views_of(batch)} == blocks
+
+
+@given(st.lists(st.integers(0, 40_000), min_size=1, max_size=40))
+def test_a_record_lies_in_one_block(sizes: list[int]) -> None:
+    """Each block holds whole records, and ends only where the next one does not fit."""
+    accumulator = make_accumulator(batch_size=4 << 20, buffer_memory=64 << 20)
+    topic = add_topic(accumulator)
+    for size in sizes:
+        put(accumulator, topic, bytes(size))
+    (batch,) = drain_all(accumulator)
+    room = count = 0
+    for view in views_of(batch):
+        section = Cursor(bytes(view))
+        while section.at < len(view):
+            start = section.at
+            section.take(section.varint())
+            assert section.at - start > room, "it would have fitted into the block before"
+            room = 0
+            count += 1
+        room = buffer_of(view).capacity - buffer_of(view).used
+    assert count == len(sizes)
+
+
+@pytest.mark.parametrize("size", [6_000, 9_000, 14_000, 17_000, 33_000, 60_000])
+def test_most_of_the_blocks_is_used(size: int) -> None:
+    """However large the records of a large batch, at most a third of its memory is what they left at blocks' ends."""
+    accumulator = make_accumulator(batch_size=1 << 20)
+    topic = add_topic(accumulator)
+    for _ in range(900_000 // size):
+        put(accumulator, topic, bytes(size))
+    (batch,) = drain_all(accumulator)
+    assert batch.memory_bytes < 1.3 * batch.size_bytes
 
 
 def test_no_large_blocks_where_memory_is_scarce() -> None:

@@ -1,0 +1,11 @@
+"""A hint to the processor that memory is about to be written; it does nothing where the compiler knows no such hint."""
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define aiop_prefetch_for_write(address) __builtin_prefetch((address), 1)
+    #else
+    #define aiop_prefetch_for_write(address) ((void)(address))
+    #endif
+    """
+    void aiop_prefetch_for_write(const void* address) noexcept nogil
