@@ -85,7 +85,7 @@ cdef class RecordAccumulator:
     cdef void close_awaited(self, int64_t now_ms, busy_nodes)
     cdef void end_back_off(self, ProducerBatch batch, int64_t now_ms)
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node)
-    cdef void take(self, ProducerBatch batch, int64_t now_ms)
+    cdef int take(self, ProducerBatch batch, int64_t now_ms) except -1
     cdef void end_sealing(self, ProducerBatch batch)
     cpdef release(self, ProducerBatch batch)
     cdef void land(self, ProducerBatch batch)

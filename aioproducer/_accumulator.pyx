@@ -235,7 +235,6 @@ cdef class RecordAccumulator:
         cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
         self.last_serial += 1
         batch.serial = self.last_serial
-        batch.order = (batch.serial,)
         batch.queue = queue
         batch.records = records
         batch.result = ProduceRequestResult(queue.topic.name, queue.partition, batch.serial, self.ledger)
@@ -333,7 +332,7 @@ cdef class RecordAccumulator:
 
     cdef void end_linger(self, ProducerBatch batch, int64_t now_ms):
         """Close a batch, once it is the first of its partition."""
-        if batch.queue.first() is batch:
+        if batch.queue.first is batch:
             self.close_batch(batch, now_ms)
         else:
             self.open_batches.pop(batch.serial, None)
@@ -341,12 +340,12 @@ cdef class RecordAccumulator:
 
     cdef void close_if_overdue(self, PartitionQueue queue, int64_t now_ms):
         """What stood before the open batch may have gone."""
-        if queue.open is not None and queue.first() is queue.open and queue.open.serial in self.overdue_batches:
+        if queue.open is not None and queue.first is queue.open and queue.open.serial in self.overdue_batches:
             self.close_batch(queue.open, now_ms)
 
     cdef void mark_ready(self, PartitionQueue queue):
         """Queue the partition at its broker if its first batch can go."""
-        if queue.in_ready or not queue.can_go(queue.first(), 0):
+        if queue.in_ready or not queue.can_go(0):
             return
         queue.in_ready = True
         self.node(queue.leader).ready.append(queue)
@@ -456,8 +455,8 @@ cdef class RecordAccumulator:
         node.stalled_ms = -1
         for _ in range(len(node.ready)):
             queue = <PartitionQueue>node.ready.popleft()
-            batch = queue.first()
-            if not queue.can_go(batch, now_ms):
+            batch = queue.first
+            if not queue.can_go(now_ms):
                 queue.in_ready = False      # whatever makes it ready again also queues it again
             elif self.compresses and not batch.sealed and batch.records.size_bytes > inline_left:
                 if node.sealing_bytes < 2 * self.max_request_size:
@@ -489,8 +488,8 @@ cdef class RecordAccumulator:
         batch.sealing_node = node
         node.sealing_bytes += batch.records.size_bytes
 
-    cdef void take(self, ProducerBatch batch, int64_t now_ms):
-        batch.queue.pop_first()
+    cdef int take(self, ProducerBatch batch, int64_t now_ms) except -1:
+        batch.queue.remove(batch)
         batch.state = IN_FLIGHT
         batch.drained_ms = now_ms
         batch.leader_epoch = batch.queue.leader_epoch
@@ -498,6 +497,7 @@ cdef class RecordAccumulator:
         self.end_sealing(batch)
         if self.mutes:
             batch.queue.muted = True
+        return 0
 
     cdef void end_sealing(self, ProducerBatch batch):
         if batch.sealing_node is not None:
@@ -531,7 +531,7 @@ cdef class RecordAccumulator:
             retry_at_ms = now_ms        # it was sent to a former leader; the present one has refused nothing
         if retry_at_ms > now_ms:
             batch.retry_at_ms = retry_at_ms
-            heappush(self.backing_off, (retry_at_ms, batch.order, batch))
+            heappush(self.backing_off, (retry_at_ms, batch.order_in_partition(), batch))
             self.wake()
         else:
             batch.retry_at_ms = 0
@@ -604,7 +604,7 @@ cdef class RecordAccumulator:
         cdef ProducerBatch piece = ProducerBatch.__new__(ProducerBatch)
         piece.parent = parent
         piece.serial = parent.serial
-        piece.order = (*parent.order, number)
+        piece.place = (*parent.order_in_partition(), number)
         piece.queue = parent.queue
         piece.records = RecordBatch(self.outside)
         piece.result = ProduceRequestResult(parent.topic, parent.partition, parent.serial, self.ledger)
@@ -669,7 +669,7 @@ cdef class RecordAccumulator:
                     self.end_sealing(batch)     # sealed, and not drained: no worker reads it any more
                 batch.queue.remove(batch)
                 batch.state = ENDED
-                if not batch.queue.can_go(batch.queue.first(), 0):
+                if not batch.queue.can_go(0):
                     self.unmark_ready(batch.queue)
                 self.mark_ready(batch.queue)
         return 0

@@ -2,8 +2,6 @@
 
 import cython
 
-from libc.stdint cimport int64_t
-
 
 @cython.final
 cdef class Buffer:
@@ -19,6 +17,7 @@ cdef class Buffer:
     cdef readonly Py_ssize_t used       # bytes
     cdef readonly int views
     cdef bint lent                      # the owner still holds it
+    cdef Buffer next                    # of the same batch
     cdef BufferPool pool
     cdef Py_ssize_t shape[1]            # of a view under construction; equal for all views, `used` being final by then
     cdef Py_ssize_t strides[1]
@@ -39,8 +38,9 @@ cdef class BufferPool:
     cdef list free_blocks
     cdef list free_small
     cdef list free_large
-    cdef public object on_late_return   # called when a block comes back after its owner let go
+    cdef object on_late_return          # WeakMethod, called when a block comes back after its owner let go
 
+    cdef int tell_of_late_return(self) except -1
     cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes)
     cdef Buffer lend(self, Py_ssize_t size, Py_ssize_t block_bytes, list free_ones)
     cdef void let_go(self)

@@ -33,10 +33,14 @@ class BufferPool:
             own size.
     """
 
-    on_late_return: Callable[[], object] | None
-    """Called when a block comes back because its last view died after its batch had let go of it."""
-
     def __init__(self, total_bytes: int, block_bytes: int) -> None: ...
+    def call_on_late_return(self, method: Callable[[], object]) -> None:
+        """Have something called when a block comes back because its last view died after its batch had let go of it.
+
+        Args:
+            method: a bound method, whose object is held weakly.
+        """
+
     @property
     def total_bytes(self) -> int:
         """The budget."""

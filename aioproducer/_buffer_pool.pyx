@@ -13,9 +13,14 @@ larger than an ordinary block gets one of its own size, also from a batch that t
 fourth is lost.
 
 Blocks of all three sizes are kept for reuse, and let go where otherwise more memory than the budget would be held.
+
+The garbage collector does not follow blocks and pool, as nothing that they hold leads back to them: thousands of blocks
+are lent at a time. So the one who is told of late returns is held weakly.
 """
 
 import cython
+
+from weakref import WeakMethod
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
 from libc.stdlib cimport free, malloc
@@ -29,6 +34,7 @@ cdef char* UNSIGNED_BYTE = b"B"
 
 
 @cython.final
+@cython.no_gc
 cdef class Buffer:
 
     def __dealloc__(self):
@@ -62,11 +68,11 @@ cdef class Buffer:
         if self.views == 0 and not self.lent and self.pool is not None:
             pool = self.pool
             pool.give_back(self)
-            if pool.on_late_return is not None:
-                pool.on_late_return()
+            pool.tell_of_late_return()
 
 
 @cython.final
+@cython.no_gc
 cdef class BufferPool:
 
     def __cinit__(self, Py_ssize_t total_bytes, Py_ssize_t block_bytes):
@@ -78,11 +84,19 @@ cdef class BufferPool:
         self.free_blocks = []
         self.free_small = []
         self.free_large = []
-        self.on_late_return = None
 
     @property
     def used_bytes(self):
         return self.total_bytes - self.available_bytes
+
+    def call_on_late_return(self, method):
+        self.on_late_return = WeakMethod(method)
+
+    cdef int tell_of_late_return(self) except -1:
+        told = None if self.on_late_return is None else self.on_late_return()
+        if told is not None:
+            told()
+        return 0
 
     cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes):
         if held_bytes == 0 and size <= self.small_bytes:
@@ -128,8 +142,8 @@ cdef class BufferPool:
 
     cdef void give_back(self, Buffer buffer):
         buffer.pool = None
+        buffer.next = None
         self.available_bytes += buffer.capacity
-        # The garbage collector may have taken the pool's lists already, and free the views after it.
         cdef list kept = None
         if buffer.capacity == self.block_bytes:
             kept = self.free_blocks

@@ -52,11 +52,13 @@ cdef class ProducerCounts(Counts):
 
 
 @cython.final
+@cython.no_gc
 cdef class Window:
     pass
 
 
 @cython.final
+@cython.no_gc       # a class and numbers are all that it holds, and there are as many as topics
 cdef class Windows:
 
     def __cinit__(self, make, int64_t samples, int64_t window_ms):

@@ -1,22 +1,8 @@
 """Produce requests and responses as bytes; the one API whose path is not made from the schema."""
 
-from typing import Any, Protocol, TypeVar, final
+from typing import final
 
-class EncodableBatch(Protocol):
-    """What of a ProducerBatch goes into a request."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def topic_id(self) -> bytes: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def wire_bytes(self) -> int: ...
-    def payload(self) -> list[bytes | memoryview]: ...
-    def header(self, payload: list[bytes | memoryview]) -> bytes: ...
-
-B = TypeVar("B", bound=EncodableBatch)
+from aioproducer._producer_batch import ProducerBatch
 
 def encode_produce_request(
     version: int,
@@ -25,7 +11,7 @@ def encode_produce_request(
     transactional_id: bytes | None,
     acks: int,
     timeout_ms: int,
-    batches: list[B],
+    batches: list[ProducerBatch],
 ) -> list[bytes | memoryview]:
     """A whole Produce frame, with its size, as a list of buffers: what surrounds the records, and the records in place.
 
@@ -100,7 +86,7 @@ def decode_produce_response(version: int, frame: bytes) -> ProduceResponse:
     """
 
 def match_answers(
-    partitions: list[PartitionProduceResponse], batches: list[Any], names: dict[str, str | bytes]
+    partitions: list[PartitionProduceResponse], batches: list[ProducerBatch], names: dict[str, str | bytes]
 ) -> list[PartitionProduceResponse]:
     """The answer of each batch of a request.
 

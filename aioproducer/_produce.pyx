@@ -1,8 +1,8 @@
 """Produce requests and responses as bytes: the one API whose path is not made from the schema.
 
-A request is a list of buffers: the frame with the request header, then for each batch a fresh `bytes` (topic and
-partition fields with the 61-byte batch header) followed by the batch's records as they lie in memory. Records of up to
-4 KiB are copied, and so join their neighbours in one buffer.
+A request is a list of buffers. The records of a large batch stand in it as they lie in memory; what surrounds them
+(the request's fields, each batch's 61-byte header) is gathered in fresh buffers, and so are the records of batches of
+up to 4 KiB.
 
     v3-v8   old encodings; v7 is the first with zstd        v9      flexible (KIP-482)
     v10     leader hints in the answer (KIP-951)            v13     topic ids in place of names (KIP-516)
@@ -13,11 +13,21 @@ Answers are untrusted: every length is checked before it is used.
 import cython
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
-from libc.string cimport memcpy
 
-from aioproducer._record_batch cimport HEADER_BYTES
-from aioproducer._varint cimport get_int16, get_int32, get_int64, get_uvarint, put_int16, put_int32, put_uvarint
+from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
+from aioproducer._record_batch cimport HEADER_BYTES, RecordBatch
+from aioproducer._varint cimport (
+    get_int16,
+    get_int32,
+    get_int64,
+    get_uvarint,
+    put_bytes,
+    put_int16,
+    put_int32,
+    put_uvarint,
+)
 
 from aioproducer.errors import ProtocolError
 
@@ -27,133 +37,187 @@ cdef enum:
     LEADER_HINTS = 10
     TOPIC_IDS = 13
     COPIED_BYTES = 4096     # a buffer by itself costs the transport and the system more than copying so much
+    GATHERED_BYTES = 65536  # from then on a buffer of what is small is cut off
+    MAX_VARINT = 10         # bytes
+    FIRST_BYTES = 1024      # of the memory for what is small: many a request has no more
 
 
-cdef bytes int16(int value):
-    cdef unsigned char scratch[2]
-    put_int16(scratch, <int16_t>value)
-    return PyBytes_FromStringAndSize(<const char*>scratch, 2)
+@cython.final
+@cython.no_gc
+cdef class FrameWriter:
+    """A frame under construction: what is small is gathered, and cut off where something goes by itself."""
+    cdef list parts                 # what goes to the transport
+    cdef Py_ssize_t size            # bytes of them
+    cdef unsigned char* gathered
+    cdef Py_ssize_t used            # bytes
+    cdef Py_ssize_t capacity        # bytes
+
+    def __cinit__(self):
+        self.parts = []
+
+    def __dealloc__(self):
+        PyMem_Free(self.gathered)
+
+    cdef unsigned char* room(self, Py_ssize_t size) except NULL:
+        """Where the next `size` bytes, or less, go; end_at() tells how many they were."""
+        cdef Py_ssize_t capacity
+        cdef unsigned char* grown
+        if self.used + size > self.capacity:
+            capacity = max(self.used + size, 2 * self.capacity)
+            grown = <unsigned char*>PyMem_Realloc(self.gathered, capacity)
+            if grown == NULL:
+                raise MemoryError(f"no memory for {capacity} bytes of a Produce request")
+            self.gathered = grown
+            self.capacity = capacity
+        return self.gathered + self.used
+
+    cdef void end_at(self, const unsigned char* end) noexcept:
+        self.used = end - self.gathered
+
+    cdef int cut(self) except -1:
+        if self.used:
+            self.parts.append(PyBytes_FromStringAndSize(<const char*>self.gathered, self.used))
+            self.size += self.used
+            self.used = 0
+        return 0
+
+    cdef int add_by_itself(self, list payload, Py_ssize_t size) except -1:
+        self.cut()
+        self.parts.extend(payload)
+        self.size += size
+        return 0
+
+    cdef int put_raw(self, bytes data) except -1:
+        cdef unsigned char* p = self.room(PyBytes_GET_SIZE(data))
+        self.end_at(put_bytes(p, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)))
+        return 0
+
+    cdef int put_count(self, Py_ssize_t count, bint compact) except -1:
+        cdef unsigned char* p = self.room(MAX_VARINT)
+        self.end_at(put_uvarint(p, <uint64_t>(count + 1)) if compact else put_int32(p, <int32_t>count))
+        return 0
+
+    cdef int put_string(self, bytes text, bint compact) except -1:
+        """A nullable string."""
+        cdef Py_ssize_t size = -1 if text is None else PyBytes_GET_SIZE(text)
+        cdef unsigned char* p = self.room(MAX_VARINT)
+        self.end_at(put_uvarint(p, <uint64_t>(size + 1)) if compact else put_int16(p, <int16_t>size))
+        if text is not None:
+            self.put_raw(text)
+        return 0
+
+    cdef int put_no_tags(self, bint flexible) except -1:
+        if flexible:
+            self.put_raw(b"\0")
+        return 0
 
 
-cdef bytes int32(int64_t value):
-    cdef unsigned char scratch[4]
-    put_int32(scratch, <int32_t>value)
-    return PyBytes_FromStringAndSize(<const char*>scratch, 4)
-
-
-cdef bytes uvarint(uint64_t value):
-    cdef unsigned char scratch[10]
-    return PyBytes_FromStringAndSize(<const char*>scratch, put_uvarint(scratch, value) - scratch)
-
-
-cdef bytes nullable_string(bytes text, bint compact):
-    if text is None:
-        return b"\0" if compact else b"\xff\xff"
-    return (uvarint(len(text) + 1) if compact else int16(<int>len(text))) + text
-
-
-cdef bytes array_count(Py_ssize_t count, bint compact):
-    return uvarint(count + 1) if compact else int32(count)
-
-
-cdef dict by_topic(list batches):
-    """The batches of each topic, in order; brings `batches` into the order of the request, topic by topic."""
-    cdef dict topics = {}
-    cdef list group = None
+cdef Py_ssize_t order_by_topic(list batches) except -1:
+    """Bring the batches of each topic side by side, in the order of their first ones; how many topics there are."""
+    cdef set topics = set()
     cdef Py_ssize_t turns = 0
-    topic = None
+    cdef TopicQueues topic = None
     for batch in batches:
-        if group is None or batch.topic is not topic:
-            topic = batch.topic
-            group = topics.setdefault(topic, [])
+        if (<ProducerBatch?>batch).queue.topic is not topic:
+            topic = (<ProducerBatch>batch).queue.topic
+            topics.add(topic)
             turns += 1
-        group.append(batch)
+    cdef dict groups
     if turns > len(topics):
+        groups = {}
+        for batch in batches:
+            groups.setdefault((<ProducerBatch>batch).queue.topic, []).append(batch)
         batches.clear()
-        for group in topics.values():
+        for group in groups.values():
             batches.extend(group)
-    return topics
+    return len(topics)
 
 
-cdef bytes before_records(bytes lead, int32_t partition, Py_ssize_t wire_bytes, bytes batch_header, bint flexible):
-    """What stands between the records of the batch before and those of this one."""
-    cdef unsigned char scratch[16]
-    cdef unsigned char* p = put_int32(scratch, partition)
+cdef int put_batch(FrameWriter writer, ProducerBatch batch, bint flexible) except -1:
+    """One partition of the request."""
+    cdef RecordBatch records = batch.records
+    cdef Py_ssize_t wire_bytes = records.wire_size()
+    cdef bint is_copied = wire_bytes - HEADER_BYTES <= COPIED_BYTES
+    cdef unsigned char* p = writer.room(4 + MAX_VARINT + (wire_bytes if is_copied else HEADER_BYTES))
+    p = put_int32(p, batch.queue.partition)
     p = put_uvarint(p, <uint64_t>(wire_bytes + 1)) if flexible else put_int32(p, <int32_t>wire_bytes)
-    cdef Py_ssize_t lead_size = PyBytes_GET_SIZE(lead)
-    cdef Py_ssize_t fields_size = p - scratch
-    cdef Py_ssize_t header_size = PyBytes_GET_SIZE(batch_header)
-    cdef bytes whole = PyBytes_FromStringAndSize(NULL, lead_size + fields_size + header_size)
-    cdef char* start = PyBytes_AS_STRING(whole)
-    memcpy(start, PyBytes_AS_STRING(lead), lead_size)
-    memcpy(start + lead_size, scratch, fields_size)
-    memcpy(start + lead_size + fields_size, PyBytes_AS_STRING(batch_header), header_size)
-    return whole
+    records.put_header(p, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional)
+    p += HEADER_BYTES
+    if is_copied:
+        writer.end_at(records.put_payload(p))
+        if writer.used >= GATHERED_BYTES:
+            writer.cut()
+    else:
+        writer.end_at(p)
+        writer.add_by_itself(records.payload(), wire_bytes - HEADER_BYTES)
+    return writer.put_no_tags(flexible)
 
 
 def encode_produce_request(int version, int32_t correlation_id, bytes client_id, bytes transactional_id, int acks,
                            int32_t timeout_ms, list batches not None):
     cdef bint flexible = version >= FLEXIBLE
-    cdef dict topics = by_topic(batches)
-    cdef list parts = []        # what goes to the transport
-    cdef list joined = []       # what is too small to go by itself, until something large comes
-    cdef list payload
-    cdef bytes tags = b"\0" if flexible else b""
-    cdef Py_ssize_t wire_bytes, size = 0
-    cdef bytes lead = b"".join((
-        int16(API_KEY), int16(version), int32(correlation_id), nullable_string(client_id, False), tags,
-        nullable_string(transactional_id, flexible), int16(acks), int32(timeout_ms), array_count(len(topics), flexible),
-    ))
-    for topic, group in topics.items():
-        lead += group[0].topic_id if version >= TOPIC_IDS else nullable_string(topic.encode(), flexible)
-        lead += array_count(len(group), flexible)
-        for batch in group:
-            wire_bytes = batch.wire_bytes
-            payload = batch.payload()
-            lead = before_records(lead, batch.partition, wire_bytes, batch.header(payload), flexible)
-            size += PyBytes_GET_SIZE(lead) + wire_bytes - HEADER_BYTES
-            joined.append(lead)
-            if wire_bytes - HEADER_BYTES > COPIED_BYTES:
-                parts.append(b"".join(joined))
-                parts.extend(payload)
-                joined.clear()
-            else:
-                joined.extend(payload)
-            lead = tags
-        lead += tags
-    lead += tags
-    size += PyBytes_GET_SIZE(lead)
-    joined.append(lead)
-    parts.append(b"".join(joined))
-    parts[0] = int32(size) + <bytes>parts[0]
-    if not parts[len(parts) - 1]:
-        parts.pop()
-    return parts
+    cdef FrameWriter writer = FrameWriter()
+    cdef TopicQueues topic
+    cdef Py_ssize_t at = 0, end
+    cdef unsigned char* p = writer.room(FIRST_BYTES)
+    p = put_int32(p, 0)     # the size, which is known in the end
+    p = put_int16(p, API_KEY)
+    p = put_int16(p, <int16_t>version)
+    writer.end_at(put_int32(p, correlation_id))
+    writer.put_string(client_id, False)
+    writer.put_no_tags(flexible)
+    writer.put_string(transactional_id, flexible)
+    p = writer.room(6)
+    p = put_int16(p, <int16_t>acks)
+    writer.end_at(put_int32(p, timeout_ms))
+    writer.put_count(order_by_topic(batches), flexible)
+    while at < len(batches):
+        topic = (<ProducerBatch>batches[at]).queue.topic
+        end = at + 1
+        while end < len(batches) and (<ProducerBatch>batches[end]).queue.topic is topic:
+            end += 1
+        if version >= TOPIC_IDS:
+            writer.put_raw(topic.topic_id)
+        else:
+            writer.put_string(topic.name.encode(), flexible)
+        writer.put_count(end - at, flexible)
+        for at in range(at, end):
+            put_batch(writer, <ProducerBatch>batches[at], flexible)
+        at = end
+        writer.put_no_tags(flexible)
+    writer.put_no_tags(flexible)
+    writer.cut()
+    # Nobody has seen the first part yet, so it may still be written.
+    put_int32(<unsigned char*>PyBytes_AS_STRING(writer.parts[0]), <int32_t>(writer.size - 4))
+    return writer.parts
 
 
 def match_answers(list partitions not None, list batches not None, dict names not None):
     cdef list answers = partitions
     cdef bint in_order = len(partitions) == len(batches)
+    cdef ProducerBatch batch
     cdef PartitionProduceResponse answer
     cdef Py_ssize_t i
-    topic = name = None
+    cdef TopicQueues topic = None
+    name = None
     if in_order:
         for i in range(len(batches)):
-            batch = batches[i]
+            batch = <ProducerBatch?>batches[i]
             answer = <PartitionProduceResponse?>partitions[i]
-            if i == 0 or batch.topic is not topic:
-                topic = batch.topic
-                name = names[topic]
-            if answer.partition != batch.partition or (answer.topic is not name and answer.topic != name):
+            if batch.queue.topic is not topic:
+                topic = batch.queue.topic
+                name = names[topic.name]
+            if answer.partition != batch.queue.partition or (answer.topic is not name and answer.topic != name):
                 in_order = False
                 break
     if not in_order:
         found = {(one.topic, one.partition): one for one in partitions}
-        answers = [found[names[batch.topic], batch.partition] for batch in batches]
+        answers = [found[names[each.topic], each.partition] for each in batches]
     return answers
 
 
 @cython.final
+@cython.no_gc       # what it holds are numbers and texts
 @cython.freelist(1024)
 cdef class PartitionProduceResponse:
     pass

@@ -23,7 +23,8 @@ cdef class ProducerBatch:
     cdef readonly ProduceRequestResult result
     cdef RecordBatch records
     cdef readonly int64_t serial            # order of creation, over all partitions
-    cdef readonly tuple order               # place in its partition; pieces of a split stand in their parent's
+    cdef tuple place                        # of a piece of a split: its order
+    cdef ProducerBatch next                 # in the partition's queue
     cdef readonly int64_t created_ms        # of its first record; survives retries and splits
     cdef int64_t appended_before            # records that all batches had taken when its first one came
     cdef readonly int64_t closed_ms
@@ -49,6 +50,8 @@ cdef class ProducerBatch:
     cdef public object books                # of its partition's numbers, once it was asked whether it may go
     cdef public bint expired                # its Deliveries failed while it was in flight
 
+    cdef tuple order_in_partition(self)
+
 
 @cython.final
 cdef class PartitionQueue:
@@ -57,18 +60,18 @@ cdef class PartitionQueue:
     cdef readonly int32_t partition
     cdef readonly int32_t leader            # node id, -1 while there is none
     cdef readonly int32_t leader_epoch
-    cdef object batches                     # deque of ProducerBatch
+    cdef ProducerBatch first                # of a chain of batches
+    cdef ProducerBatch last
     cdef ProducerBatch open
-    cdef Py_ssize_t length                  # of batches
+    cdef Py_ssize_t length                  # of the chain
     cdef bint in_ready                      # stands in its node's ready queue
     cdef readonly bint muted                # its batch in flight must end before the next one goes
 
-    cdef ProducerBatch first(self)
-    cdef bint can_go(self, ProducerBatch first, int64_t now_ms)
+    cdef bint can_go(self, int64_t now_ms)
     cdef void push(self, ProducerBatch batch)
-    cdef void pop_first(self)
     cdef void insert(self, ProducerBatch batch)
-    cdef void remove(self, ProducerBatch batch)
+    cdef void link(self, ProducerBatch before, ProducerBatch batch)
+    cdef int remove(self, ProducerBatch batch) except -1
     cdef void end_back_off(self)
 
 

@@ -126,9 +126,6 @@ class ProducerBatch:
     def payload(self) -> list[bytes | memoryview]:
         """The records section as it goes out, in order; nothing is copied. Live views keep the memory in use."""
 
-    def header(self, payload: list[bytes | memoryview]) -> bytes:
-        """The 61 bytes before ``payload``, what ``payload()`` returned, with the present number and the checksum."""
-
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
         """End its Deliveries as acknowledged; -1 where the broker did not tell. The memory is ``release``'s matter."""
 

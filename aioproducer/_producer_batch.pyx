@@ -26,6 +26,13 @@ cdef int64_t NEVER = -1 << 62
 cdef class ProducerBatch:
 
     @property
+    def order(self):
+        return self.order_in_partition()
+
+    cdef tuple order_in_partition(self):
+        return (self.serial,) if self.place is None else self.place
+
+    @property
     def topic(self):
         return self.queue.topic.name
 
@@ -97,11 +104,6 @@ cdef class ProducerBatch:
                 self.records.seal_compressed(compressed, codec_bits)
         self.sealed = True
 
-    def header(self, list payload not None):
-        return self.records.header(
-            self.producer_id, self.producer_epoch, self.base_sequence, self.transactional, payload
-        )
-
     def payload(self):
         return self.records.payload()
 
@@ -128,43 +130,63 @@ cdef class PartitionQueue:
         self.partition = partition
         self.leader = -1
         self.leader_epoch = -1
-        self.batches = deque()
 
     def __len__(self):
         return self.length
 
-    cdef ProducerBatch first(self):
-        return <ProducerBatch>self.batches[0] if self.length else None
-
-    cdef bint can_go(self, ProducerBatch first, int64_t now_ms):
-        return (not self.muted and first is not None and first.state == CLOSED
-                and (first.retry_at_ms == 0 or first.retry_at_ms <= now_ms))
+    cdef bint can_go(self, int64_t now_ms):
+        """Whether the first batch can be sent."""
+        return (not self.muted and self.first is not None and self.first.state == CLOSED
+                and (self.first.retry_at_ms == 0 or self.first.retry_at_ms <= now_ms))
 
     cdef void push(self, ProducerBatch batch):
-        self.batches.append(batch)
-        self.length += 1
-
-    cdef void pop_first(self):
-        self.batches.popleft()
-        self.length -= 1
+        self.link(self.last, batch)
 
     cdef void insert(self, ProducerBatch batch):
         """Put a batch back where the order of creation wants it."""
-        cdef Py_ssize_t at = 0
-        for other in self.batches:
-            if (<ProducerBatch>other).order > batch.order:
-                break
-            at += 1
-        self.batches.insert(at, batch)
+        cdef tuple order = batch.order_in_partition()
+        cdef ProducerBatch before = None
+        cdef ProducerBatch after = self.first
+        while after is not None and after.order_in_partition() < order:
+            before = after
+            after = after.next
+        self.link(before, batch)
+
+    cdef void link(self, ProducerBatch before, ProducerBatch batch):
+        """Queue a batch behind `before`, as the first one if that is None."""
+        if before is None:
+            batch.next = self.first
+            self.first = batch
+        else:
+            batch.next = before.next
+            before.next = batch
+        if batch.next is None:
+            self.last = batch
         self.length += 1
 
-    cdef void remove(self, ProducerBatch batch):
-        self.batches.remove(batch)
+    cdef int remove(self, ProducerBatch batch) except -1:
+        cdef ProducerBatch before = None
+        cdef ProducerBatch at = self.first
+        while at is not batch:
+            if at is None:
+                raise ValueError(f"{batch!r} is not queued")
+            before = at
+            at = at.next
+        if before is None:
+            self.first = batch.next
+        else:
+            before.next = batch.next
+        if batch.next is None:
+            self.last = before
+        batch.next = None
         self.length -= 1
+        return 0
 
     cdef void end_back_off(self):
-        for batch in self.batches:
-            (<ProducerBatch>batch).retry_at_ms = 0
+        cdef ProducerBatch batch = self.first
+        while batch is not None:
+            batch.retry_at_ms = 0
+            batch = batch.next
 
 
 @cython.final

@@ -33,8 +33,8 @@ cdef class RecordBatch:
             Nothing is appended once a view was given out; after seal_compressed() the buffers are back in the pool.
     """
     cdef BufferPool pool
-    cdef list buffers
-    cdef Buffer tail
+    cdef Buffer head                        # the first of a chain of buffers,
+    cdef Buffer tail                        # which takes records at its last one
     cdef readonly bytes compressed          # the records section as it goes out, if it was compressed
     cdef readonly int attributes            # codec bits, set by seal
     cdef readonly int32_t record_count
@@ -48,9 +48,12 @@ cdef class RecordBatch:
     cdef bint reserve(self, Py_ssize_t size) except -1
     cdef int append(self, RecordView* record, list headers, Py_ssize_t record_size) except -1
     cdef Py_ssize_t wire_size(self) noexcept
-    cdef bytes header(self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint transactional,
-                      list payload)
+    cdef int put_header(self, unsigned char* p, int64_t producer_id, int16_t epoch, int32_t base_sequence,
+                        bint transactional) except -1
+    cdef object checksum(self, crc)
+    cdef unsigned char* put_payload(self, unsigned char* p) noexcept
     cdef list payload(self)
+    cdef list views(self)
     cdef object contiguous(self)
     cdef int seal_compressed(self, bytes data, int codec_bits) except -1
     cdef void release(self)

@@ -20,7 +20,6 @@ import cython
 from crc32c import crc32c
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memcpy
 
 from aioproducer._prefetch cimport aiop_prefetch_for_write
 from aioproducer._varint cimport (
@@ -63,12 +62,11 @@ cdef Py_ssize_t headers_size(list headers) except -1:
 
 
 @cython.final
+@cython.no_gc
 cdef class RecordBatch:
 
     def __cinit__(self, BufferPool pool):
         self.pool = pool
-        self.buffers = []
-        self.compressed = None
 
     cdef Py_ssize_t record_size(self, RecordView* record) noexcept:
         """Encoded bytes of `record` if it were appended next."""
@@ -87,9 +85,12 @@ cdef class RecordBatch:
         cdef Buffer buffer = self.pool.take(size, self.memory_bytes)
         if buffer is None:
             return False
-        self.buffers.append(buffer)
-        self.memory_bytes += buffer.capacity
+        if self.tail is None:
+            self.head = buffer
+        else:
+            self.tail.next = buffer
         self.tail = buffer
+        self.memory_bytes += buffer.capacity
         return True
 
     cdef int append(self, RecordView* record, list headers, Py_ssize_t record_size) except -1:
@@ -134,43 +135,63 @@ cdef class RecordBatch:
         """Bytes of the whole batch as it would go out now."""
         return HEADER_BYTES + (self.size_bytes if self.compressed is None else PyBytes_GET_SIZE(self.compressed))
 
-    cdef bytes header(self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint transactional,
-                      list payload):
-        """The 61 bytes before the records, with the checksum over both; `payload` is what payload() returned."""
-        cdef bytes tail = PyBytes_FromStringAndSize(NULL, HEADER_BYTES - CHECKED_FROM)
-        cdef unsigned char* start = <unsigned char*>PyBytes_AS_STRING(tail)
-        cdef unsigned char* p = put_int16(start, <int16_t>(self.attributes | (0x10 if transactional else 0)))
-        p = put_int32(p, self.record_count - 1)
-        p = put_int64(p, self.base_timestamp_ms)
-        p = put_int64(p, self.max_timestamp_ms)
-        p = put_int64(p, producer_id)
-        p = put_int16(p, epoch)
-        p = put_int32(p, base_sequence)
-        put_int32(p, self.record_count)
-        crc = crc32c(tail)
-        for part in payload:
-            crc = crc32c(part, crc)
-        cdef bytes header = PyBytes_FromStringAndSize(NULL, HEADER_BYTES)
-        start = <unsigned char*>PyBytes_AS_STRING(header)
-        p = put_int64(start, 0)
-        p = put_int32(p, <int32_t>(self.wire_size() - 12))
-        p = put_int32(p, -1)
-        p[0] = 2
-        put_int32(p + 1, <int32_t><uint32_t>crc)
-        memcpy(start + CHECKED_FROM, PyBytes_AS_STRING(tail), HEADER_BYTES - CHECKED_FROM)
-        return header
+    cdef int put_header(self, unsigned char* p, int64_t producer_id, int16_t epoch, int32_t base_sequence,
+                        bint transactional) except -1:
+        """Write the 61 bytes that stand before the records, with the checksum over both."""
+        cdef unsigned char* checked = p + CHECKED_FROM
+        cdef unsigned char* at = put_int16(checked, <int16_t>(self.attributes | (0x10 if transactional else 0)))
+        at = put_int32(at, self.record_count - 1)
+        at = put_int64(at, self.base_timestamp_ms)
+        at = put_int64(at, self.max_timestamp_ms)
+        at = put_int64(at, producer_id)
+        at = put_int16(at, epoch)
+        at = put_int32(at, base_sequence)
+        put_int32(at, self.record_count)
+        crc = crc32c(PyBytes_FromStringAndSize(<const char*>checked, HEADER_BYTES - CHECKED_FROM))
+        at = put_int64(p, 0)
+        at = put_int32(at, <int32_t>(self.wire_size() - 12))
+        at = put_int32(at, -1)
+        at[0] = 2
+        put_int32(at + 1, <int32_t><uint32_t>self.checksum(crc))
+        return 0
+
+    cdef object checksum(self, crc):
+        """`crc` continued over the records section."""
+        if self.compressed is not None:
+            return crc32c(self.compressed, crc)
+        cdef Buffer buffer = self.head
+        while buffer is not None:
+            crc = crc32c(buffer, crc)
+            buffer = buffer.next
+        return crc
+
+    cdef unsigned char* put_payload(self, unsigned char* p) noexcept:
+        """Copy the records section as it goes out."""
+        if self.compressed is not None:
+            return put_bytes(p, PyBytes_AS_STRING(self.compressed), PyBytes_GET_SIZE(self.compressed))
+        cdef Buffer buffer = self.head
+        while buffer is not None:
+            p = put_bytes(p, buffer.data, buffer.used)
+            buffer = buffer.next
+        return p
 
     cdef list payload(self):
         """The records section as buffers, in order; nothing is copied."""
-        if self.compressed is not None:
-            return [self.compressed]
-        return [memoryview(buffer) for buffer in self.buffers if (<Buffer>buffer).used]
+        return self.views() if self.compressed is None else [self.compressed]
+
+    cdef list views(self):
+        cdef list views = []
+        cdef Buffer buffer = self.head
+        while buffer is not None:
+            if buffer.used:
+                views.append(memoryview(buffer))
+            buffer = buffer.next
+        return views
 
     cdef object contiguous(self):
         """The uncompressed records section as one bytes-like object; copied only if it lies in several blocks."""
-        if len(self.buffers) == 1:
-            return memoryview(<Buffer>self.buffers[0])
-        return b"".join(self.buffers)
+        cdef list views = self.views()
+        return views[0] if len(views) == 1 else b"".join(views)
 
     cdef int seal_compressed(self, bytes data, int codec_bits) except -1:
         """Take the compressed records in place of the plain ones, whose blocks go back to the pool."""
@@ -185,12 +206,15 @@ cdef class RecordBatch:
         self.give_back_buffers()
 
     cdef void give_back_buffers(self):
-        cdef list buffers = self.buffers
-        self.buffers = []
+        cdef Buffer buffer = self.head
+        cdef Buffer next
+        self.head = None
         self.tail = None
         self.memory_bytes = 0
-        for buffer in buffers:
-            self.pool.release(<Buffer>buffer)
+        while buffer is not None:
+            next = buffer.next
+            self.pool.release(buffer)
+            buffer = next
 
 
 cdef unsigned char* put_headers(unsigned char* p, list headers) except NULL:

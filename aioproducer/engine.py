@@ -169,7 +169,7 @@ class Engine:
             on_fatal=self._fatal,
             request_producer_id=self._producer_id.start,
         )
-        self.accumulator.pool.on_late_return = self._memory_came_late
+        self.accumulator.pool.call_on_late_return(self._memory_came_late)
         if config.transactional_id is not None:
             self.transaction = TransactionRunner(
                 config,

@@ -9,6 +9,7 @@ from typing import Any
 
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery, DeliveryLedger
+from aioproducer._produce import encode_produce_request
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.errors import KafkaError
 from tests.reference import record_batch as reference
@@ -88,9 +89,8 @@ def end(accumulator: RecordAccumulator, batch: ProducerBatch, offset: int = 0) -
 
 
 def batch_bytes(batch: ProducerBatch) -> bytes:
-    """The whole batch as it goes out."""
-    payload = batch.payload()
-    return batch.header(payload) + b"".join(payload)
+    """The whole batch as it goes out: a request of the oldest version ends with it."""
+    return b"".join(encode_produce_request(3, 0, None, None, -1, 0, [batch]))[-batch.wire_bytes :]
 
 
 def fail(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:

@@ -1205,3 +1205,19 @@ def test_ended_batches_are_garbage() -> None:
     work()
     gc.collect()
     assert len(gc.get_objects()) <= before + 10
+
+
+def test_a_long_queue_can_be_dropped() -> None:
+    """A producer that goes away unclosed in an outage: however many its batches, their end does not fill the stack."""
+    accumulator = make_accumulator(batch_size=1, buffer_memory=1 << 30)
+    topic = add_topic(accumulator)
+    for _ in range(100_000):
+        put(accumulator, topic)
+    assert batches_alive() >= 100_000
+    del accumulator, topic
+    gc.collect()
+    assert batches_alive() < 100_000
+
+
+def batches_alive() -> int:
+    return sum(isinstance(thing, ProducerBatch) for thing in gc.get_objects())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -30,6 +31,18 @@ def buffer_of(view: memoryview) -> Buffer:
     return view.obj
 
 
+class Owner:
+    """Keeps what the pool had available each time that it told of a late return."""
+
+    def __init__(self, pool: BufferPool) -> None:
+        self.pool = pool
+        self.told: list[int] = []
+        pool.call_on_late_return(self.note)
+
+    def note(self) -> None:
+        self.told.append(self.pool.available_bytes)
+
+
 class PoolMachine(RuleBasedStateMachine):
     """Pool memory in use is that of the live batches and of the views that outlive them, and never above the total."""
 
@@ -48,7 +61,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.late: list[tuple[memoryview, bytes]] = []
         self.late_returns = 0
         self.expected_late_returns = 0
-        self.pool.on_late_return = self.count_late_return
+        self.pool.call_on_late_return(self.count_late_return)
         self.shorted = False
 
     def count_late_return(self) -> None:
@@ -192,8 +205,7 @@ def test_block_is_reused() -> None:
 def test_block_under_a_view_is_not_reused() -> None:
     """While a transport may still read it, a released block is lent to nobody; then the owner is told."""
     accumulator = make_accumulator(buffer_memory=2048)
-    told: list[int] = []
-    accumulator.pool.on_late_return = lambda: told.append(accumulator.pool.available_bytes)
+    owner = Owner(accumulator.pool)
     topic = add_topic(accumulator)
     put(accumulator, topic, b"first")
     (batch,) = drain_all(accumulator)
@@ -202,24 +214,23 @@ def test_block_under_a_view_is_not_reused() -> None:
     end(accumulator, batch)
     assert accumulator.append(topic, 0, None, b"x", None, 0, 0) is None
     del view
-    assert not told
+    assert not owner.told
     assert b"first" in bytes(second_view)
     second_view.release()
-    assert told == [2048]
+    assert owner.told == [2048]
     assert accumulator.append(topic, 0, None, b"x", None, 0, 0) is not None
 
 
 def test_views_that_end_before_the_release_are_not_late() -> None:
     """The owner of the memory knows of its own release."""
     accumulator = make_accumulator()
-    told: list[int] = []
-    accumulator.pool.on_late_return = lambda: told.append(1)
+    owner = Owner(accumulator.pool)
     put(accumulator, add_topic(accumulator))
     (batch,) = drain_all(accumulator)
     for view in views_of(batch):
         view.release()
     end(accumulator, batch)
-    assert not told
+    assert not owner.told
     assert accumulator.pool.used_bytes == 0
 
 
@@ -403,18 +414,47 @@ def test_blocks_live_as_long_as_a_view() -> None:
     assert b"payload" in bytes(view)
 
 
-def test_views_that_go_together_with_the_pool() -> None:
-    """The garbage collector takes pool and views in any order, and nothing is raised in its midst."""
+def test_owner_that_is_gone_is_not_told() -> None:
+    """The pool does not keep it alive."""
     accumulator = make_accumulator()
-    ring: list[object] = [accumulator]  # older than the blocks, younger than the pool: taken between them
+    owner = Owner(accumulator.pool)
+    told = owner.told
+    put(accumulator, add_topic(accumulator))
+    (batch,) = drain_all(accumulator)
+    (view,) = views_of(batch)
+    end(accumulator, batch)
+    del owner
+    del view
+    assert not told
+    assert accumulator.pool.used_bytes == 0
+
+
+def test_views_that_go_together_with_the_pool() -> None:
+    """The garbage collector takes all of them in any order, and nothing is raised in its midst."""
+    accumulator = make_accumulator()
+    owner = Owner(accumulator.pool)
+    ring: list[object] = [accumulator, owner]
     ring.append(ring)
-    accumulator.pool.on_late_return = ring.clear
     put(accumulator, add_topic(accumulator))
     (batch,) = drain_all(accumulator)
     ring.append(views_of(batch))
     end(accumulator, batch)
-    del accumulator, batch, ring
+    gone = weakref.ref(owner)
+    del accumulator, batch, ring, owner
     gc.collect()
+    assert gone() is None
+
+
+def test_collector_does_not_follow_the_memory() -> None:
+    """Thousands of blocks are lent at a time, and each pass of the collector would look at all of them."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator, leaders=[1] * 100)
+    gc.collect()
+    before = len(gc.get_objects())
+    for partition in range(100):
+        put(accumulator, topic, bytes(3000), partition=partition)
+        put(accumulator, topic, bytes(3000), partition=partition)
+    assert len(gc.get_objects()) - before <= 200  # a batch and its result
 
 
 def test_a_pool_of_nothing() -> None:

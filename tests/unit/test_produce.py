@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioproducer import _produce
+from aioproducer._accumulator import RecordAccumulator
 from aioproducer._produce import decode_produce_response, encode_produce_request, match_answers
+from aioproducer._producer_batch import ProducerBatch, TopicQueues
+from aioproducer.compression import codec_by_attribute
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol import produce as schema
 from aioproducer.protocol.header import decode_response, encode_request
-from tests.unit.core import TOPIC_ID, add_topic, batch_bytes, drain_all, make_accumulator, put
+from tests.reference import record_batch as reference
+from tests.unit.core import TOPIC_ID, batch_bytes, drain_all, make_accumulator, put
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 VERSIONS = range(schema.ProduceRequest.MIN_VERSION, schema.ProduceRequest.MAX_VERSION + 1)
 HEADER_BYTES = 61
+TRANSACTIONAL = 0x10
 
 
 def golden(kind: str) -> list[Any]:
@@ -38,33 +42,58 @@ def uuid(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "==")
 
 
-@dataclasses.dataclass
-class FakeBatch:
-    """A batch as the encoder sees it, with any bytes in it."""
+class Place(NamedTuple):
+    """Where a batch goes, and how large the values of its records are."""
 
     topic: str
-    topic_id: bytes
     partition: int
-    data: bytes
-    cut: int = HEADER_BYTES
+    sizes: Sequence[int] = (1,)
 
-    @property
-    def wire_bytes(self) -> int:
-        return len(self.data)
 
-    def payload(self) -> list[bytes | memoryview]:
-        return [self.data[HEADER_BYTES : self.cut], memoryview(self.data)[self.cut :]]
+def batches_at(places: Sequence[Place], *, ids: Mapping[str, bytes] | None = None) -> list[ProducerBatch]:
+    """One batch a place, in this order."""
+    accumulator = make_accumulator(batch_size=4 << 20, buffer_memory=64 << 20)
+    for name in {place.topic for place in places}:
+        count = 1 + max(place.partition for place in places if place.topic == name)
+        accumulator.update_topic(name, TOPIC_ID if ids is None else ids[name], [(1, 0)] * count)
+    for name, partition, sizes in places:
+        topic = accumulator.topic(name)
+        assert topic is not None
+        for size in sizes:
+            put(accumulator, topic, bytes(size), partition=partition)
+    found = {(batch.topic, batch.partition): batch for batch in drain_all(accumulator)}
+    return [found[place.topic, place.partition] for place in places]
 
-    def header(self, payload: list[bytes | memoryview]) -> bytes:
-        assert b"".join(payload) == self.data[HEADER_BYTES:]
-        return self.data[:HEADER_BYTES]
+
+def kafkas_batch(topic: TopicQueues, accumulator: RecordAccumulator, partition: int, data: bytes) -> ProducerBatch:
+    """A batch of Kafka's own, put together anew from its records; compressed it is as Kafka has compressed it."""
+    told = reference.decoded(data)
+    codec_bits = told.attributes & 7
+    section = codec_by_attribute(codec_bits).decompress(told.section, 1 << 20) if codec_bits else told.section
+    for record in reference.records_of(section, told.records_count, told.base_timestamp):
+        put(
+            accumulator,
+            topic,
+            record.value,
+            key=record.key,
+            headers=list(record.headers) or None,
+            timestamp_ms=record.timestamp_ms,
+            partition=partition,
+        )
+    (batch,) = drain_all(accumulator)
+    if codec_bits:
+        batch.seal(told.section, codec_bits)
+    batch.set_producer_state(
+        told.producer_id, told.producer_epoch, told.base_sequence, bool(told.attributes & TRANSACTIONAL)
+    )
+    return batch
 
 
 def as_schema(
-    transactional_id: str | None, acks: int, timeout_ms: int, batches: Sequence[FakeBatch]
+    transactional_id: str | None, acks: int, timeout_ms: int, batches: Sequence[ProducerBatch]
 ) -> schema.ProduceRequest:
     """The same request for the schema's encoder: partitions in order, under their topics in order of first mention."""
-    topics: dict[str, list[FakeBatch]] = {}
+    topics: dict[str, list[ProducerBatch]] = {}
     for batch in batches:
         topics.setdefault(batch.topic, []).append(batch)
     return schema.ProduceRequest(
@@ -76,7 +105,7 @@ def as_schema(
                 name=name,
                 topic_id=group[0].topic_id,
                 partition_data=[
-                    schema.PartitionProduceData(index=batch.partition, records=batch.data) for batch in group
+                    schema.PartitionProduceData(index=batch.partition, records=batch_bytes(batch)) for batch in group
                 ],
             )
             for name, group in topics.items()
@@ -91,14 +120,17 @@ def as_schema(
 def test_request_is_kafkas(entry: dict[str, Any]) -> None:
     """Every golden request comes out byte for byte, frame size and header included."""
     fields = entry["fields"]
-    contents = [(GOLDEN / name).read_bytes() for name in re.findall(r"\w+\.bin", entry["note"])]
-    batches = [
-        FakeBatch(topic.get("name", topic.get("topicId")), uuid(topic.get("topicId", "")), partition["index"], b"")
-        for topic in fields["topicData"]
-        for partition in topic["partitionData"]
-    ]
-    for batch, data in zip(batches, contents, strict=True):
-        batch.data = data
+    contents = iter(re.findall(r"\w+\.bin", entry["note"]))
+    accumulator = make_accumulator(batch_size=1 << 20, compresses=True)
+    batches = []
+    for number, told in enumerate(fields["topicData"]):
+        name = told.get("name", f"topic {number}")
+        accumulator.update_topic(name, uuid(told.get("topicId", "")), [(1, 0)] * 10)
+        topic = accumulator.topic(name)
+        assert topic is not None
+        for partition in told["partitionData"]:
+            data = (GOLDEN / next(contents)).read_bytes()
+            batches.append(kafkas_batch(topic, accumulator, partition["index"], data))
     transactional_id = fields["transactionalId"]
     buffers = encode_produce_request(
         entry["version"],
@@ -110,6 +142,7 @@ def test_request_is_kafkas(entry: dict[str, Any]) -> None:
         batches,
     )
     assert b"".join(buffers) == bytes.fromhex(entry["frame_hex"])
+    assert next(contents, None) is None
 
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=100)
@@ -117,16 +150,13 @@ int32s = st.integers(-(2**31), 2**31 - 1)
 
 
 @st.composite
-def batch_lists(draw: st.DrawFn) -> list[FakeBatch]:
-    """Batches of any partitions of some topics, those of a topic not always side by side."""
-    topics = draw(st.lists(st.tuples(names, st.binary(min_size=16, max_size=16)), min_size=1, max_size=4))
-    ids = dict(topics)
-    places = draw(st.lists(st.tuples(st.sampled_from(sorted(ids)), st.integers(0, 2**31 - 1)), min_size=1, max_size=8))
-    batches = []
-    for name, partition in places:
-        data = draw(st.one_of(st.binary(min_size=HEADER_BYTES, max_size=300), st.integers(61, 40_000).map(bytes)))
-        batches.append(FakeBatch(name, ids[name], partition, data, draw(st.integers(HEADER_BYTES, len(data)))))
-    return batches
+def batch_lists(draw: st.DrawFn) -> list[ProducerBatch]:
+    """Batches of some partitions of some topics, those of a topic not always side by side."""
+    ids = dict(draw(st.lists(st.tuples(names, st.binary(min_size=16, max_size=16)), min_size=1, max_size=4)))
+    sizes = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 40_000)), min_size=1, max_size=4)
+    places = st.builds(Place, st.sampled_from(sorted(ids)), st.integers(0, 200), sizes)
+    some = draw(st.lists(places, min_size=1, max_size=8, unique_by=lambda place: place[:2]))
+    return batches_at(some, ids=ids)
 
 
 @settings(max_examples=150)
@@ -146,9 +176,10 @@ def test_request_is_the_schemas(
     transactional_id: str | None,
     acks: int,
     timeout_ms: int,
-    batches: list[FakeBatch],
+    batches: list[ProducerBatch],
 ) -> None:
     """Any request equals what the schema's encoder makes of the same fields."""
+    message = as_schema(transactional_id, acks, timeout_ms, batches)
     buffers = encode_produce_request(
         version,
         correlation_id,
@@ -158,55 +189,59 @@ def test_request_is_the_schemas(
         timeout_ms,
         batches,
     )
-    message = as_schema(transactional_id, acks, timeout_ms, batches)
     assert b"".join(buffers) == encode_request(message, version, correlation_id, client_id)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_request_of_real_batches(version: int) -> None:
-    """Batches of the accumulator go out as they are, and nothing of their records is copied."""
-    accumulator = make_accumulator()
-    for name in "orders", "audit":
-        topic = add_topic(accumulator, name, leaders=[1, 1])
-        for partition in 0, 1:
-            put(accumulator, topic, b"%d" % partition * 20_000, partition=partition)
-    batches = drain_all(accumulator)
+def test_large_batches_are_not_copied(version: int) -> None:
+    """Nothing of their records is, and what surrounds them is little."""
+    batches = batches_at([Place(name, partition, (20_000,)) for name in ("orders", "audit") for partition in (0, 1)])
     blocks = [part.obj for batch in batches for part in batch.payload() if isinstance(part, memoryview)]
     buffers = encode_produce_request(version, 5, b"client", None, -1, 30_000, batches)
     assert [part.obj for part in buffers if isinstance(part, memoryview)] == blocks
     assert sum(len(part) for part in buffers if isinstance(part, bytes)) < 600
-    fakes = [FakeBatch(batch.topic, TOPIC_ID, batch.partition, batch_bytes(batch)) for batch in batches]
-    assert b"".join(buffers) == encode_request(as_schema(None, -1, 30_000, fakes), version, 5, "client")
+    assert b"".join(buffers) == encode_request(as_schema(None, -1, 30_000, batches), version, 5, "client")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_small_batches_share_buffers(version: int) -> None:
     """What is small is copied, so that a request of many partitions is few buffers; what is large goes as it is."""
-    small, large = bytes(61 + 4096), bytes(61 + 4097)
-    batches = [
-        FakeBatch("t", TOPIC_ID, partition, large if partition in (3, 5) else small, cut=HEADER_BYTES + 5)
-        for partition in range(8)
-    ]
+    batches = batches_at([Place("t", at, (5, 4076 if at in (3, 5) else 4075)) for at in range(8)])
+    assert {batch.size_bytes for batch in batches} == {4096, 4097}
     buffers = encode_produce_request(version, 1, b"c", None, 1, 2, batches)
-    assert [len(part) for part in buffers if isinstance(part, memoryview)] == [4092, 4092]
-    assert len(buffers) == 7
+    large = [batch.payload() for batch in batches if batch.partition in (3, 5)]
+    assert [part for part in buffers if isinstance(part, memoryview)] == [part for parts in large for part in parts]
+    assert len(buffers) == 3 + sum(len(parts) for parts in large)
     assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), version, 1, "c")
+
+
+def test_small_batches_do_not_share_too_large_a_buffer() -> None:
+    """A request of thousands of partitions needs no stretch of memory as large as itself."""
+    batches = batches_at([Place("t", partition, (1000,)) for partition in range(500)])
+    buffers = encode_produce_request(13, 1, b"c", None, 1, 2, batches)
+    assert len(buffers) == 9
+    assert max(len(part) for part in buffers) < 70_000
+    assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), 13, 1, "c")
 
 
 def test_batches_come_into_the_order_of_the_request() -> None:
     """The list that was encoded is in the order in which a broker answers."""
-    batches = [FakeBatch(name, TOPIC_ID, number, bytes(61)) for number, name in enumerate("abacb")]
+    batches = batches_at([Place(name, number) for number, name in enumerate("abacb")])
     encode_produce_request(9, 1, b"c", None, 1, 2, batches)
     assert [(batch.topic, batch.partition) for batch in batches] == [("a", 0), ("a", 2), ("b", 1), ("b", 4), ("c", 3)]
 
 
-@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16382, 16383, 16384])
-def test_compact_lengths_at_varint_edges(size: int) -> None:
+@pytest.mark.parametrize("edge", [127, 16383])
+def test_compact_lengths_at_varint_edges(edge: int) -> None:
     """The length of a batch counts right where its varint grows."""
-    for version in 8, 9, 13:
-        batches = [FakeBatch("t" * 127, TOPIC_ID, 0, bytes(HEADER_BYTES + max(0, size - HEADER_BYTES)))]
-        buffers = encode_produce_request(version, 1, b"c", None, 1, 2, batches)
-        assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), version, 1, "c")
+    wire_sizes = set()
+    for size in range(edge - HEADER_BYTES - 25, edge - HEADER_BYTES + 5):
+        batches = batches_at([Place("t" * 127, 0, (1, size))])
+        wire_sizes.add(batches[0].wire_bytes)
+        for version in 8, 9, 13:
+            buffers = encode_produce_request(version, 1, b"c", None, 1, 2, batches)
+            assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), version, 1, "c")
+    assert wire_sizes >= {edge - 1, edge}
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -229,7 +264,7 @@ def answer_of(places: Sequence[tuple[str, int]]) -> list[_produce.PartitionProdu
 def test_answers_in_any_order(drawn: tuple[list[tuple[str, int]], list[tuple[str, int]]]) -> None:
     """Each batch gets the answer of its partition, whatever the order; none is forgotten, and more do no harm."""
     asked, answered = drawn
-    batches = [FakeBatch(name, TOPIC_ID, partition, b"") for name, partition in asked]
+    batches = batches_at([Place(name, partition) for name, partition in asked])
     names: dict[str, str | bytes] = {name: name for name in "abc"}
     for told in (asked, answered, [*answered, ("b", 9)]):
         found = match_answers(answer_of(told), batches, names)
@@ -244,7 +279,7 @@ def test_answers_in_any_order(drawn: tuple[list[tuple[str, int]], list[tuple[str
 def test_answers_by_topic_id() -> None:
     """Topics go by what the request called them."""
     answers = answer_of([("one", 0), ("two", 0)])
-    batches = [FakeBatch("second", TOPIC_ID, 0, b""), FakeBatch("first", TOPIC_ID, 0, b"")]
+    batches = batches_at([Place("second", 0), Place("first", 0)])
     assert match_answers(answers, batches, {"first": "one", "second": "two"}) == answers[::-1]
 
 
