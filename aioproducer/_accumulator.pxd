@@ -12,6 +12,7 @@ from aioproducer._producer_batch cimport (
     IN_FLIGHT,
     OPEN,
     SEALING,
+    LiveBatches,
     NodeQueue,
     PartitionQueue,
     ProducerBatch,
@@ -30,10 +31,9 @@ cdef class RecordAccumulator:
     cdef BufferPool outside                 # memory of splits: never waited for, not part of the budget
     cdef dict topics                        # name -> TopicQueues
     cdef dict nodes                         # node id -> NodeQueue
-    cdef object open_batches                # OrderedDict serial -> ProducerBatch that lingers, by age
-    cdef dict overdue_batches               # serial -> open ProducerBatch past its linger, behind others
-    cdef object live_batches                # OrderedDict serial -> ProducerBatch whose memory is not back, by age
-    cdef object aging_batches               # OrderedDict serial -> ProducerBatch that has not ended, by age
+    cdef LiveBatches live
+    cdef Py_ssize_t open_batches            # how many take records,
+    cdef Py_ssize_t lingering_batches       # and how many of them wait for more
     cdef list awaited_batches
     cdef list backing_off                   # heap of (retry_at_ms, order, batch)
     cdef object random
@@ -72,6 +72,7 @@ cdef class RecordAccumulator:
     cdef int32_t next_round_robin(self, TopicQueues topic)
     cdef NodeQueue node(self, int32_t node_id)
     cdef void close_batch(self, ProducerBatch batch, int64_t now_ms)
+    cdef void end_open(self, ProducerBatch batch) noexcept
     cdef void end_linger(self, ProducerBatch batch, int64_t now_ms)
     cdef void close_if_overdue(self, PartitionQueue queue, int64_t now_ms)
     cdef void move(self, PartitionQueue queue, int32_t leader)
@@ -91,5 +92,6 @@ cdef class RecordAccumulator:
     cdef void land(self, ProducerBatch batch)
     cdef void forget(self, ProducerBatch batch)
     cdef ProducerBatch new_piece(self, ProducerBatch parent, Py_ssize_t number, int32_t first_index)
+    cdef list take_live(self, bint in_flight, bint in_doubt)
     cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint in_doubt) except -1
     cdef int64_t pending_records(self, ProducerBatch batch)

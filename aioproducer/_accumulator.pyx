@@ -3,8 +3,9 @@
 Theory of operation. Each partition has a queue of batches, of which only the last takes records. A batch that is full,
 lingered long enough, or is flushed or awaited closes; the queue then stands in the ready queue of the broker that leads
 its partition, once, however many batches it holds. The sender drains a broker: the first batch of each ready queue,
-until the request is full. Nothing is ever scanned: open batches stand in the order of their linger deadlines, all
-batches in the order of their delivery deadlines, batches that back off in a heap.
+until the request is full. Nothing is ever scanned: live batches stand in the order of their creation, which is also
+that of their deadlines, with a mark at the first that lingers and one at the first that has not expired; batches that
+back off stand in a heap.
 
 A batch that has lingered while others of its partition still wait takes more records until it is the first: it could
 not go before them anyway, and behind a slow broker, or after an outage, a few large batches take the place of thousands
@@ -21,7 +22,6 @@ Source: org.apache.kafka.clients.producer.internals.RecordAccumulator, BuiltInPa
 
 import cython
 
-from collections import OrderedDict
 from heapq import heappop, heappush
 
 from aioproducer._buffer_pool cimport BufferPool
@@ -79,10 +79,7 @@ cdef class RecordAccumulator:
         self.mutes = mutes
         self.topics = {}
         self.nodes = {}
-        self.open_batches = OrderedDict()
-        self.overdue_batches = {}
-        self.live_batches = OrderedDict()
-        self.aging_batches = OrderedDict()
+        self.live = LiveBatches()
         self.awaited_batches = []
         self.backing_off = []
 
@@ -134,9 +131,11 @@ cdef class RecordAccumulator:
 
     def holds_topic(self, str name):
         cdef TopicQueues topic = self.find_topic(name)
-        for batch in self.live_batches.values():
-            if (<ProducerBatch>batch).queue.topic is topic:
+        cdef ProducerBatch batch = self.live.oldest
+        while batch is not None:
+            if batch.queue.topic is topic:
                 return True     # also one in flight: it may have to be queued again
+            batch = batch.younger
         return False
 
     # --- append -------------------------------------------------------------------------------------------------------
@@ -246,12 +245,12 @@ cdef class RecordAccumulator:
         batch.base_sequence = -1
         queue.push(batch)
         queue.open = batch
-        self.live_batches[batch.serial] = batch
-        self.aging_batches[batch.serial] = batch
-        if not self.open_batches:
+        self.live.append(batch)
+        if not self.lingering_batches:
             self.looked_ms, self.looked_busy_ns = now_ms, self.busy_ns
             self.wake()     # the first deadline: the sender may sleep beyond it
-        self.open_batches[batch.serial] = batch
+        self.open_batches += 1
+        self.lingering_batches += 1
         return batch
 
     cdef void wake(self):
@@ -323,24 +322,27 @@ cdef class RecordAccumulator:
         return node
 
     cdef void close_batch(self, ProducerBatch batch, int64_t now_ms):
+        self.end_open(batch)
         batch.state = CLOSED
         batch.closed_ms = now_ms
-        batch.queue.open = None
-        self.open_batches.pop(batch.serial, None)
-        self.overdue_batches.pop(batch.serial, None)
         self.mark_ready(batch.queue)
+
+    cdef void end_open(self, ProducerBatch batch) noexcept:
+        batch.queue.open = None
+        self.open_batches -= 1
+        self.lingering_batches -= not batch.overdue
 
     cdef void end_linger(self, ProducerBatch batch, int64_t now_ms):
         """Close a batch, once it is the first of its partition."""
         if batch.queue.first is batch:
             self.close_batch(batch, now_ms)
-        else:
-            self.open_batches.pop(batch.serial, None)
-            self.overdue_batches[batch.serial] = batch
+        elif not batch.overdue:
+            batch.overdue = True
+            self.lingering_batches -= 1
 
     cdef void close_if_overdue(self, PartitionQueue queue, int64_t now_ms):
         """What stood before the open batch may have gone."""
-        if queue.open is not None and queue.first is queue.open and queue.open.serial in self.overdue_batches:
+        if queue.open is not None and queue.first is queue.open and queue.open.overdue:
             self.close_batch(queue.open, now_ms)
 
     cdef void mark_ready(self, PartitionQueue queue):
@@ -365,24 +367,23 @@ cdef class RecordAccumulator:
             self.close_awaited(now_ms, busy_nodes)
         while self.backing_off and self.backing_off[0][0] <= now_ms:
             self.end_back_off(<ProducerBatch>heappop(self.backing_off)[2], now_ms)
-        if self.open_batches and not self.lingers_on(<ProducerBatch>next(iter(self.open_batches.values())), now_ms):
-            while self.open_batches:
-                batch = <ProducerBatch>next(iter(self.open_batches.values()))
-                if batch.created_ms + linger_ms > now_ms:
-                    break
+        batch = self.live.oldest_lingering()
+        if batch is not None and not self.lingers_on(batch, now_ms):
+            while batch is not None and batch.created_ms + linger_ms <= now_ms:
                 self.end_linger(batch, now_ms)
-        if self.memory_short and self.open_batches and not self.any_under_way():
+                batch = self.live.oldest_lingering()
+        if self.memory_short and self.lingering_batches and not self.any_under_way():
             self.close_all(now_ms)
-        if self.open_batches:
-            deadline = (<ProducerBatch>next(iter(self.open_batches.values()))).created_ms + linger_ms
+        batch = self.live.oldest_lingering()
+        if batch is not None:
+            deadline = batch.created_ms + linger_ms
             if deadline <= now_ms:
                 deadline = now_ms + max(1, linger_ms)      # it lingers on; whether it may longer is seen then
         if self.backing_off and (deadline < 0 or self.backing_off[0][0] < deadline):
             deadline = self.backing_off[0][0]
-        if self.aging_batches:
-            batch = <ProducerBatch>next(iter(self.aging_batches.values()))
-            if deadline < 0 or batch.created_ms + self.delivery_timeout_ms < deadline:
-                deadline = batch.created_ms + self.delivery_timeout_ms
+        batch = self.live.aging
+        if batch is not None and (deadline < 0 or batch.created_ms + self.delivery_timeout_ms < deadline):
+            deadline = batch.created_ms + self.delivery_timeout_ms
         self.woken = False
         return [node_id for node_id, node in self.nodes.items() if (<NodeQueue>node).ready], deadline
 
@@ -396,7 +397,7 @@ cdef class RecordAccumulator:
         cdef int64_t records = self.appended_records - oldest.appended_before
         self.look_at_speed(now_ms)
         return (self.full_speed and now_ms - oldest.created_ms < self.longest_linger_ms
-                and records < FULL_ENOUGH * <int64_t>len(self.open_batches))
+                and records < FULL_ENOUGH * <int64_t>self.lingering_batches)
 
     cdef void look_at_speed(self, int64_t now_ms) noexcept:
         """Once a linger; a program that has begun to wait for what it has submitted is not held up for longer."""
@@ -433,8 +434,11 @@ cdef class RecordAccumulator:
                 self.mark_ready(batch.queue)
 
     def close_all(self, int64_t now_ms):
-        for batch in [*self.overdue_batches.values(), *self.open_batches.values()]:
-            self.close_batch(<ProducerBatch>batch, now_ms)
+        cdef ProducerBatch batch = self.live.oldest
+        while self.open_batches and batch is not None:
+            if batch.state == OPEN:
+                self.close_batch(batch, now_ms)
+            batch = batch.younger
 
     def node_stalled(self, int32_t node_id, int64_t now_ms):
         cdef NodeQueue node = self.node(node_id)
@@ -550,8 +554,7 @@ cdef class RecordAccumulator:
         """Strike an ended batch off the books, and its parent with its last piece."""
         cdef ProducerBatch parent = batch.parent
         if parent is None:
-            self.live_batches.pop(batch.serial, None)
-            self.aging_batches.pop(batch.serial, None)
+            self.live.remove(batch)
         else:
             if batch in parent.pieces:
                 parent.pieces.remove(batch)
@@ -626,28 +629,28 @@ cdef class RecordAccumulator:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def expire(self, int64_t now_ms):
-        cdef ProducerBatch batch
+        cdef ProducerBatch batch = self.live.aging
         cdef list expired = []
-        while self.aging_batches:
-            batch = <ProducerBatch>next(iter(self.aging_batches.values()))
-            if batch.created_ms + self.delivery_timeout_ms > now_ms:
-                break
+        while batch is not None and batch.created_ms + self.delivery_timeout_ms <= now_ms:
             self.take_unfinished(batch, expired, True, True)
             self.close_if_overdue(batch.queue, now_ms)
-            del self.aging_batches[batch.serial]
+            batch = self.live.aging = batch.younger
         return expired
 
     def take_all(self):
-        cdef list taken = []
-        for batch in self.live_batches.values():
-            self.take_unfinished(<ProducerBatch>batch, taken, True, True)
-        self.aging_batches.clear()
+        cdef list taken = self.take_live(True, True)
+        self.live.aging = None
         return taken
 
     def take_unsent(self, bint in_doubt):
+        return self.take_live(False, in_doubt)
+
+    cdef list take_live(self, bint in_flight, bint in_doubt):
         cdef list taken = []
-        for batch in self.live_batches.values():
-            self.take_unfinished(<ProducerBatch>batch, taken, False, in_doubt)
+        cdef ProducerBatch batch = self.live.oldest
+        while batch is not None:
+            self.take_unfinished(batch, taken, in_flight, in_doubt)
+            batch = batch.younger
         return taken
 
     cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint in_doubt) except -1:
@@ -661,10 +664,8 @@ cdef class RecordAccumulator:
             batch.expired = True
             taken.append(batch)
             if batch.state != IN_FLIGHT:
-                if batch.queue.open is batch:
-                    batch.queue.open = None
-                    self.open_batches.pop(batch.serial, None)
-                    self.overdue_batches.pop(batch.serial, None)
+                if batch.state == OPEN:
+                    self.end_open(batch)
                 if batch.state != SEALING:
                     self.end_sealing(batch)     # sealed, and not drained: no worker reads it any more
                 batch.queue.remove(batch)
@@ -675,19 +676,17 @@ cdef class RecordAccumulator:
         return 0
 
     def oldest_live_serial(self):
-        for serial in self.live_batches:
-            return serial
-        return -1
+        return -1 if self.live.oldest is None else self.live.oldest.serial
 
     def has_live_batches(self):
-        return len(self.live_batches) > 0
+        return self.live.oldest is not None
 
     def live_record_count(self, int64_t last_serial):
+        cdef ProducerBatch batch = self.live.oldest
         cdef int64_t count = 0
-        for serial, batch in self.live_batches.items():
-            if serial > last_serial:
-                break
-            count += self.pending_records(<ProducerBatch>batch)
+        while batch is not None and batch.serial <= last_serial:
+            count += self.pending_records(batch)
+            batch = batch.younger
         return count
 
     cdef int64_t pending_records(self, ProducerBatch batch):

@@ -25,10 +25,14 @@ cdef class ProducerBatch:
     cdef readonly int64_t serial            # order of creation, over all partitions
     cdef tuple place                        # of a piece of a split: its order
     cdef ProducerBatch next                 # in the partition's queue
+    cdef ProducerBatch older                # of the live ones
+    cdef ProducerBatch younger
+    cdef bint live                          # stands among them
     cdef readonly int64_t created_ms        # of its first record; survives retries and splits
     cdef int64_t appended_before            # records that all batches had taken when its first one came
     cdef readonly int64_t closed_ms
     cdef BatchState state
+    cdef bint overdue                       # open past its linger, behind others of its partition
     cdef readonly int64_t producer_id
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t base_sequence     # -1: none given yet
@@ -73,6 +77,19 @@ cdef class PartitionQueue:
     cdef void link(self, ProducerBatch before, ProducerBatch batch)
     cdef int remove(self, ProducerBatch batch) except -1
     cdef void end_back_off(self)
+
+
+@cython.final
+cdef class LiveBatches:
+    """All batches whose memory is not back, oldest first, with two marks among them that only go forward."""
+    cdef ProducerBatch oldest
+    cdef ProducerBatch youngest
+    cdef ProducerBatch lingering            # none before it lingers; it may have ceased to
+    cdef ProducerBatch aging                # all before it are past their delivery timeout
+
+    cdef void append(self, ProducerBatch batch)
+    cdef void remove(self, ProducerBatch batch)
+    cdef ProducerBatch oldest_lingering(self)
 
 
 @cython.final

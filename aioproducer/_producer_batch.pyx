@@ -190,6 +190,49 @@ cdef class PartitionQueue:
 
 
 @cython.final
+cdef class LiveBatches:
+
+    cdef void append(self, ProducerBatch batch):
+        batch.live = True
+        batch.older = self.youngest
+        if self.youngest is None:
+            self.oldest = batch
+        else:
+            self.youngest.younger = batch
+        self.youngest = batch
+        if self.lingering is None:
+            self.lingering = batch
+        if self.aging is None:
+            self.aging = batch
+
+    cdef void remove(self, ProducerBatch batch):
+        if not batch.live:
+            return
+        batch.live = False
+        if self.lingering is batch:
+            self.lingering = batch.younger
+        if self.aging is batch:
+            self.aging = batch.younger
+        if batch.older is None:
+            self.oldest = batch.younger
+        else:
+            batch.older.younger = batch.younger
+        if batch.younger is None:
+            self.youngest = batch.older
+        else:
+            batch.younger.older = batch.older
+        batch.older = None
+        batch.younger = None
+
+    cdef ProducerBatch oldest_lingering(self):
+        cdef ProducerBatch batch = self.lingering
+        while batch is not None and (batch.state != OPEN or batch.overdue):
+            batch = batch.younger
+        self.lingering = batch
+        return batch
+
+
+@cython.final
 cdef class TopicQueues:
 
     def __cinit__(self, str name):
