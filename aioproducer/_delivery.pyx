@@ -464,6 +464,7 @@ cdef Delivery new_delivery(ProduceRequestResult result, int32_t index, Py_ssize_
 
 
 @cython.final
+@cython.no_gc
 @cython.freelist(256)
 cdef class DeliveryWaiter:
     """One await of one Delivery: returns at once, or suspends on a future of its own until the batch ends."""

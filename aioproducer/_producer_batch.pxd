@@ -52,6 +52,7 @@ cdef class ProducerBatch:
     cdef public bint in_doubt               # an attempt may have written it, and no later answer has ruled that out
     cdef public int64_t refused_ms          # when, still in doubt, it was first found out of order; -1: not yet
     cdef public object books                # of its partition's numbers, once it was asked whether it may go
+    cdef public int64_t numbered_before     # how many batches of its partition had got a number before it
     cdef public bint expired                # its Deliveries failed while it was in flight
 
     cdef tuple order_in_partition(self)

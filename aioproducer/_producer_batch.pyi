@@ -24,6 +24,8 @@ class ProducerBatch:
     """When it was first found out of order after the attempt that left the doubt; -1: not yet."""
     expired: bool
     """Its Deliveries have failed, whatever becomes of it."""
+    numbered_before: int
+    """How many batches of its partition had got a number before it, or before the batch that it is a piece of."""
     books: PartitionSequences | None
     """The numbers of its partition, once it was asked whether it may go."""
 

@@ -18,8 +18,7 @@ cdef class PartitionSequences:
     cdef public bytes topic_id              # of the topic whose log the next attempt goes to
     cdef public tuple former                # order of the last batch that may have gone to a topic of another id
     cdef public list numbered
-    cdef public list places                 # of each in numbered: how many batches had been numbered before it
-    cdef public int64_t count
+    cdef public int64_t count               # of the batches that have been numbered
     cdef public tuple gap                   # order of the last batch that failed; None while there is no gap
     cdef public tuple absent                # order of a batch that is surely not in the log, nor any after it
 

@@ -28,8 +28,6 @@ class PartitionSequences:
     """Order of the last batch that may have been sent to a topic of another id."""
     numbered: list[ProducerBatch]
     """Those that have a sequence and have not ended, in order."""
-    places: list[int]
-    """Of each in ``numbered``: how many batches had been numbered before it."""
     count: int
     """How many batches were ever numbered."""
     gap: tuple[int, ...] | None

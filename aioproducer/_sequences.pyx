@@ -31,11 +31,10 @@ cdef class PartitionSequences:
         self.topic_id = b""
         self.former = ()
         self.numbered = []
-        self.places = []
 
     def add(self, batch):
+        batch.numbered_before = self.count
         self.numbered.append(batch)
-        self.places.append(self.count)
         self.count += 1
 
     def strike(self, batch):
@@ -49,12 +48,9 @@ cdef class PartitionSequences:
 
     cdef int substitute(self, batch, list pieces) except -1:
         cdef Py_ssize_t at = 0 if self.is_first(batch) else self.numbered.index(batch)
-        if pieces:
-            self.places[at:at + 1] = [self.places[at]] * len(pieces)
-            self.numbered[at:at + 1] = pieces
-        else:
-            del self.places[at]
-            del self.numbered[at]
+        for piece in pieces:
+            piece.numbered_before = batch.numbered_before
+        self.numbered[at:at + 1] = pieces
         return 0
 
     def turn_to(self, bytes topic_id not None):
@@ -69,7 +65,7 @@ cdef class PartitionSequences:
         return 0
 
     def has_room(self):
-        return not self.places or self.count - self.places[0] < UNRESOLVED
+        return not self.numbered or self.count - self.numbered[0].numbered_before < UNRESOLVED
 
     def is_settled(self):
         for batch in self.numbered:

@@ -163,6 +163,6 @@ class TransactionManager(SequenceBooks):
                 self.producer_id = NO_PRODUCER_ID
         for batch in books.numbered:
             batch.set_producer_state(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
-        books.numbered, books.places = [], []
+        books.numbered = []
         books.gap = books.absent = None
         books.producer_id, books.epoch = NO_PRODUCER_ID, NO_EPOCH

@@ -41,6 +41,7 @@ class FakeBatch:
     in_doubt: bool = False
     refused_ms: int = -1
     drained_ms: int = 0
+    numbered_before: int = -1
     books: PartitionSequences | None = None
     writes: list[tuple[int, int, int]] = field(default_factory=list)
 
