@@ -142,7 +142,6 @@ cdef class BufferPool:
 
     cdef void give_back(self, Buffer buffer):
         buffer.pool = None
-        buffer.next = None
         self.available_bytes += buffer.capacity
         cdef list kept = None
         if buffer.capacity == self.block_bytes:

@@ -213,6 +213,7 @@ cdef class RecordBatch:
         self.memory_bytes = 0
         while buffer is not None:
             next = buffer.next
+            buffer.next = None      # a view may keep this one alive, and only this one
             self.pool.release(buffer)
             buffer = next
 

@@ -328,7 +328,7 @@ def test_a_record_lies_in_one_block(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("size", [6_000, 9_000, 14_000, 17_000, 33_000, 60_000])
 def test_most_of_the_blocks_is_used(size: int) -> None:
-    """However large the records of a large batch, at most a third of its memory is what they left at blocks' ends."""
+    """However large the records of a large batch, at most a fourth of its memory is what they left at blocks' ends."""
     accumulator = make_accumulator(batch_size=1 << 20)
     topic = add_topic(accumulator)
     for _ in range(900_000 // size):
