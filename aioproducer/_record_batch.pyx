@@ -68,6 +68,9 @@ cdef class RecordBatch:
     def __cinit__(self, BufferPool pool):
         self.pool = pool
 
+    def __dealloc__(self):
+        self.give_back_buffers()    # one by one: the end of a chain of thousands, each within the one before, needs stack
+
     cdef Py_ssize_t record_size(self, RecordView* record) noexcept:
         """Encoded bytes of `record` if it were appended next."""
         cdef int64_t delta = 0

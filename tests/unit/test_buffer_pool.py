@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import threading
 import weakref
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from aioproducer._accumulator import RecordAccumulator
 from aioproducer._buffer_pool import Buffer, BufferPool
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.errors import DeliveryTimeoutError
@@ -455,6 +457,29 @@ def test_collector_does_not_follow_the_memory() -> None:
         put(accumulator, topic, bytes(3000), partition=partition)
         put(accumulator, topic, bytes(3000), partition=partition)
     assert len(gc.get_objects()) - before <= 200  # a batch and its result
+
+
+def test_a_batch_of_many_blocks_is_dropped() -> None:
+    """One that nobody ended, in a thread with a small stack: the blocks go one by one, not each within the one before."""
+    accumulators: list[RecordAccumulator] = []
+
+    def fill_and_drop() -> None:
+        accumulators.append(make_accumulator(batch_size=1 << 30, buffer_memory=1 << 30))
+        topic = add_topic(accumulators[0])
+        for _ in range(6000):
+            put(accumulators[0], topic, bytes(16384))
+        accumulators.clear()
+        del topic
+        gc.collect()
+
+    before = threading.stack_size(64 << 10)
+    try:
+        thread = threading.Thread(target=fill_and_drop)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert not accumulators
 
 
 def test_a_pool_of_nothing() -> None:
