@@ -168,6 +168,12 @@ import os, sys
 from pathlib import Path
 from aioproducer.testing.processes import Processes
 
+
+def tell(*words):
+    # In one piece, as a fork writes to the same pipe: with PYTHONUNBUFFERED, print() makes several of a line.
+    os.write(1, (" ".join(map(str, words)) + os.linesep).encode())
+
+
 directory = Path(sys.argv[1])
 processes = Processes(directory)
 pid = processes.start("a", ["sleep", "1000"], env=dict(os.environ), cwd=directory, log=directory / "log")
@@ -179,10 +185,10 @@ if how == "fork":
             processes.exit_code("a")
             processes.signal("a", 9)
         except RuntimeError as error:
-            print(error, flush=True)
+            tell(error)
         sys.stdin.read()
         os._exit(0)
-print(pid, processes._supervisor.pid, flush=True)
+tell(pid, processes._supervisor.pid)
 if how == "exception":
     raise KeyboardInterrupt
 sys.stdin.read()
