@@ -18,7 +18,7 @@ from aioproducer._producer_batch cimport (
     ProducerBatch,
     TopicQueues,
 )
-from aioproducer._record_batch cimport RecordBatch, RecordView
+from aioproducer._record_batch cimport RecordView
 
 
 cdef Delivery last_delivery(ProducerBatch batch, RecordView* record)
@@ -63,10 +63,10 @@ cdef class RecordAccumulator:
     cdef TopicQueues find_topic(self, str name)
     cdef ProducerBatch append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                      int64_t now_ms, bint awaited)
-    cdef bint may_leave(self, TopicQueues topic, PartitionQueue queue, RecordView* record)
-    cdef ProducerBatch append_to(self, PartitionQueue queue, RecordView* record, list headers, int64_t now_ms,
-                                 bint awaited)
-    cdef ProducerBatch new_batch(self, PartitionQueue queue, RecordBatch records, int64_t now_ms)
+    cdef bint may_leave(self, TopicQueues topic, RecordView* record)
+    cdef ProducerBatch append_to(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
+                                 int64_t now_ms, bint awaited)
+    cdef int begin(self, ProducerBatch batch, PartitionQueue queue, int64_t now_ms) except -1
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size)
     cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms)
     cdef int32_t next_round_robin(self, TopicQueues topic)

@@ -102,6 +102,7 @@ cdef class RecordAccumulator:
         for partition, (leader, epoch) in enumerate(leaders):
             if partition == len(topic.queues):
                 topic.queues.append(PartitionQueue(topic, partition))
+                topic.open.append(None)
             queue = <PartitionQueue>topic.queues[partition]
             if epoch > queue.leader_epoch and queue.length:
                 queue.end_back_off()    # a new leader: there is nothing to wait for (KIP-951)
@@ -160,60 +161,59 @@ cdef class RecordAccumulator:
         cdef ProducerBatch batch
         cdef Py_ssize_t before
         if partition >= 0:
-            return self.append_to(<PartitionQueue>topic.queues[partition], record, headers, now_ms, awaited)
+            return self.append_to(topic, partition, record, headers, now_ms, awaited)
         if self.is_round_robin:
             partition = self.next_round_robin(topic)
-            return self.append_to(<PartitionQueue>topic.queues[partition], record, headers, now_ms, awaited)
+            return self.append_to(topic, partition, record, headers, now_ms, awaited)
         if record.key_size >= 0 and not self.ignore_keys:
             partition = topic.partition_of_key(record.key, record.key_size)
-            return self.append_to(<PartitionQueue>topic.queues[partition], record, headers, now_ms, awaited)
+            return self.append_to(topic, partition, record, headers, now_ms, awaited)
         if topic.sticky < 0:
             topic.sticky = self.choose_partition(topic, now_ms)
             topic.sticky_bytes = 0
         queue = <PartitionQueue>topic.queues[topic.sticky]
-        if topic.sticky_bytes + largest_size(record) >= self.sticky_size and self.may_leave(topic, queue, record):
+        if topic.sticky_bytes + largest_size(record) >= self.sticky_size and self.may_leave(topic, record):
             # The partition has had its share, and no batch is left half filled: the next records go elsewhere.
-            if queue.open is not None:
-                self.close_batch(queue.open, now_ms)
+            if topic.open[topic.sticky] is not None:
+                self.close_batch(<ProducerBatch>topic.open[topic.sticky], now_ms)
             topic.sticky = self.choose_partition(topic, now_ms)
             topic.sticky_bytes = 0
             queue = <PartitionQueue>topic.queues[topic.sticky]
         before = queue.length
-        batch = self.append_to(queue, record, headers, now_ms, awaited)
+        batch = self.append_to(topic, queue.partition, record, headers, now_ms, awaited)
         if batch is not None:
             topic.sticky_bytes += largest_size(record) + (HEADER_BYTES if queue.length != before else 0)
             if topic.sticky_bytes >= 2 * self.sticky_size:
                 topic.sticky = -1
         return batch
 
-    cdef bint may_leave(self, TopicQueues topic, PartitionQueue queue, RecordView* record):
-        if queue.open is None:
+    cdef bint may_leave(self, TopicQueues topic, RecordView* record):
+        cdef ProducerBatch batch = <ProducerBatch>topic.open[topic.sticky]
+        if batch is None:
             return topic.sticky_bytes >= self.sticky_size
-        return not self.fits(queue.open, queue.open.records.record_size(record))
+        return not self.fits(batch, batch.record_size(record))
 
-    cdef ProducerBatch append_to(self, PartitionQueue queue, RecordView* record, list headers, int64_t now_ms,
-                                 bint awaited):
-        cdef ProducerBatch batch = queue.open
-        cdef RecordBatch records
+    cdef ProducerBatch append_to(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
+                                 int64_t now_ms, bint awaited):
+        cdef ProducerBatch batch = <ProducerBatch>topic.open[partition]
         cdef Py_ssize_t size
         if batch is not None:
-            records = batch.records
-            size = records.record_size(record)
+            size = batch.record_size(record)
             if not self.fits(batch, size):
                 self.close_batch(batch, now_ms)
                 batch = None
-            elif not records.reserve(size):
+            elif not batch.reserve(size):
                 if not self.any_under_way() or now_ms - batch.created_ms >= SHORT_LINGER_MS:
                     self.close_batch(batch, now_ms)
                 return None
         if batch is None:
-            records = RecordBatch(self.pool)
-            size = records.record_size(record)
-            if not records.reserve(size):
+            batch = ProducerBatch.__new__(ProducerBatch, self.pool)
+            size = batch.record_size(record)
+            if not batch.reserve(size):
                 return None
-            batch = self.new_batch(queue, records, now_ms)
+            self.begin(batch, <PartitionQueue>topic.queues[partition], now_ms)
         batch.result.add_record()
-        records.append(record, headers, size)
+        batch.append(record, headers, size)
         self.appended_records += 1
         if awaited and not batch.awaited:
             batch.awaited = True
@@ -223,19 +223,18 @@ cdef class RecordAccumulator:
 
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size):
         """Whether one more record keeps the batch, as it will go out, within batch_size."""
-        cdef Py_ssize_t plain = HEADER_BYTES + batch.records.size_bytes + record_size
+        cdef Py_ssize_t plain = HEADER_BYTES + batch.size_bytes + record_size
         if not self.compresses:
             return plain <= self.batch_size
         if plain > max(self.batch_size, self.max_request_size):
             return False
         return HEADER_BYTES + (plain - HEADER_BYTES) * batch.queue.topic.compression_ratio * 1.05 <= self.batch_size
 
-    cdef ProducerBatch new_batch(self, PartitionQueue queue, RecordBatch records, int64_t now_ms):
-        cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
+    cdef int begin(self, ProducerBatch batch, PartitionQueue queue, int64_t now_ms) except -1:
+        """Queue a new batch, which takes records."""
         self.last_serial += 1
         batch.serial = self.last_serial
         batch.queue = queue
-        batch.records = records
         batch.result = ProduceRequestResult(queue.topic.name, queue.partition, batch.serial, self.ledger)
         queue.topic.used_ms = now_ms
         batch.created_ms = now_ms
@@ -244,14 +243,14 @@ cdef class RecordAccumulator:
         batch.producer_epoch = -1
         batch.base_sequence = -1
         queue.push(batch)
-        queue.open = batch
+        queue.topic.open[queue.partition] = batch
         self.live.append(batch)
         if not self.lingering_batches:
             self.looked_ms, self.looked_busy_ns = now_ms, self.busy_ns
             self.wake()     # the first deadline: the sender may sleep beyond it
         self.open_batches += 1
         self.lingering_batches += 1
-        return batch
+        return 0
 
     cdef void wake(self):
         if not self.woken:
@@ -328,7 +327,7 @@ cdef class RecordAccumulator:
         self.mark_ready(batch.queue)
 
     cdef void end_open(self, ProducerBatch batch) noexcept:
-        batch.queue.open = None
+        batch.queue.topic.open[batch.queue.partition] = None
         self.open_batches -= 1
         self.lingering_batches -= not batch.overdue
 
@@ -342,8 +341,9 @@ cdef class RecordAccumulator:
 
     cdef void close_if_overdue(self, PartitionQueue queue, int64_t now_ms):
         """What stood before the open batch may have gone."""
-        if queue.open is not None and queue.first is queue.open and queue.open.overdue:
-            self.close_batch(queue.open, now_ms)
+        cdef ProducerBatch batch = queue.first
+        if batch is not None and batch.state == OPEN and batch.overdue:
+            self.close_batch(batch, now_ms)
 
     cdef void mark_ready(self, PartitionQueue queue):
         """Queue the partition at its broker if its first batch can go."""
@@ -462,14 +462,14 @@ cdef class RecordAccumulator:
             batch = queue.first
             if not queue.can_go(now_ms):
                 queue.in_ready = False      # whatever makes it ready again also queues it again
-            elif self.compresses and not batch.sealed and batch.records.size_bytes > inline_left:
+            elif self.compresses and not batch.sealed and batch.size_bytes > inline_left:
                 if node.sealing_bytes < 2 * self.max_request_size:
                     queue.in_ready = False
                     self.start_sealing(batch, node)
                     unsealed.append(batch)
                 else:
                     node.ready.append(queue)
-            elif total and total + batch.records.wire_size() > max_bytes:
+            elif total and total + batch.wire_size() > max_bytes:
                 node.ready.appendleft(queue)
                 break
             elif not may_send(batch):
@@ -477,9 +477,9 @@ cdef class RecordAccumulator:
             else:
                 queue.in_ready = False
                 if self.compresses and not batch.sealed:
-                    inline_left -= batch.records.size_bytes     # all that one drain leaves to the loop to compress
+                    inline_left -= batch.size_bytes     # all that one drain leaves to the loop to compress
                 self.take(batch, now_ms)
-                total += batch.records.wire_size()
+                total += batch.wire_size()
                 batches.append(batch)
         for item in batches:
             queue = (<ProducerBatch>item).queue
@@ -490,7 +490,7 @@ cdef class RecordAccumulator:
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node):
         batch.state = SEALING
         batch.sealing_node = node
-        node.sealing_bytes += batch.records.size_bytes
+        node.sealing_bytes += batch.size_bytes
 
     cdef int take(self, ProducerBatch batch, int64_t now_ms) except -1:
         batch.queue.remove(batch)
@@ -505,7 +505,7 @@ cdef class RecordAccumulator:
 
     cdef void end_sealing(self, ProducerBatch batch):
         if batch.sealing_node is not None:
-            batch.sealing_node.sealing_bytes -= batch.records.size_bytes
+            batch.sealing_node.sealing_bytes -= batch.size_bytes
             batch.sealing_node = None
 
     def sealed(self, ProducerBatch batch not None, bytes compressed, int codec_bits):
@@ -547,7 +547,7 @@ cdef class RecordAccumulator:
         if batch.sealing_node is not None or batch.released:
             return      # a worker still reads the memory, and sealed() comes back here
         batch.released = True
-        batch.records.release()
+        batch.release()
         self.forget(batch)
 
     cdef void forget(self, ProducerBatch batch):
@@ -567,7 +567,7 @@ cdef class RecordAccumulator:
         cdef ProducerBatch piece = None
         cdef RecordView record
         cdef Py_ssize_t size
-        cdef Py_ssize_t limit = min(self.batch_size, HEADER_BYTES + batch.records.size_bytes // 2)
+        cdef Py_ssize_t limit = min(self.batch_size, HEADER_BYTES + batch.size_bytes // 2)
         cdef int32_t index = 0
         cdef bytes key, value
         if batch.state != IN_FLIGHT or batch.expired:
@@ -578,25 +578,25 @@ cdef class RecordAccumulator:
             record.key_size = -1 if key is None else PyBytes_GET_SIZE(key)
             record.value = NULL if value is None else PyBytes_AS_STRING(value)
             record.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
-            record.timestamp_ms = batch.records.base_timestamp_ms + delta
+            record.timestamp_ms = batch.base_timestamp_ms + delta
             record.headers_size = 1 if headers is None else headers_size(headers)
             record.headers = NULL
-            size = 0 if piece is None else piece.records.record_size(&record)
-            if piece is None or HEADER_BYTES + piece.records.size_bytes + size > limit:
+            size = 0 if piece is None else piece.record_size(&record)
+            if piece is None or HEADER_BYTES + piece.size_bytes + size > limit:
                 piece = self.new_piece(batch, len(pieces), index)
                 pieces.append(piece)
                 results.append((index, piece.result))
-                size = piece.records.record_size(&record)
-            piece.records.reserve(size)
-            piece.records.append(&record, headers, size)
+                size = piece.record_size(&record)
+            piece.reserve(size)
+            piece.append(&record, headers, size)
             piece.result.add_record()
             index += 1
         batch.queue.topic.compression_ratio = max(
-            1.0, batch.records.wire_size() / <double>max(1, batch.records.size_bytes)
+            1.0, batch.wire_size() / <double>max(1, batch.size_bytes)
         )
         batch.result.split_into(results)
         batch.state = ENDED
-        batch.records.release()
+        batch.release()
         batch.pieces = list(pieces)
         for item in pieces:
             batch.queue.insert(<ProducerBatch>item)
@@ -604,12 +604,11 @@ cdef class RecordAccumulator:
         return pieces
 
     cdef ProducerBatch new_piece(self, ProducerBatch parent, Py_ssize_t number, int32_t first_index):
-        cdef ProducerBatch piece = ProducerBatch.__new__(ProducerBatch)
+        cdef ProducerBatch piece = ProducerBatch.__new__(ProducerBatch, self.outside)
         piece.parent = parent
         piece.serial = parent.serial
         piece.place = (*parent.order_in_partition(), number)
         piece.queue = parent.queue
-        piece.records = RecordBatch(self.outside)
         piece.result = ProduceRequestResult(parent.topic, parent.partition, parent.serial, self.ledger)
         piece.created_ms = parent.created_ms
         piece.closed_ms = parent.closed_ms

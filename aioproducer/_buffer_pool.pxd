@@ -8,7 +8,8 @@ cdef class Buffer:
     """Memory of one batch, lent by the pool.
 
     Owner   the RecordBatch it was taken for, until it calls BufferPool.release().
-    Always  0 <= used <= capacity; the bytes below `used` never change once a view was given out.
+    Always  0 <= used <= capacity; the bytes below `used` never change once a view was given out. Of the last buffer of
+            a batch, the owner sets it when somebody is about to read.
     Views   a transport may read the bytes after we let go, so live views are counted and the block returns to the
             pool only when the owner has released it and views == 0.
     """
@@ -21,9 +22,6 @@ cdef class Buffer:
     cdef BufferPool pool
     cdef Py_ssize_t shape[1]            # of a view under construction; equal for all views, `used` being final by then
     cdef Py_ssize_t strides[1]
-
-    cdef inline Py_ssize_t room(self) noexcept:
-        return self.capacity - self.used
 
 
 @cython.final

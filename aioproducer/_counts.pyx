@@ -135,10 +135,10 @@ def count_batches_sent(Windows producer not None, dict topics not None, make_win
             if windows is None:
                 windows = topics[topic] = make_windows(TopicCounts)
             of_topic = <TopicCounts?>(<Windows?>windows).counts_at(now_ms)
-        wire_bytes = batch.records.wire_size()
-        plain_bytes = batch.records.size_bytes
+        wire_bytes = batch.wire_size()
+        plain_bytes = batch.size_bytes
         records = batch.result.record_count
-        largest = batch.records.largest_record_bytes
+        largest = batch.largest_record_bytes
         queue_ms = now_ms - batch.created_ms
         ratio = wire_bytes / <double>(plain_bytes + HEADER_BYTES)
         total.batches += 1

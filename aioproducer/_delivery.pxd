@@ -36,17 +36,17 @@ cdef class DeliveryLedger:
 @cython.final
 cdef class ProduceRequestResult:
     """Where and how one batch ended."""
+    cdef readonly int32_t record_count
+    cdef int32_t marks_capacity
+    cdef unsigned char* marks               # one Mark a record; NULL once acknowledged
     cdef readonly str topic
     cdef readonly int32_t partition
     cdef readonly int64_t serial            # of its batch; a flush covers the serials up to its own
-    cdef readonly int32_t record_count
     cdef readonly bint done
     cdef readonly object error              # KafkaError, or None once acknowledged
     cdef readonly int64_t base_offset       # -1: not told
     cdef readonly int64_t log_append_time_ms  # -1: the records keep their own time
     cdef dict record_errors                 # index -> error, where the broker named records (KIP-467)
-    cdef unsigned char* marks               # one Mark a record; NULL once acknowledged
-    cdef int32_t marks_capacity
     cdef list waiters                       # futures of suspended awaits
     cdef list callbacks                     # (index, fn, delivery)
     cdef list pieces                        # of a split batch: (first index, result), ascending

@@ -17,7 +17,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
 from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
-from aioproducer._record_batch cimport HEADER_BYTES, RecordBatch
+from aioproducer._record_batch cimport HEADER_BYTES
 from aioproducer._varint cimport (
     get_int16,
     get_int32,
@@ -135,21 +135,20 @@ cdef Py_ssize_t order_by_topic(list batches) except -1:
 
 cdef int put_batch(FrameWriter writer, ProducerBatch batch, bint flexible) except -1:
     """One partition of the request."""
-    cdef RecordBatch records = batch.records
-    cdef Py_ssize_t wire_bytes = records.wire_size()
+    cdef Py_ssize_t wire_bytes = batch.wire_size()
     cdef bint is_copied = wire_bytes - HEADER_BYTES <= COPIED_BYTES
     cdef unsigned char* p = writer.room(4 + MAX_VARINT + (wire_bytes if is_copied else HEADER_BYTES))
     p = put_int32(p, batch.queue.partition)
     p = put_uvarint(p, <uint64_t>(wire_bytes + 1)) if flexible else put_int32(p, <int32_t>wire_bytes)
-    records.put_header(p, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional)
+    batch.put_header(p, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional)
     p += HEADER_BYTES
     if is_copied:
-        writer.end_at(records.put_payload(p))
+        writer.end_at(batch.put_payload(p))
         if writer.used >= GATHERED_BYTES:
             writer.cut()
     else:
         writer.end_at(p)
-        writer.add_by_itself(records.payload(), wire_bytes - HEADER_BYTES)
+        writer.add_by_itself(batch.parts(), wire_bytes - HEADER_BYTES)
     return writer.put_no_tags(flexible)
 
 

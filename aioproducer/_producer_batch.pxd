@@ -17,11 +17,10 @@ cdef enum BatchState:
 
 
 @cython.final
-cdef class ProducerBatch:
-    """Records of one partition that go out, and end, together."""
+cdef class ProducerBatch(RecordBatch):
+    """Records of one partition that go out, and end, together: how they lie in memory is RecordBatch's business."""
     cdef readonly PartitionQueue queue
     cdef readonly ProduceRequestResult result
-    cdef RecordBatch records
     cdef readonly int64_t serial            # order of creation, over all partitions
     cdef tuple place                        # of a piece of a split: its order
     cdef ProducerBatch next                 # in the partition's queue
@@ -66,8 +65,7 @@ cdef class PartitionQueue:
     cdef readonly int32_t leader            # node id, -1 while there is none
     cdef readonly int32_t leader_epoch
     cdef ProducerBatch first                # of a chain of batches
-    cdef ProducerBatch last
-    cdef ProducerBatch open
+    cdef ProducerBatch last                 # the open one of the partition, if there is one
     cdef Py_ssize_t length                  # of the chain
     cdef bint in_ready                      # stands in its node's ready queue
     cdef readonly bint muted                # its batch in flight must end before the next one goes
@@ -99,6 +97,7 @@ cdef class TopicQueues:
     cdef readonly str name
     cdef readonly bytes topic_id
     cdef list queues                        # of PartitionQueue, by partition
+    cdef list open                          # by partition: the batch that takes records, the last of its queue; or None
     cdef int32_t partition_count
     cdef int32_t sticky                     # current partition of keyless records, -1: choose
     cdef Py_ssize_t sticky_bytes

@@ -23,7 +23,7 @@ cdef int64_t NEVER = -1 << 62
 
 
 @cython.final
-cdef class ProducerBatch:
+cdef class ProducerBatch(RecordBatch):
 
     @property
     def order(self):
@@ -45,32 +45,8 @@ cdef class ProducerBatch:
         return self.queue.partition
 
     @property
-    def record_count(self):
-        return self.result.record_count
-
-    @property
-    def size_bytes(self):
-        return self.records.size_bytes
-
-    @property
-    def memory_bytes(self):
-        return self.records.memory_bytes
-
-    @property
     def wire_bytes(self):
-        return self.records.wire_size()
-
-    @property
-    def largest_record_bytes(self):
-        return self.records.largest_record_bytes
-
-    @property
-    def compressed(self):
-        return self.records.compressed
-
-    @property
-    def attributes(self):
-        return self.records.attributes
+        return self.wire_size()
 
     @property
     def has_sequence(self):
@@ -92,20 +68,20 @@ cdef class ProducerBatch:
         self.transactional = transactional
 
     def contents(self):
-        return self.records.contiguous()
+        return self.contiguous()
 
     def seal(self, bytes compressed, int codec_bits):
         cdef TopicQueues topic = self.queue.topic
         cdef double ratio
-        if compressed is not None and self.records.size_bytes > 0:
-            ratio = PyBytes_GET_SIZE(compressed) / <double>self.records.size_bytes
+        if compressed is not None and self.size_bytes > 0:
+            ratio = PyBytes_GET_SIZE(compressed) / <double>self.size_bytes
             topic.observe_ratio(ratio)
             if ratio < 1.0:
-                self.records.seal_compressed(compressed, codec_bits)
+                self.seal_compressed(compressed, codec_bits)
         self.sealed = True
 
     def payload(self):
-        return self.records.payload()
+        return self.parts()
 
     def complete(self, int64_t base_offset, int64_t log_append_time_ms):
         self.result.complete(base_offset, log_append_time_ms)
@@ -239,6 +215,7 @@ cdef class TopicQueues:
         self.name = name
         self.topic_id = bytes(16)
         self.queues = []
+        self.open = []
         self.sticky = -1
         self.compression_ratio = 1.0
         self.touched_ms = NEVER

@@ -61,7 +61,6 @@ cdef Py_ssize_t headers_size(list headers) except -1:
     return total
 
 
-@cython.final
 @cython.no_gc
 cdef class RecordBatch:
 
@@ -69,7 +68,7 @@ cdef class RecordBatch:
         self.pool = pool
 
     def __dealloc__(self):
-        self.give_back_buffers()    # one by one: the end of a chain of thousands, each within the one before, needs stack
+        self.give_back_buffers()    # one by one; freed each within the one before, thousands would need much stack
 
     cdef Py_ssize_t record_size(self, RecordView* record) noexcept:
         """Encoded bytes of `record` if it were appended next."""
@@ -83,7 +82,7 @@ cdef class RecordBatch:
 
     cdef bint reserve(self, Py_ssize_t size) except -1:
         """Make room for a record of `size` bytes; False, with nothing changed, if the pool has not got it."""
-        if self.tail is not None and size <= self.tail.room():
+        if size <= self.end - self.at:
             return True
         cdef Buffer buffer = self.pool.take(size, self.memory_bytes)
         if buffer is None:
@@ -91,10 +90,18 @@ cdef class RecordBatch:
         if self.tail is None:
             self.head = buffer
         else:
+            self.settle()
             self.tail.next = buffer
         self.tail = buffer
+        self.at = buffer.data
+        self.end = buffer.data + buffer.capacity
         self.memory_bytes += buffer.capacity
         return True
+
+    cdef void settle(self) noexcept:
+        """Tell the last buffer how much of it is used."""
+        if self.tail is not None:
+            self.tail.used = self.at - self.tail.data
 
     cdef int append(self, RecordView* record, list headers, Py_ssize_t record_size) except -1:
         """Write one record of `record_size` bytes; reserve() has promised the room."""
@@ -103,8 +110,7 @@ cdef class RecordBatch:
             self.max_timestamp_ms = record.timestamp_ms
         elif record.timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = record.timestamp_ms
-        cdef Buffer tail = self.tail
-        cdef unsigned char* start = tail.data + tail.used
+        cdef unsigned char* start = self.at
         cdef unsigned char* p = put_varint(start, record_size - uvarint_size_of_length(record_size))
         p[0] = 0  # attributes, unused
         p = put_varint(p + 1, record.timestamp_ms - self.base_timestamp_ms)
@@ -127,7 +133,7 @@ cdef class RecordBatch:
         cdef int line
         for line in range(1, LINES_AHEAD + 1):
             aiop_prefetch_for_write(p + line * CACHE_LINE)
-        tail.used += record_size
+        self.at = p
         self.size_bytes += record_size
         self.record_count += 1
         if record_size > self.largest_record_bytes:
@@ -162,6 +168,7 @@ cdef class RecordBatch:
         """`crc` continued over the records section."""
         if self.compressed is not None:
             return crc32c(self.compressed, crc)
+        self.settle()
         cdef Buffer buffer = self.head
         while buffer is not None:
             crc = crc32c(buffer, crc)
@@ -172,18 +179,20 @@ cdef class RecordBatch:
         """Copy the records section as it goes out."""
         if self.compressed is not None:
             return put_bytes(p, PyBytes_AS_STRING(self.compressed), PyBytes_GET_SIZE(self.compressed))
+        self.settle()
         cdef Buffer buffer = self.head
         while buffer is not None:
             p = put_bytes(p, buffer.data, buffer.used)
             buffer = buffer.next
         return p
 
-    cdef list payload(self):
+    cdef list parts(self):
         """The records section as buffers, in order; nothing is copied."""
         return self.views() if self.compressed is None else [self.compressed]
 
     cdef list views(self):
         cdef list views = []
+        self.settle()
         cdef Buffer buffer = self.head
         while buffer is not None:
             if buffer.used:
@@ -213,6 +222,8 @@ cdef class RecordBatch:
         cdef Buffer next
         self.head = None
         self.tail = None
+        self.at = NULL
+        self.end = NULL
         self.memory_bytes = 0
         while buffer is not None:
             next = buffer.next
