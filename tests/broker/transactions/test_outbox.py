@@ -36,12 +36,12 @@ def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Outbox:
 
 async def test_outbox_relay(clusters_by_kind: dict[str, KafkaCluster], outbox: Outbox) -> None:
     """Rows of a table, relayed by a program that is killed again and again: each once, in order, none lost."""
-    # The relay's place in its table is that of a group by a fixed name, so each database has a cluster to itself.
     cluster = clusters_by_kind["V2" if isinstance(outbox, SqliteOutbox) else "V1"]
     rng = random.Random(1)
     topic = await new_topic(cluster)
     relay = (ROOT / "examples" / "outbox_relay.py", outbox.argument)
-    environment = {"BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    # Its place in a table is that of a group by its name, which a table of another run must not find.
+    environment = {"BOOTSTRAP_SERVERS": cluster.bootstrap_servers, "RELAY": f"relay-{topic}"}
     await asyncio.to_thread(outbox.insert, topic, 1_000)
     for number in range(5):
         async with program(*relay, environment=environment) as running:
