@@ -270,9 +270,10 @@ cdef class Admission:
         cdef int64_t chosen = -1
         cdef list pairs = None
         if topic is not self.last_topic or topic is None:       # None is also the mark of no last topic
-            if not isinstance(topic, str):
-                raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
-            topic = str.__str__(topic)      # a plain one, also of an enumeration's member
+            if not PyUnicode_CheckExact(topic):
+                if not isinstance(topic, str):
+                    raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
+                topic = str.__str__(topic)      # a plain one, of an enumeration's member for example
             self.last_topic = None
             self.last_queues = self.accumulator.find_topic(topic)
             if self.last_queues is None or self.last_queues.partition_count == 0:
