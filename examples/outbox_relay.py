@@ -1,8 +1,8 @@
 """Rows of an outbox table into Kafka, each exactly once, however often this program is killed and started again.
 
-python examples/outbox_relay.py shop.db    or postgresql://me@host/shop (needs psycopg); see BOOTSTRAP_SERVERS, RELAY
-A service writes into the table in the SQL transaction of its own data: outbox(id ascending, topic, key, payload). The
-number of the next row is committed with the records, as the position of a consumer group in a topic without records.
+python examples/outbox_relay.py shop.db     or postgresql://me@host/shop (needs psycopg). See BOOTSTRAP_SERVERS; RELAY
+names the relay, another one for each table. A service writes into outbox(id ascending, topic, key, payload) in the SQL
+transaction of its own data. The next row's id is committed with the records, as a consumer group's position in a topic.
 """
 
 import asyncio
@@ -17,8 +17,7 @@ import confluent_kafka
 from aioproducer import ConsumerGroupMetadata, Producer, TopicPartition
 
 BOOTSTRAP_SERVERS = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
-GROUP = ConsumerGroupMetadata(os.environ.get("RELAY", "outbox-relay"))  # a name for each table
-PROGRESS = TopicPartition("outbox-progress", 0)
+GROUP, PROGRESS = ConsumerGroupMetadata(os.environ.get("RELAY", "outbox-relay")), TopicPartition("outbox-progress", 0)
 
 
 def rows_from(database: Any, first: int) -> list[tuple[int, str, str, str]]:
