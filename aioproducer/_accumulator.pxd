@@ -63,7 +63,7 @@ cdef class RecordAccumulator:
     cdef TopicQueues find_topic(self, str name)
     cdef ProducerBatch append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                      int64_t now_ms, bint awaited)
-    cdef bint may_leave(self, TopicQueues topic, RecordView* record)
+    cdef bint may_leave(self, TopicQueues topic, ProducerBatch batch, RecordView* record)
     cdef ProducerBatch append_to(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                  int64_t now_ms, bint awaited)
     cdef int begin(self, ProducerBatch batch, PartitionQueue queue, int64_t now_ms) except -1

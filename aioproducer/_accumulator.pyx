@@ -157,9 +157,7 @@ cdef class RecordAccumulator:
     cdef ProducerBatch append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                      int64_t now_ms, bint awaited):
         """Choose the partition where the caller did not, and append; the batch, or None without memory."""
-        cdef PartitionQueue queue
         cdef ProducerBatch batch
-        cdef Py_ssize_t before
         if partition >= 0:
             return self.append_to(topic, partition, record, headers, now_ms, awaited)
         if self.is_round_robin:
@@ -171,24 +169,21 @@ cdef class RecordAccumulator:
         if topic.sticky < 0:
             topic.sticky = self.choose_partition(topic, now_ms)
             topic.sticky_bytes = 0
-        queue = <PartitionQueue>topic.queues[topic.sticky]
-        if topic.sticky_bytes + largest_size(record) >= self.sticky_size and self.may_leave(topic, record):
+        batch = <ProducerBatch>topic.open[topic.sticky]
+        if topic.sticky_bytes + largest_size(record) >= self.sticky_size and self.may_leave(topic, batch, record):
             # The partition has had its share, and no batch is left half filled: the next records go elsewhere.
-            if topic.open[topic.sticky] is not None:
-                self.close_batch(<ProducerBatch>topic.open[topic.sticky], now_ms)
+            if batch is not None:
+                self.close_batch(batch, now_ms)
             topic.sticky = self.choose_partition(topic, now_ms)
             topic.sticky_bytes = 0
-            queue = <PartitionQueue>topic.queues[topic.sticky]
-        before = queue.length
-        batch = self.append_to(topic, queue.partition, record, headers, now_ms, awaited)
+        batch = self.append_to(topic, topic.sticky, record, headers, now_ms, awaited)
         if batch is not None:
-            topic.sticky_bytes += largest_size(record) + (HEADER_BYTES if queue.length != before else 0)
+            topic.sticky_bytes += largest_size(record) + (HEADER_BYTES if batch.record_count == 1 else 0)
             if topic.sticky_bytes >= 2 * self.sticky_size:
                 topic.sticky = -1
         return batch
 
-    cdef bint may_leave(self, TopicQueues topic, RecordView* record):
-        cdef ProducerBatch batch = <ProducerBatch>topic.open[topic.sticky]
+    cdef bint may_leave(self, TopicQueues topic, ProducerBatch batch, RecordView* record):
         if batch is None:
             return topic.sticky_bytes >= self.sticky_size
         return not self.fits(batch, batch.record_size(record))

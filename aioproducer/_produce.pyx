@@ -148,7 +148,7 @@ cdef int put_batch(FrameWriter writer, ProducerBatch batch, bint flexible) excep
             writer.cut()
     else:
         writer.end_at(p)
-        writer.add_by_itself(batch.parts(), wire_bytes - HEADER_BYTES)
+        writer.add_by_itself(batch.payload(), wire_bytes - HEADER_BYTES)
     return writer.put_no_tags(flexible)
 
 

@@ -67,9 +67,6 @@ cdef class ProducerBatch(RecordBatch):
         self.base_sequence = base_sequence
         self.transactional = transactional
 
-    def contents(self):
-        return self.contiguous()
-
     def seal(self, bytes compressed, int codec_bits):
         cdef TopicQueues topic = self.queue.topic
         cdef double ratio
@@ -79,9 +76,6 @@ cdef class ProducerBatch(RecordBatch):
             if ratio < 1.0:
                 self.seal_compressed(compressed, codec_bits)
         self.sealed = True
-
-    def payload(self):
-        return self.parts()
 
     def complete(self, int64_t base_offset, int64_t log_append_time_ms):
         self.result.complete(base_offset, log_append_time_ms)

@@ -56,9 +56,9 @@ cdef class RecordBatch:
                         bint transactional) except -1
     cdef object checksum(self, crc)
     cdef unsigned char* put_payload(self, unsigned char* p) noexcept
-    cdef list parts(self)
+    cpdef list payload(self)
     cdef list views(self)
-    cdef object contiguous(self)
+    cpdef object contents(self)
     cdef int seal_compressed(self, bytes data, int codec_bits) except -1
     cdef void release(self)
     cdef void give_back_buffers(self)

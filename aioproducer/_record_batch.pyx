@@ -186,7 +186,7 @@ cdef class RecordBatch:
             buffer = buffer.next
         return p
 
-    cdef list parts(self):
+    cpdef list payload(self):
         """The records section as buffers, in order; nothing is copied."""
         return self.views() if self.compressed is None else [self.compressed]
 
@@ -200,7 +200,7 @@ cdef class RecordBatch:
             buffer = buffer.next
         return views
 
-    cdef object contiguous(self):
+    cpdef object contents(self):
         """The uncompressed records section as one bytes-like object; copied only if it lies in several blocks."""
         cdef list views = self.views()
         return views[0] if len(views) == 1 else b"".join(views)
