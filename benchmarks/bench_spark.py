@@ -55,7 +55,9 @@ on the same machine. Every way of writing writes the same rows, one after the ot
 do not count go before them. The rows have a key (8 bytes, the id) and a value (JSON of the size that the column tells);
 Spark makes them while it writes them, so what a row costs Spark itself is in all figures. Topics have {partitions}
 partitions; no compression, otherwise the clients' own defaults, which are acks=all and idempotence for both. Each run
-has a topic of its own, with {warm_up} records in each partition beforehand, so that the broker has made its files.
+has a topic of its own, with {warm_up} records in each partition beforehand, so that the broker has made its files. And
+before each run as much memory as it writes, and 1 GiB, is used for a moment: what a virtual machine has given back to
+its host costs seconds a gigabyte to fetch again, which would be charged to the broker that writes to it.
 
 Cells: **median** (least-most) of the rounds, and the median's ratio to the first row's. The time is that of `save()`:
 planning, tasks and commit. CPU seconds are those of Spark, JVM and Python workers together. A run counts only if the
@@ -142,6 +144,7 @@ class Session:
         self.spark.dataSource.register(NothingSource)
         self._jvm = psutil.Process(self.spark.sparkContext._gateway.proc.pid)
         self._logs = (work / f"log-{number}" for number in itertools.count())
+        self._used: dict[psutil.Process, float] = {}
 
     def rows(self, value_bytes: int, count: int) -> DataFrame:
         """So many rows with a key and a JSON value of this size."""
@@ -160,18 +163,20 @@ class Session:
         rows.write.format(way.source).options(**(options if way.writes else {})).mode("append").save()
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of JVM and Python workers, those that have ended included."""
-        total = 0.0
+        """CPU seconds of JVM and Python workers until now; of workers that have ended, what was seen the time before.
+
+        Spark's daemon does not wait for the workers that it forks, so what they have used is not counted as its own.
+        """
         for process in (self._jvm, *self._jvm.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                total += sum(process.cpu_times()[:4])
-        return total
+                self._used[process] = sum(process.cpu_times()[:2])
+        return sum(self._used.values())
 
 
 def run_once(run: Run, case: RowsCase, way: Way, session: Session, server: BrokerServer) -> Run:
     """Write once, and see what came to the broker."""
     usage, rows = MachineUsage(), session.rows(case.value_bytes, case.rows)
-    with server.visit(case.codec) as visit:
+    with server.visit(case.codec, payload_bytes=case.rows * case.value_bytes) as visit:
         before = begin_partitions(visit)
         cpu_seconds, started = session.cpu_seconds(), time.perf_counter()
         session.write(rows, way, visit)

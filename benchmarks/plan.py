@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from benchmarks.payloads import KEY_BYTES
 from benchmarks.peers import Client
 
 Pattern = Literal["publish", "tasks", "gather", "paced", "start", "requests", "beside"]
@@ -128,6 +129,11 @@ class Effort:
     def warmup_records(self, client: Client, case: Case) -> int:
         """Return how many records go before them: a tenth, and enough to fill every partition's batch once."""
         return max(2_000, self.records(client, case) // 10)
+
+    def payload_bytes(self, client: Client, case: Case) -> int:
+        """Return how many bytes of keys and values go, warm-up included, where records are counted and not seconds."""
+        records = self.records(client, case) + self.warmup_records(client, case)
+        return records * (KEY_BYTES + case.value_bytes) if case.pattern == "publish" else 0
 
 
 FULL = Effort(repeats=3, share=1.0, seconds=5.0)

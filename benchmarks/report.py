@@ -36,6 +36,9 @@ measured, the garbage collector leaves alone what was imported (`gc.freeze()` af
 takes it 13 ms, in any client's program. They are told twice, the second time without what the loop's thread, ready to
 run, waited for a processor: where two cores carry client, compressor, server and the kernel's own threads, some of the
 longest are not the client's to shorten.
+
+Before each run at a broker here, as much memory as the run writes, and 1 GiB, is used for a moment: what a virtual
+machine has given back to its host costs seconds a gigabyte to fetch again, which would be charged to the broker.
 """
 
 

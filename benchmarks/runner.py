@@ -63,7 +63,7 @@ def run_once(run: Run, case: Case, client: Client, server: Server, effort: Effor
     """Run one client once and fill in what came of it."""
     usage = MachineUsage()
     outcome = None
-    with server.visit(case.codec, case.partitions) as visit:
+    with server.visit(case.codec, case.partitions, effort.payload_bytes(client, case)) as visit:
         job = job_for(case, client, visit, effort)
         done = work(job) if job.settings.bootstrap else "this server has no listener for TLS"
         if isinstance(done, Outcome):

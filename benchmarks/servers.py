@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ FAST_JVM = ("-XX:TieredStopAtLevel=4",)
 """The cluster's own options make for a fast start; a broker that is measured shall be compiled in full."""
 TOPIC_CONFIG = {"retention.ms": "3600000", "file.delete.delay.ms": "1000"}
 """A run's topic is deleted after it, and its files shall go soon: all runs together write tens of gigabytes."""
+SPARE_BYTES = 1024**3
+"""Memory that a run may want beside its records."""
 
 
 @dataclass(slots=True)
@@ -62,8 +65,14 @@ class Server(ABC):
         """Return what the report says about it."""
 
     @abstractmethod
-    def visit(self, codec: str, partitions: int = PARTITIONS) -> contextlib.AbstractContextManager[Visit]:
-        """Give one run a topic of its own, with nothing in it, and check at the end what came."""
+    def visit(
+        self, codec: str, partitions: int = PARTITIONS, payload_bytes: int = 0
+    ) -> contextlib.AbstractContextManager[Visit]:
+        """Give one run a topic of its own, with nothing in it, and check at the end what came.
+
+        Args:
+            payload_bytes: about how much it will send, if that is known.
+        """
 
 
 class SinkServer(Server):
@@ -87,7 +96,7 @@ class SinkServer(Server):
         )
 
     @contextlib.contextmanager
-    def visit(self, codec: str, partitions: int = PARTITIONS) -> Iterator[Visit]:
+    def visit(self, codec: str, partitions: int = PARTITIONS, payload_bytes: int = 0) -> Iterator[Visit]:
         with running_sink(partitions, self._metrics_interval_ms) as sink:
             visit = Visit(sink.bootstrap, "bench", codec)
             yield visit
@@ -120,10 +129,12 @@ class BrokerServer(Server):
         return self._description
 
     @contextlib.contextmanager
-    def visit(self, codec: str, partitions: int = PARTITIONS) -> Iterator[Visit]:
+    def visit(self, codec: str, partitions: int = PARTITIONS, payload_bytes: int = 0) -> Iterator[Visit]:
         bootstrap = self._topics.bootstrap_servers
         visit = Visit(bootstrap, f"aioproducer-bench-{os.getpid()}-{next(self._numbers)}", codec, *self._tls)
         self._topics.create_topic(visit.topic, partitions, configs=TOPIC_CONFIG)
+        if self._processes:
+            fetch_memory(payload_bytes + SPARE_BYTES)
         try:
             cpu_before = self._cpu_seconds()
             yield visit
@@ -137,6 +148,19 @@ class BrokerServer(Server):
 
     def _cpu_seconds(self) -> float:
         return float(sum(sum(process.cpu_times()[:2]) for process in self._processes))
+
+
+def fetch_memory(size_bytes: int) -> None:
+    """Use so much of the machine's free memory, and free it again, so that it is there for what comes next.
+
+    What a broker writes goes to free memory. A virtual machine hands that back to its host after seconds, and may pay
+    1.3 s of a processor for each gigabyte that it fetches again: as much as a broker needs to write it, and charged to
+    whichever client comes after a pause.
+    """
+    size_bytes = min(size_bytes, psutil.virtual_memory().available // 2)
+    if size_bytes:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+        mmap.mmap(-1, size_bytes, flags=flags).close()
 
 
 def records_in(bootstrap: str, topic: str, partition_count: int) -> int:

@@ -217,7 +217,7 @@ class Forgetful(Server):
         return "forgetful"
 
     @contextlib.contextmanager
-    def visit(self, codec: str, partitions: int = 6) -> Iterator[Visit]:
+    def visit(self, codec: str, partitions: int = 6, payload_bytes: int = 0) -> Iterator[Visit]:
         with running_sink() as sink:
             visit = Visit(sink.bootstrap, "bench", codec)
             yield visit
