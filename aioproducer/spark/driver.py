@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from aioproducer.audit.statement import as_text
+from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog
+from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.exactly_once import QueryTransactions, query_prefix
 from aioproducer.spark.options import SinkOptions
 from aioproducer.spark.outcome import TaskMessage, total
@@ -36,30 +37,45 @@ def prepare(sink: Sink) -> Sink:
         async with _transactions(sink.options) as transactions:
             return await transactions.settle()
 
-    return replace(sink, job=transactional.job or f"job-{uuid.uuid4().hex}", committed=asyncio.run(settle()))
+    if sink.is_stream:
+        return replace(sink, committed=asyncio.run(settle()))
+    batch = batch_write(transactional.job)
+    return replace(sink, batch=batch, committed=asyncio.run(settle()) & {batch})
 
 
-def commit(sink: Sink, messages: Sequence[object], batch: str) -> None:
+def commit(sink: Sink, messages: Sequence[object], what: str) -> None:
     """Make visible what the tasks have written, and log it.
 
     Args:
-        batch: the number of a micro-batch, or the name of a batch write.
+        what: was written, for the log.
     """
     _show_log()
-    _state(sink.options, messages)
-    if sink.options.transactional is not None:
-        prepared = [one.prepared for one in messages if isinstance(one, TaskMessage) and one.prepared is not None]
-
-        async def commit() -> None:
-            async with _transactions(sink.options) as transactions:
-                await transactions.commit(batch, prepared)
-
-        asyncio.run(commit())
-    logger.info("%s: %s", _what(batch), total(messages))
+    statement = _statement(messages)
+    if sink.options.transactional is None:
+        statements = _statements(sink.options)
+        if statements is not None and statement[0]:
+            statements.write(*statement)
+    else:
+        asyncio.run(_commit(sink, [one for one in messages if isinstance(one, TaskMessage)], statement))
+    logger.info("%s: %s", what, total(messages))
 
 
-def abort(sink: Sink, messages: Sequence[object], batch: str) -> None:
-    """End what the tasks of a failed batch have written; without transactions, log what stands in the topics."""
+async def _commit(sink: Sink, messages: Sequence[TaskMessage], statement: tuple[str, bytes]) -> None:
+    batches = {message.batch for message in messages} - {""}
+    if len(batches) > 1 or (sink.batch and batches - {sink.batch}):
+        raise SparkWriteError(f"the tasks of one batch have written {', '.join(sorted(batches))}; nothing is committed")
+    prepared = [message.prepared for message in messages if message.prepared is not None]
+    async with _transactions(sink.options) as transactions:
+        for batch in batches:  # none if the DataFrame has no partition
+            await transactions.commit(batch, prepared, statement)
+
+
+def abort(sink: Sink, messages: Sequence[object], what: str) -> None:
+    """End what the tasks of a failed batch have written; without transactions, log what stands in the topics.
+
+    Args:
+        what: was written, for the log.
+    """
     _show_log()
     if sink.options.transactional is not None:
 
@@ -68,23 +84,23 @@ def abort(sink: Sink, messages: Sequence[object], batch: str) -> None:
                 await transactions.abort()
 
         asyncio.run(abort())
-        logger.warning("%s failed", _what(batch))
+        logger.warning("%s failed", what)
         return
     done = total(messages)
     if done.records or done.dead_letters:
-        logger.warning("%s failed; its tasks that ended well have written %s", _what(batch), done)
+        logger.warning("%s failed; its tasks that ended well have written %s", what, done)
 
 
-def _state(options: SinkOptions, messages: Sequence[object]) -> None:
-    """Write down what an audit is to find; before it is committed, for a driver that dies then has promised it."""
+def _statement(messages: Sequence[object]) -> tuple[str, bytes]:
+    """File and content of what an audit is to find; both empty if no task has said anything."""
     said = [one.statement for one in messages if isinstance(one, TaskMessage) and one.statement is not None]
-    if options.audit_statements is not None and said:
-        text = as_text([line for one in said for line in one.lines])
-        Storage(options.audit_statements, "auditStatements").write(f"{said[0].write}.jsonl", text.encode())
+    if not said:
+        return "", b""
+    return f"{said[0].write}.jsonl", as_text([line for one in said for line in one.lines]).encode()
 
 
-def _what(batch: str) -> str:
-    return f"micro-batch {batch}" if batch.isdigit() else "batch write"
+def _statements(options: SinkOptions) -> Storage | None:
+    return None if options.audit_statements is None else Storage(options.audit_statements, "auditStatements")
 
 
 @asynccontextmanager
@@ -94,7 +110,8 @@ async def _transactions(options: SinkOptions) -> AsyncIterator[QueryTransactions
     log = CommitLog(Storage(transactional.log))
     configs = {name.replace(".", "_"): value for name, value in options.producer.items()}
     async with TransactionClient(**configs) as client:
-        yield QueryTransactions(log, client, query_prefix(transactional.prefix, transactional.log))
+        prefix = query_prefix(transactional.prefix, transactional.log)
+        yield QueryTransactions(log, client, prefix, _statements(options))
 
 
 def _show_log() -> None:

@@ -2,7 +2,8 @@
 
     settle   before the first task of a batch: finish what a driver before has begun to commit, abort whatever else is
              open under the query's ids; so a batch is never written while an earlier attempt at it may come to light
-    commit   record the winners, see that all are open, commit them all, note that they are; then abort the losers
+    commit   record the winners, say what an audit is to find, see that all are open, commit them all, note that they
+             are; then abort the losers
     abort    abort everything that is open, but never what is on record
 
 The record is what makes it all or none: from the moment it is there the batch is committed, by this driver or by the
@@ -20,9 +21,11 @@ from typing import Protocol
 
 from aioproducer.errors import KafkaError
 from aioproducer.records import PreparedTransaction
+from aioproducer.spark.batch_names import is_single
 from aioproducer.spark.commit_log import CommitLog, Winners
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.recovery import Plan, Prepared, Verdict, plan
+from aioproducer.spark.storage import Storage
 from aioproducer.transaction_outcome import TransactionOutcome
 
 logger: logging.Logger = logging.getLogger("aioproducer.spark")
@@ -75,12 +78,16 @@ class QueryTransactions:
     Args:
         log: of this query alone.
         query: what its transactional ids begin with.
+        statements: where it says what an audit is to find; None for nowhere.
     """
 
-    def __init__(self, log: CommitLog, transactions: Transactions, query: str) -> None:
+    def __init__(
+        self, log: CommitLog, transactions: Transactions, query: str, statements: Storage | None = None
+    ) -> None:
         self._log = log
         self._transactions = transactions
         self._query = query
+        self._statements = statements
 
     async def settle(self) -> frozenset[str]:
         """End what earlier batches and attempts have left; the batches that are committed and not to be written again.
@@ -88,23 +95,34 @@ class QueryTransactions:
         Raises:
             SparkWriteError: a batch is torn, see recovery; the query must not go on before somebody has decided.
         """
+        self._log.tidy()
+        ended = set()
         for winners in self._log.unfinished():
-            logger.warning("batch %s was recorded and not finished: finishing it", winners.batch)
-            await self._finish(winners, untouched=False)
+            if winners.batch not in ended:
+                logger.warning("batch %s was recorded and not finished: finishing it", winners.batch)
+                if not await self._finish(winners, untouched=False):
+                    ended.add(winners.batch)
         await self._transactions.abort_transactions(self._query)
         return self._log.committed()
 
-    async def commit(self, batch: str, prepared: Iterable[PreparedTransaction]) -> None:
+    async def commit(
+        self, batch: str, prepared: Iterable[PreparedTransaction], statement: tuple[str, bytes] = ("", b"")
+    ) -> None:
         """Make a batch visible: all of its transactions, or none.
 
+        Args:
+            statement: file and content of what an audit is to find once the batch is committed.
         Raises:
-            SparkWriteError: nothing was committed, as transactions were lost meanwhile; or the batch is torn.
-            KafkaError: the cluster can't be asked; if the winners are on record, ``settle`` finishes the batch.
+            SparkWriteError: nothing was committed, as transactions were lost meanwhile; or the batch is torn; or it is
+                on record, and the cluster could not be asked for all of it.
+            KafkaError: the cluster could not be asked, and nothing was committed.
         """
         if batch not in self._log.committed():
-            winners = Winners(batch, tuple(one for one in prepared if not one.is_empty))
+            winners = Winners(batch, tuple(one for one in prepared if not one.is_empty), statement[0])
             if winners.transactions:
                 self._log.record(winners)
+                if self._statements is not None and winners.statement:
+                    self._statements.write(*statement)
                 lost = await self._finish(winners, untouched=True)
                 if lost:
                     raise SparkWriteError(
@@ -115,42 +133,70 @@ class QueryTransactions:
             else:
                 self._log.finish(batch)
         try:
-            await self._transactions.abort_transactions(self._query)
-        except KafkaError as error:
+            await self._transactions.abort_transactions(self._query, keep=self._recorded())
+        except (KafkaError, OSError) as error:
             # The batch is there. The next settle() does this again, or the broker in its time.
             logger.warning("transactions of attempts that lost could not be aborted: %s", error)
 
     async def abort(self) -> None:
         """Abort what is open, but for what is on record and so going to be committed."""
-        recorded = [one for winners in self._log.unfinished() for one in winners.transactions]
+        recorded = self._recorded()
         if recorded:
             logger.warning("%d transactions are on record and stay open; a restart commits them", len(recorded))
         await self._transactions.abort_transactions(self._query, keep=recorded)
 
+    def _recorded(self) -> list[PreparedTransaction]:
+        return [one for winners in self._log.unfinished() for one in winners.transactions]
+
     async def _finish(self, winners: Winners, *, untouched: bool) -> Prepared:
         """Commit what is on record, or withdraw the record; the transactions for which it had to be withdrawn."""
-        outcomes = await asyncio.gather(*(self._transactions.outcome(one) for one in winners.transactions))
+        try:
+            outcomes = await asyncio.gather(*(self._transactions.outcome(one) for one in winners.transactions))
+        except KafkaError:
+            if untouched:
+                self._withdraw(winners)
+            raise
         found = plan(winners.transactions, outcomes, untouched=untouched)
         if found.verdict is Verdict.TORN:
             raise self._torn(winners, found)
         if found.verdict is Verdict.WITHDRAW:
             logger.warning("batch %s: none is committed, for some were aborted: %s", winners.batch, _names(found.lost))
-            self._log.withdraw(winners.batch)
-            await self._transactions.abort_transactions(self._query)
+            self._withdraw(winners)
+            await self._transactions.abort_transactions(self._query, keep=self._recorded())
             return found.lost
         ends = await asyncio.gather(*(self._transactions.commit(one) for one in found.open), return_exceptions=True)
-        failures = [end for end in ends if end is not None]
-        if failures:
-            raise failures[0]
+        for end in ends:
+            if isinstance(end, KafkaError):
+                raise SparkWriteError(
+                    f"batch {winners.batch} is on record, and could not be committed in full: {end}. {_advice(winners)}"
+                ) from end
+            if end is not None:
+                raise end
         self._log.finish(winners.batch)
         return ()
+
+    def _withdraw(self, winners: Winners) -> None:
+        """Note that nothing is committed; the statement first, for without the record nobody knows of it."""
+        if self._statements is not None and winners.statement:
+            self._statements.remove(winners.statement)
+        self._log.withdraw(winners)
 
     def _torn(self, winners: Winners, found: Plan) -> SparkWriteError:
         return SparkWriteError(
             f"batch {winners.batch} is torn: committed are {_names(found.committed) or 'none for certain'}, lost are "
             f"{_names(found.lost)}, open are {_names(found.open) or 'none'}. To have the batch written again, with "
-            f"what is committed of it twice, remove {self._log.name_of_record(winners.batch)}"
+            f"what is committed of it twice, remove {self._log.place_of(winners)}"
         )
+
+
+def _advice(winners: Winners) -> str:
+    """What to do about a batch whose commit was cut short."""
+    if is_single(winners.batch):
+        return (
+            "The next write with this transactionLog commits the rest. Do not write these rows again, or they are "
+            "there twice; the option jobId makes a write repeatable"
+        )
+    return "It is committed, not written again, when the query is restarted, or the job repeated under its jobId"
 
 
 def _names(transactions: Prepared) -> str:

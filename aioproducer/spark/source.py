@@ -44,7 +44,7 @@ class KafkaDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Called by Spark before the tasks of each micro-batch, and again to commit or abort it."""
-        sink = self._sink(schema)
+        sink = replace(self._sink(schema), is_stream=True)
         return stream_writer(sink if self._ends_a_batch else driver.prepare(sink))
 
     def _sink(self, schema: StructType) -> Sink:

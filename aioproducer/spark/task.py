@@ -12,6 +12,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from aioproducer.spark.background import Background, background, in_transaction
+from aioproducer.spark.batch_names import micro_batch
 from aioproducer.spark.chunks import CHUNK_ROWS, Chunk, arrow_chunks, row_chunks
 from aioproducer.spark.columns import Columns
 from aioproducer.spark.exactly_once import query_prefix, transactional_id
@@ -22,10 +23,10 @@ from aioproducer.spark.sending import TaskSend
 from aioproducer.spark.totals import count_in
 
 QUERY_ID = "sql.streaming.queryId"
-"""Another one: names the query, also after a restart from its checkpoint."""
+"""Local property of Spark's tasks: names the query, also after a restart from its checkpoint."""
 
 BATCH_ID = "streaming.sql.batchId"
-"""Local property of Spark's tasks: the number of the micro-batch. Source: StreamExecution, MicroBatchExecution."""
+"""Another one: the number of the micro-batch. Source: StreamExecution, MicroBatchExecution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,17 @@ class Sink:
     """One query's way to Kafka.
 
     Args:
-        job: names a batch write among those of its log; a micro-batch has its number.
+        is_stream: whether the tasks are those of a micro-batch. The tasks of batch writes have its properties too when
+            ``foreachBatch`` does them, several of them maybe.
+        batch: names a batch write with transactions in its log.
         committed: batches that were committed already, and are not to be written again.
-        write: names a batch write where that has no job.
+        write: names a batch write without transactions.
     """
 
     options: SinkOptions
     columns: Columns
-    job: str = ""
+    is_stream: bool = False
+    batch: str = ""
     committed: frozenset[str] = frozenset()
     write: str = ""
 
@@ -65,7 +69,7 @@ class Sink:
             # A driver died after it had committed this batch, and before Spark knew.
             for _ in source:
                 pass
-            message = TaskMessage(Outcome(), context.partitionId())
+            message = TaskMessage(Outcome(), context.partitionId(), self._batch(context))
         else:
             message = self._write_in_transaction(context, chunks, self.options.transactional, audit)
         if audit is not None and (lines := audit.statement()):
@@ -74,15 +78,15 @@ class Sink:
         return message
 
     def _batch(self, context: TaskContext) -> str:
-        return context.getLocalProperty(BATCH_ID) or self.job
+        return micro_batch(*_micro_batch(context)) if self.is_stream else self.batch
 
     def _write_name(self, context: TaskContext) -> str:
         """The same for all attempts, also those of a restarted query."""
-        query = context.getLocalProperty(QUERY_ID)
-        if query is not None and (batch := context.getLocalProperty(BATCH_ID)) is not None:
-            return f"{write_name(query)}-{batch}"
+        if self.is_stream:
+            query, number = _micro_batch(context)
+            return f"{write_name(query)}-{number}"
         transactional = self.options.transactional
-        return write_name(self.write) if transactional is None else write_name(transactional.log, self.job)
+        return write_name(self.write) if transactional is None else write_name(transactional.log, self.batch)
 
     def _audit(self) -> TaskAudit | None:
         context = TaskContext.get()
@@ -105,9 +109,10 @@ class Sink:
         self, context: TaskContext, chunks: Iterator[Chunk], transactional: Transactional, audit: TaskAudit | None
     ) -> TaskMessage:
         partition = context.partitionId()
+        batch = self._batch(context)
         first = next(chunks, None)
         if first is None:
-            return TaskMessage(Outcome(), partition)
+            return TaskMessage(Outcome(), partition, batch)
         name = transactional_id(
             query_prefix(transactional.prefix, transactional.log),
             partition=partition,
@@ -118,7 +123,14 @@ class Sink:
         with there.inside(in_transaction({**self.options.producer, "transactional.id": name})) as producer:
             send = TaskSend(producer, self.options, partition, audit)
             outcome = _send_all(there, send, itertools.chain((first,), chunks))
-            return TaskMessage(outcome, partition, there.run(producer.prepare_transaction()))
+            return TaskMessage(outcome, partition, batch, there.run(producer.prepare_transaction()))
+
+
+def _micro_batch(context: TaskContext) -> tuple[str, str]:
+    query, number = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+    assert query is not None
+    assert number is not None
+    return query, number
 
 
 def _send_all(there: Background, send: TaskSend, chunks: Iterable[Chunk]) -> Outcome:

@@ -26,11 +26,11 @@ class _Batch:
 
     def commit(self, messages: list[api.WriterCommitMessage | None]) -> None:
         """Called by Spark on the driver when all tasks have written."""
-        driver.commit(self.sink, messages, self.sink.job)
+        driver.commit(self.sink, messages, "batch write")
 
     def abort(self, messages: list[api.WriterCommitMessage | None]) -> None:
         """Called by Spark on the driver when a task has failed for good."""
-        driver.abort(self.sink, messages, self.sink.job)
+        driver.abort(self.sink, messages, "batch write")
 
 
 class _Stream:
@@ -41,11 +41,11 @@ class _Stream:
 
     def commit(self, messages: list[api.WriterCommitMessage | None], batchId: int) -> None:
         """Called by Spark on the driver when all tasks of a micro-batch have written."""
-        driver.commit(self.sink, messages, str(batchId))
+        driver.commit(self.sink, messages, f"micro-batch {batchId}")
 
     def abort(self, messages: list[api.WriterCommitMessage | None], batchId: int) -> None:
         """Called by Spark on the driver when a task of a micro-batch has failed for good."""
-        driver.abort(self.sink, messages, str(batchId))
+        driver.abort(self.sink, messages, f"micro-batch {batchId}")
 
 
 class BatchArrowWriter(_Batch, api.DataSourceArrowWriter):

@@ -178,6 +178,45 @@ def test_a_micro_batch_that_spark_repeats_is_not_written_again(
     assert numbers(kafka, name) == list(range(600))
 
 
+def test_batch_writes_of_a_micro_batch_are_batches_of_their_own(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """``foreachBatch``: one is named as the micro-batch; Spark does that again, and the rows of both are there once."""
+    first, second = topic(), topic()
+    given = options(kafka, "", "each", transactionLog=str(tmp_path / "log"), audit="true")
+    given["auditStatements"] = str(tmp_path / "said")
+    add_file(tmp_path / "source", 0, 100)
+
+    def write_both(rows: DataFrame, number: int) -> None:
+        for name, job in ((first, str(number)), (second, f"{number}-second")):
+            rows.write.format("aioproducer").options(**given).options(topic=name, jobId=job).mode("append").save()
+
+    def run() -> None:
+        stream = spark.readStream.text(str(tmp_path / "source")).writeStream.foreachBatch(write_both)
+        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        stream.start().awaitTermination(120)
+
+    run()
+    commits = tmp_path / "checkpoint" / "commits"
+    for file in (commits / "0", commits / ".0.crc"):
+        file.unlink()
+    run()
+    assert numbers(kafka, first) == numbers(kafka, second) == list(range(100))
+    assert len(list((tmp_path / "said").iterdir())) == 2
+
+
+def test_a_new_checkpoint_begins_a_query_of_its_own(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Its micro-batches count from 0 again, in a log that knows these numbers."""
+    name = topic()
+    given = options(kafka, name, "anew", transactionLog=str(tmp_path / "log"))
+    for number in range(2):
+        add_file(tmp_path / f"source-{number}", number, 100)
+        run_stream(spark, given, tmp_path / f"source-{number}", tmp_path / f"checkpoint-{number}")
+    assert numbers(kafka, name) == list(range(200))
+
+
 @pytest.mark.parametrize(
     ("point", "seen"),
     [

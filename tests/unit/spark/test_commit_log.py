@@ -10,12 +10,13 @@ import pytest
 from aioproducer.errors import ConfigError
 from aioproducer.records import PreparedTransaction
 from aioproducer.spark import commit_log, storage
+from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog, Winners
 from aioproducer.spark.storage import Storage
 
 FIRST = PreparedTransaction("p-q-0-0", 1000, 3, 2)
 SECOND = PreparedTransaction("p-q-1-0", 1001, 0, 2)
-BATCH = Winners("7", (FIRST, SECOND))
+BATCH = Winners("q:7", (FIRST, SECOND), "spark-q-7.jsonl")
 
 
 class Crash(BaseException):
@@ -35,7 +36,7 @@ def again(tmp_path: Path) -> CommitLog:
 def test_an_empty_log_has_nothing(log: CommitLog) -> None:
     assert log.unfinished() == []
     assert log.committed() == frozenset()
-    log.withdraw("7")
+    log.withdraw(BATCH)
 
 
 def test_winners_are_there_for_the_next_driver(log: CommitLog, tmp_path: Path) -> None:
@@ -46,16 +47,16 @@ def test_winners_are_there_for_the_next_driver(log: CommitLog, tmp_path: Path) -
 
 def test_a_finished_batch_is_committed(log: CommitLog, tmp_path: Path) -> None:
     log.record(BATCH)
-    log.finish("7")
+    log.finish("q:7")
     assert again(tmp_path).unfinished() == []
-    assert again(tmp_path).committed() == {"7"}
-    log.finish("7")
-    assert again(tmp_path).committed() == {"7"}
+    assert again(tmp_path).committed() == {"q:7"}
+    log.finish("q:7")
+    assert again(tmp_path).committed() == {"q:7"}
 
 
 def test_a_withdrawn_batch_leaves_nothing(log: CommitLog, tmp_path: Path) -> None:
     log.record(BATCH)
-    log.withdraw("7")
+    log.withdraw(BATCH)
     assert again(tmp_path).unfinished() == []
     assert list((tmp_path / "log").iterdir()) == []
 
@@ -71,9 +72,9 @@ def test_a_crash_while_finishing_leaves_a_committed_batch(
 
     monkeypatch.setattr(Storage, "remove", crash)
     with pytest.raises(Crash):
-        log.finish("7")
+        log.finish("q:7")
     assert again(tmp_path).unfinished() == []
-    assert again(tmp_path).committed() == {"7"}
+    assert again(tmp_path).committed() == {"q:7"}
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
@@ -113,19 +114,83 @@ def test_a_record_is_on_disk_before_it_has_its_name(
     assert steps == ["file", "name", "directory"]
 
 
-def test_names_of_any_kind(log: CommitLog, tmp_path: Path) -> None:
-    batch = Winners("job/2013-01-01 ä.winners", (FIRST,))
+def test_what_an_old_driver_records_is_another_record(log: CommitLog, tmp_path: Path) -> None:
+    """It was taken for dead, and the next one has recorded the batch meanwhile; it withdraws its own alone."""
+    log.record(BATCH)
+    late = Winners("q:7", (SECOND,))
+    again(tmp_path).record(late)
+    assert sorted(log.unfinished(), key=str) == sorted([BATCH, late], key=str)
+    log.withdraw(late)
+    assert log.unfinished() == [BATCH]
+
+
+def test_all_records_of_a_finished_batch_are_removed(log: CommitLog, tmp_path: Path) -> None:
+    log.record(BATCH)
+    log.record(Winners("q:7", (SECOND,)))
+    log.finish("q:7")
+    assert [path.name for path in (tmp_path / "log").iterdir()] == ["q%3A7.committed"]
+
+
+@pytest.mark.parametrize("name", ["job:2013-01-01 ä.winners", "job:a.b/c.committed", "q:7"])
+def test_names_of_any_kind(log: CommitLog, tmp_path: Path, name: str) -> None:
+    batch = Winners(name, (FIRST,))
     log.record(batch)
     assert again(tmp_path).unfinished() == [batch]
-    log.finish(batch.batch)
-    assert again(tmp_path).committed() == {batch.batch}
+    log.finish(name)
+    assert again(tmp_path).committed() == {name}
 
 
-def test_the_log_does_not_grow_for_ever(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_a_stream_does_not_grow_for_ever(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_log, "KEPT", 3)
-    for number in range(8, 13):
-        log.finish(str(number))
-    assert log.committed() == {"10", "11", "12"}
+    for query in ("q", "another"):
+        for number in range(8, 13):
+            log.finish(f"{query}:{number}")
+    assert log.committed() == {f"{query}:{number}" for query in ("q", "another") for number in (10, 11, 12)}
+
+
+def test_a_batch_that_is_done_again_late_stays(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that goes on from an old copy of its checkpoint."""
+    monkeypatch.setattr(commit_log, "KEPT", 3)
+    log.finish("q:12")
+    log.finish("q:2")
+    assert log.committed() == {"q:2", "q:12"}
+
+
+def test_jobs_are_never_forgotten(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler may repeat one at any time."""
+    monkeypatch.setattr(commit_log, "KEPT", 3)
+    jobs = {f"job:2024-01-{day:02}" for day in range(1, 11)}
+    for job in sorted(jobs, reverse=True):
+        log.finish(job)
+        log.finish(batch_write(None))
+    assert log.committed() == jobs
+
+
+def test_writes_without_a_name_leave_nothing(log: CommitLog, tmp_path: Path) -> None:
+    batch = Winners(batch_write(None), (FIRST,))
+    log.record(batch)
+    log.finish(batch.batch)
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+def test_winners_that_were_left_are_gone_before_their_batch_is_forgotten(
+    log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would be taken for unfinished."""
+    monkeypatch.setattr(commit_log, "KEPT", 3)
+    log.record(Winners("q:1", (FIRST,)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "remove", refuse)
+        log.finish("q:1")
+    assert len(list((tmp_path / "log").iterdir())) == 2
+    for number in range(2, 9):
+        log.finish(f"q:{number}")
+        assert log.unfinished() == []
+    assert log.committed() == {"q:6", "q:7", "q:8"}
+
+
+def refuse(self: Storage, name: str) -> None:
+    raise OSError(f"{name} can't be removed")
 
 
 def test_uris_of_local_files(tmp_path: Path) -> None:

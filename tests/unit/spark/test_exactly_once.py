@@ -12,6 +12,7 @@ import pytest
 from aioproducer.errors import KafkaError, TransactionAbortedError
 from aioproducer.records import PreparedTransaction
 from aioproducer.spark import storage
+from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.exactly_once import SLOTS, QueryTransactions, query_prefix, transactional_id
@@ -121,26 +122,26 @@ async def test_a_batch_is_committed_and_losers_are_aborted(brokers: Coordinator,
     assert await one.settle() == frozenset()
     winners = [brokers.write(0, partition) for partition in range(3)]
     loser = brokers.write(0, 1, attempt=1)
-    await one.commit("0", winners)
+    await one.commit("q:0", winners)
     assert brokers.visible == winners
     assert brokers.states[loser] is TransactionOutcome.ABORTED
-    assert await driver(brokers, tmp_path).settle() == {"0"}
+    assert await driver(brokers, tmp_path).settle() == {"q:0"}
 
 
 async def test_a_committed_batch_is_not_committed_again(brokers: Coordinator, tmp_path: Path) -> None:
     """A replay whose tasks did not know writes anew; that is aborted."""
     one = driver(brokers, tmp_path)
-    await one.commit("0", [brokers.write(0, 0)])
+    await one.commit("q:0", [brokers.write(0, 0)])
     again = brokers.write(0, 0)
-    await one.commit("0", [again])
+    await one.commit("q:0", [again])
     assert len(brokers.visible) == 1
     assert brokers.states[again] is TransactionOutcome.ABORTED
 
 
 async def test_a_batch_without_rows_is_committed(brokers: Coordinator, tmp_path: Path) -> None:
     empty = PreparedTransaction("x", 1, 1, 2, is_empty=True)
-    await driver(brokers, tmp_path).commit("0", [empty])
-    assert await driver(brokers, tmp_path).settle() == {"0"}
+    await driver(brokers, tmp_path).commit("q:0", [empty])
+    assert await driver(brokers, tmp_path).settle() == {"q:0"}
 
 
 async def test_a_lost_transaction_means_nothing_is_committed(brokers: Coordinator, tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ async def test_a_lost_transaction_means_nothing_is_committed(brokers: Coordinato
     winners = [brokers.write(0, partition) for partition in range(3)]
     brokers.time_out(winners[1])
     with pytest.raises(SparkWriteError, match=r"nothing was committed.*-1-0-0.*transaction\.timeout\.ms"):
-        await one.commit("0", winners)
+        await one.commit("q:0", winners)
     assert brokers.visible == []
     assert brokers.open == []
     assert await driver(brokers, tmp_path).settle() == frozenset()
@@ -168,11 +169,11 @@ async def test_abort_keeps_what_is_on_record(brokers: Coordinator, tmp_path: Pat
     winners = [brokers.write(0, partition) for partition in range(3)]
     brokers.steps_until_crash = 6
     with pytest.raises(Crash):
-        await one.commit("0", winners)
+        await one.commit("q:0", winners)
     brokers.steps_until_crash = None
     await driver(brokers, tmp_path).abort()
     assert len(brokers.visible) == 1
-    assert await driver(brokers, tmp_path).settle() == {"0"}
+    assert await driver(brokers, tmp_path).settle() == {"q:0"}
     assert sorted(brokers.visible, key=str) == winners
 
 
@@ -181,12 +182,13 @@ async def test_a_torn_batch_stops_the_query(brokers: Coordinator, tmp_path: Path
     winners = [brokers.write(0, partition) for partition in range(2)]
     brokers.steps_until_crash = 5
     with pytest.raises(Crash):
-        await driver(brokers, tmp_path).commit("0", winners)
+        await driver(brokers, tmp_path).commit("q:0", winners)
     brokers.steps_until_crash = None
     brokers.time_out(winners[1])
     for _ in range(2):
         with pytest.raises(
-            SparkWriteError, match=r"batch 0 is torn: committed are \S+-0-0-0, lost are \S+-1-0-0.*0\.winners"
+            SparkWriteError,
+            match=r"batch q:0 is torn: committed are \S+-0-0-0, lost are \S+-1-0-0.*q%3A0\.\w+\.winners",
         ):
             await driver(brokers, tmp_path).settle()
     next((tmp_path / "log").glob("*.winners")).unlink()
@@ -201,8 +203,106 @@ async def test_losers_that_can_not_be_aborted_do_not_fail_a_committed_batch(
 
     monkeypatch.setattr(brokers, "abort_transactions", fail)
     winner = brokers.write(0, 0)
-    await driver(brokers, tmp_path).commit("0", [winner])
+    await driver(brokers, tmp_path).commit("q:0", [winner])
     assert brokers.visible == [winner]
+
+
+def say(brokers: Coordinator, tmp_path: Path) -> QueryTransactions:
+    """A driver that says what an audit is to find."""
+    log = CommitLog(DyingStorage(str(tmp_path / "log"), brokers))
+    return QueryTransactions(log, brokers, QUERY, DyingStorage(str(tmp_path / "said"), brokers))
+
+
+def said(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in tmp_path.glob("said/*"))
+
+
+async def test_an_audit_is_told_of_what_is_committed(brokers: Coordinator, tmp_path: Path) -> None:
+    await say(brokers, tmp_path).commit("q:0", [brokers.write(0, 0)], ("q-0.jsonl", b"{}"))
+    assert said(tmp_path) == ["q-0.jsonl"]
+
+
+async def test_an_audit_is_told_nothing_of_a_batch_that_is_withdrawn(brokers: Coordinator, tmp_path: Path) -> None:
+    """By the driver itself, or by the next one."""
+    lost = brokers.write(0, 0)
+    brokers.time_out(lost)
+    with pytest.raises(SparkWriteError, match="nothing was committed"):
+        await say(brokers, tmp_path).commit("q:0", [lost], ("q-0.jsonl", b"{}"))
+    assert said(tmp_path) == []
+    brokers.steps_until_crash = 4
+    winner = brokers.write(1, 0)
+    with pytest.raises(Crash):
+        await say(brokers, tmp_path).commit("q:1", [winner], ("q-1.jsonl", b"{}"))
+    brokers.steps_until_crash = None
+    brokers.time_out(winner)
+    assert said(tmp_path) == ["q-1.jsonl"]
+    await say(brokers, tmp_path).settle()
+    assert said(tmp_path) == []
+
+
+async def test_nothing_is_on_record_where_the_check_failed(
+    brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has begun to commit, so the write has failed as a whole."""
+    winners = [brokers.write(0, partition) for partition in range(2)]
+
+    async def away(_: object) -> None:
+        raise KafkaError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(brokers, "outcome", away)
+        with pytest.raises(KafkaError, match="away"):
+            await driver(brokers, tmp_path).commit("q:0", winners)
+    await driver(brokers, tmp_path).abort()
+    assert brokers.open == []
+    assert await driver(brokers, tmp_path).settle() == frozenset()
+    assert brokers.visible == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "advice"),
+    [
+        (batch_write(None), "Do not write these rows again"),
+        (batch_write("x"), "when the query is restarted, or the job repeated"),
+    ],
+    ids=["write", "job"],
+)
+async def test_a_commit_that_fails_half_way_says_what_to_do(
+    brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: str, advice: str
+) -> None:
+    winners = [brokers.write(0, partition) for partition in range(2)]
+    commit = brokers.commit
+
+    async def once(prepared: PreparedTransaction) -> None:
+        if prepared is winners[1]:
+            raise KafkaError("away")
+        await commit(prepared)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(brokers, "commit", once)
+        with pytest.raises(SparkWriteError, match=rf"on record, and could not be committed in full: away\..*{advice}"):
+            await driver(brokers, tmp_path).commit(batch, winners)
+    await driver(brokers, tmp_path).abort()
+    assert brokers.visible == winners[:1]
+    await driver(brokers, tmp_path).settle()
+    assert brokers.visible == winners
+
+
+async def test_a_driver_that_was_taken_for_dead_tears_nothing(brokers: Coordinator, tmp_path: Path) -> None:
+    """It wakes up when the next one has recorded the same batch and has committed a part of it."""
+    old = [brokers.write(0, partition) for partition in range(2)]
+    await driver(brokers, tmp_path).settle()
+    new = [brokers.write(0, partition, attempt=1) for partition in range(2)]
+    brokers.steps_until_crash = 5
+    with pytest.raises(Crash):
+        await driver(brokers, tmp_path).commit("q:0", new)
+    brokers.steps_until_crash = None
+    assert brokers.visible == new[:1]
+    with pytest.raises(SparkWriteError, match="nothing was committed"):
+        await driver(brokers, tmp_path).commit("q:0", old)
+    await driver(brokers, tmp_path).abort()
+    assert await driver(brokers, tmp_path).settle() == {"q:0"}
+    assert brokers.visible == new
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -229,7 +329,7 @@ async def run_batches(brokers: Coordinator, tmp_path: Path, rng: random.Random) 
         brokers.steps_until_crash = rng.choice([None, rng.randrange(20)])
         try:
             committed = await one.settle()
-            batch = str(done)
+            batch = f"q:{done}"
             messages = []
             for partition in range(3):
                 if batch not in committed:
