@@ -28,7 +28,7 @@ cdef Delivery last_delivery(ProducerBatch batch, RecordView* record)
 cdef class RecordAccumulator:
     cdef readonly BufferPool pool
     cdef readonly DeliveryLedger ledger
-    cdef BufferPool outside                 # memory of splits: never waited for, not part of the budget
+    cdef readonly BufferPool outside        # memory of splits: never waited for, not part of the budget
     cdef dict topics                        # name -> TopicQueues
     cdef dict nodes                         # node id -> NodeQueue
     cdef LiveBatches live
@@ -66,7 +66,10 @@ cdef class RecordAccumulator:
     cdef bint may_leave(self, TopicQueues topic, ProducerBatch batch, RecordView* record)
     cdef ProducerBatch append_to(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                  int64_t now_ms, bint awaited)
-    cdef int begin(self, ProducerBatch batch, PartitionQueue queue, int64_t now_ms) except -1
+    cdef ProducerBatch batch_for(self, TopicQueues topic, int32_t partition, RecordView* record, int64_t now_ms,
+                                 bint awaited)
+    cdef ProducerBatch new_batch(self, PartitionQueue queue)
+    cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size)
     cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms)
     cdef int32_t next_round_robin(self, TopicQueues topic)
@@ -86,6 +89,7 @@ cdef class RecordAccumulator:
     cdef void close_awaited(self, int64_t now_ms, busy_nodes)
     cdef void end_back_off(self, ProducerBatch batch, int64_t now_ms)
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node)
+    cdef void count_sealing(self, ProducerBatch batch, NodeQueue node)
     cdef int take(self, ProducerBatch batch, int64_t now_ms) except -1
     cdef void end_sealing(self, ProducerBatch batch)
     cpdef release(self, ProducerBatch batch)

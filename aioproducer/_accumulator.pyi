@@ -61,6 +61,10 @@ class RecordAccumulator:
     @property
     def pool(self) -> BufferPool: ...
     @property
+    def outside(self) -> BufferPool:
+        """Memory of split batches, which is beside the budget."""
+
+    @property
     def ledger(self) -> DeliveryLedger: ...
     @property
     def batch_size(self) -> int: ...

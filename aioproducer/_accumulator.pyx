@@ -7,6 +7,10 @@ until the request is full. Nothing is ever scanned: live batches stand in the or
 that of their deadlines, with a mark at the first that lingers and one at the first that has not expired; batches that
 back off stand in a heap.
 
+Appending a record is one step: from the look at the open batch until the record and its Delivery are there, nothing
+runs that could append too. Waking the sender calls Python, and what the garbage collector follows may run it when it
+is made, and with it finalizers of the program's, which may submit. So all of that comes before.
+
 A batch that has lingered while others of its partition still wait takes more records until it is the first: it could
 not go before them anyway, and behind a slow broker, or after an outage, a few large batches take the place of thousands
 of small ones.
@@ -68,7 +72,7 @@ cdef class RecordAccumulator:
         self.linger_ms = linger_ms
         self.longest_linger_ms = max(linger_ms, longest_linger_ms)
         self.pool = BufferPool(buffer_memory, min(BLOCK_BYTES, self.batch_size))
-        self.outside = BufferPool(PY_SSIZE_T_MAX, BLOCK_BYTES)
+        self.outside = BufferPool(PY_SSIZE_T_MAX, BLOCK_BYTES, keeps=False)
         self.delivery_timeout_ms = delivery_timeout_ms
         self.max_request_size = max_request_size
         self.compresses = compresses
@@ -119,9 +123,15 @@ cdef class RecordAccumulator:
 
     cdef void move(self, PartitionQueue queue, int32_t leader):
         """Let the partition stand in the ready queue of its new leader."""
+        cdef ProducerBatch batch = queue.first
         if queue.leader != leader:
             self.unmark_ready(queue)
             queue.leader = leader
+            while batch is not None:
+                if batch.sealing_node is not None:
+                    self.end_sealing(batch)
+                    self.count_sealing(batch, self.node(leader))
+                batch = batch.next
             self.mark_ready(queue)
 
     def forget_topic(self, str name):
@@ -191,29 +201,50 @@ cdef class RecordAccumulator:
     cdef ProducerBatch append_to(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                  int64_t now_ms, bint awaited):
         cdef ProducerBatch batch = <ProducerBatch>topic.open[partition]
-        cdef Py_ssize_t size
-        if batch is not None:
+        cdef Py_ssize_t size = 0 if batch is None else batch.record_size(record)
+        if batch is None or not self.fits(batch, size) or (awaited and not batch.awaited):
+            batch = self.batch_for(topic, partition, record, now_ms, awaited)
             size = batch.record_size(record)
-            if not self.fits(batch, size):
+        if not batch.reserve(size):
+            if batch.record_count and (not self.any_under_way() or now_ms - batch.created_ms >= SHORT_LINGER_MS):
                 self.close_batch(batch, now_ms)
-                batch = None
-            elif not batch.reserve(size):
-                if not self.any_under_way() or now_ms - batch.created_ms >= SHORT_LINGER_MS:
-                    self.close_batch(batch, now_ms)
-                return None
-        if batch is None:
-            batch = ProducerBatch.__new__(ProducerBatch, self.pool)
-            size = batch.record_size(record)
-            if not batch.reserve(size):
-                return None
-            self.begin(batch, <PartitionQueue>topic.queues[partition], now_ms)
+            return None
+        if batch.record_count == 0:
+            self.begin(batch, now_ms)
         batch.result.add_record()
         batch.append(record, headers, size)
         self.appended_records += 1
         if awaited and not batch.awaited:
             batch.awaited = True
             self.awaited_batches.append(batch)
-            self.wake()
+        return batch
+
+    cdef ProducerBatch batch_for(self, TopicQueues topic, int32_t partition, RecordView* record, int64_t now_ms,
+                                 bint awaited):
+        """The open batch if it takes the record, else a new one that is not queued yet; the sender is awake.
+
+        After whatever may have run code of the program's the open batch is looked at again.
+        """
+        cdef ProducerBatch batch
+        cdef ProducerBatch fresh = None
+        while True:
+            batch = <ProducerBatch>topic.open[partition]
+            if batch is not None and not self.fits(batch, batch.record_size(record)):
+                self.close_batch(batch, now_ms)
+            elif batch is None and fresh is None:
+                fresh = self.new_batch(<PartitionQueue>topic.queues[partition])
+            elif not self.woken and (awaited or not self.lingering_batches):
+                self.wake()     # the sender may sleep beyond the first deadline, and is to send what is awaited
+            else:
+                return fresh if batch is None else batch
+
+    cdef ProducerBatch new_batch(self, PartitionQueue queue):
+        cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch, self.pool)
+        batch.queue = queue
+        batch.result = ProduceRequestResult(queue.topic.name, queue.partition, 0, self.ledger)
+        batch.producer_id = -1
+        batch.producer_epoch = -1
+        batch.base_sequence = -1
         return batch
 
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size):
@@ -225,24 +256,20 @@ cdef class RecordAccumulator:
             return False
         return HEADER_BYTES + (plain - HEADER_BYTES) * batch.queue.topic.compression_ratio * 1.05 <= self.batch_size
 
-    cdef int begin(self, ProducerBatch batch, PartitionQueue queue, int64_t now_ms) except -1:
+    cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1:
         """Queue a new batch, which takes records."""
+        cdef PartitionQueue queue = batch.queue
         self.last_serial += 1
         batch.serial = self.last_serial
-        batch.queue = queue
-        batch.result = ProduceRequestResult(queue.topic.name, queue.partition, batch.serial, self.ledger)
+        batch.result.serial = self.last_serial
         queue.topic.used_ms = now_ms
         batch.created_ms = now_ms
         batch.appended_before = self.appended_records
-        batch.producer_id = -1
-        batch.producer_epoch = -1
-        batch.base_sequence = -1
         queue.push(batch)
         queue.topic.open[queue.partition] = batch
         self.live.append(batch)
         if not self.lingering_batches:
             self.looked_ms, self.looked_busy_ns = now_ms, self.busy_ns
-            self.wake()     # the first deadline: the sender may sleep beyond it
         self.open_batches += 1
         self.lingering_batches += 1
         return 0
@@ -457,6 +484,8 @@ cdef class RecordAccumulator:
             batch = queue.first
             if not queue.can_go(now_ms):
                 queue.in_ready = False      # whatever makes it ready again also queues it again
+            elif not may_send(batch):
+                node.ready.append(queue)    # not sealed ahead either: it would take the place of one that may go
             elif self.compresses and not batch.sealed and batch.size_bytes > inline_left:
                 if node.sealing_bytes < 2 * self.max_request_size:
                     queue.in_ready = False
@@ -467,8 +496,6 @@ cdef class RecordAccumulator:
             elif total and total + batch.wire_size() > max_bytes:
                 node.ready.appendleft(queue)
                 break
-            elif not may_send(batch):
-                node.ready.append(queue)
             else:
                 queue.in_ready = False
                 if self.compresses and not batch.sealed:
@@ -484,6 +511,9 @@ cdef class RecordAccumulator:
 
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node):
         batch.state = SEALING
+        self.count_sealing(batch, node)
+
+    cdef void count_sealing(self, ProducerBatch batch, NodeQueue node):
         batch.sealing_node = node
         node.sealing_bytes += batch.size_bytes
 

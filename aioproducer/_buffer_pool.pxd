@@ -36,11 +36,12 @@ cdef class BufferPool:
     cdef list free_blocks
     cdef list free_small
     cdef list free_large
+    cdef bint keeps                         # blocks that come back, for reuse
     cdef object on_late_return          # WeakMethod, called when a block comes back after its owner let go
 
-    cdef int tell_of_late_return(self) except -1
+    cdef void tell_of_late_return(self) noexcept
     cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes)
     cdef Buffer lend(self, Py_ssize_t size, Py_ssize_t block_bytes, list free_ones)
     cdef void let_go(self)
     cdef void release(self, Buffer buffer)
-    cdef void give_back(self, Buffer buffer)
+    cdef void give_back(self, Buffer buffer) noexcept

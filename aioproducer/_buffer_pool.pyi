@@ -31,9 +31,10 @@ class BufferPool:
         block_bytes: size of the blocks that batches chain, but for the first, which has an eighth of it, and those of
             a batch that holds two blocks already, which have four times as much; a larger record gets one block of its
             own size.
+        keeps: whether blocks that come back are kept for reuse.
     """
 
-    def __init__(self, total_bytes: int, block_bytes: int) -> None: ...
+    def __init__(self, total_bytes: int, block_bytes: int, *, keeps: bool = True) -> None: ...
     def call_on_late_return(self, method: Callable[[], object]) -> None:
         """Have something called when a block comes back because its last view died after its batch had let go of it.
 

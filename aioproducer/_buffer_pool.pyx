@@ -23,6 +23,8 @@ import cython
 from weakref import WeakMethod
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
+from cpython.exc cimport PyErr_Fetch, PyErr_Restore
+from cpython.object cimport PyObject
 from libc.stdlib cimport free, malloc
 
 cdef enum:
@@ -64,21 +66,27 @@ cdef class Buffer:
         self.views += 1
 
     def __releasebuffer__(self, Py_buffer* view):
+        cdef BufferPool pool = self.pool
+        cdef PyObject* kind
+        cdef PyObject* error
+        cdef PyObject* traceback
         self.views -= 1
-        if self.views == 0 and not self.lent and self.pool is not None:
-            pool = self.pool
+        if self.views == 0 and not self.lent and pool is not None:
+            PyErr_Fetch(&kind, &error, &traceback)      # the view may go because of an exception, which goes on
             pool.give_back(self)
             pool.tell_of_late_return()
+            PyErr_Restore(kind, error, traceback)
 
 
 @cython.final
 @cython.no_gc
 cdef class BufferPool:
 
-    def __cinit__(self, Py_ssize_t total_bytes, Py_ssize_t block_bytes):
+    def __cinit__(self, Py_ssize_t total_bytes, Py_ssize_t block_bytes, *, bint keeps=True):
         self.total_bytes = total_bytes
         self.available_bytes = total_bytes
         self.block_bytes = block_bytes
+        self.keeps = keeps
         self.small_bytes = max(1, block_bytes // SMALL_SHARE)
         self.large_bytes = LARGE_BLOCKS * block_bytes
         self.free_blocks = []
@@ -92,11 +100,10 @@ cdef class BufferPool:
     def call_on_late_return(self, method):
         self.on_late_return = WeakMethod(method)
 
-    cdef int tell_of_late_return(self) except -1:
+    cdef void tell_of_late_return(self) noexcept:
         told = None if self.on_late_return is None else self.on_late_return()
         if told is not None:
             told()
-        return 0
 
     cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes):
         if held_bytes == 0 and size <= self.small_bytes:
@@ -140,7 +147,7 @@ cdef class BufferPool:
         if buffer.views == 0:
             self.give_back(buffer)
 
-    cdef void give_back(self, Buffer buffer):
+    cdef void give_back(self, Buffer buffer) noexcept:
         buffer.pool = None
         self.available_bytes += buffer.capacity
         cdef list kept = None
@@ -150,6 +157,6 @@ cdef class BufferPool:
             kept = self.free_small
         elif buffer.capacity == self.large_bytes:
             kept = self.free_large
-        if kept is not None:
+        if kept is not None and self.keeps:
             kept.append(buffer)
             self.idle_bytes += buffer.capacity

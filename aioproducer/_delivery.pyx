@@ -108,17 +108,18 @@ cdef class DeliveryLedger:
         cdef dict raised = {}   # by error: what a batch has dropped and what it has left may be entries of their own
         cdef list kept = []
         self.clock += 1
+        self.running.remove(token)
         if report:
+            # What is told of a failure may run code that drops the Deliveries of another one.
             for covered in [key for key in self.unseen if (<ProduceRequestResult>key).serial <= last_serial]:
                 result = <ProduceRequestResult>covered
-                del self.unseen[result]
+                self.unseen.pop(result, None)
                 result.give_up_on_live()
             for entry in self.entries:
                 if entry.serial <= last_serial and (entry.raised_at == 0 or entry.raised_at > token):
                     raised[id(entry.error)] = (entry.error, raised.get(id(entry.error), (None, 0))[1] + entry.records)
                     if entry.raised_at == 0:
                         entry.raised_at = self.clock
-        self.running.remove(token)
         oldest = min(self.running) if self.running else self.clock + 1
         for entry in self.entries:
             if entry.raised_at == 0 or entry.raised_at > oldest:
@@ -223,17 +224,20 @@ cdef class ProduceRequestResult:
     def fail(self, error, dict record_errors=None, bint unobserved=True):
         if self.done:
             return
-        self.error = error
-        self.record_errors = record_errors
         cdef int64_t dropped
         if unobserved:
+            # All is counted before anybody is told, who may drop more: from here on drop() counts by itself.
             dropped = self.count_marks(DROPPED)
-            if dropped:
-                self.ledger.add(self.serial, error, dropped)
             self.live_failed = self.count_marks(LIVE)
             if self.live_failed:
                 self.ledger.unseen[self] = None
+            self.error = error
+            self.record_errors = record_errors
+            if dropped:
+                self.ledger.add(self.serial, error, dropped)
         else:
+            self.error = error
+            self.record_errors = record_errors
             PyMem_Free(self.marks)
             self.marks = NULL
         cdef Share share = self.shares
@@ -259,7 +263,7 @@ cdef class ProduceRequestResult:
     cdef void drop(self, int32_t index):
         """The Delivery of a record goes away and nobody had looked."""
         self.marks[index] = DROPPED
-        if self.done and self.error is not None:
+        if self.error is not None:
             self.one_live_less()
             self.ledger.add(self.serial, self.error_of(index), 1)
 

@@ -105,6 +105,8 @@ cdef class RecordBatch:
 
     cdef int append(self, RecordView* record, list headers, Py_ssize_t record_size) except -1:
         """Write one record of `record_size` bytes; reserve() has promised the room."""
+        if record_size > self.end - self.at:
+            raise AssertionError(f"no room was reserved for a record of {record_size} bytes")
         if self.record_count == 0:
             self.base_timestamp_ms = record.timestamp_ms
             self.max_timestamp_ms = record.timestamp_ms

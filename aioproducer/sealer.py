@@ -73,19 +73,29 @@ class Sealer:
 
     def _start_job(self, workers: ThreadPoolExecutor, batches: list[ProducerBatch]) -> None:
         contents = [batch.payload() for batch in batches]
-        job = self._loop.run_in_executor(workers, _compress_all, self._codec, self._level, contents)
+        try:
+            job = self._loop.run_in_executor(workers, _compress_all, self._codec, self._level, contents)
+        except RuntimeError as error:  # the system has no thread left
+            contents.clear()
+            self._hand_back(batches, [None] * len(batches), error)
+            return
         self._jobs[job] = None
         job.add_done_callback(lambda done: self._sealed(batches, done))
 
     def _sealed(self, batches: list[ProducerBatch], job: asyncio.Future[list[bytes]]) -> None:
         self._jobs.pop(job, None)
         error = None if job.cancelled() else job.exception()
-        if error is not None:
-            # Uncompressed is always right; what went wrong is worth a line.
-            logger.error("%s failed, the batch goes out uncompressed", self._codec.name, exc_info=error)
         results: list[bytes | None] = [None] * len(batches)
         if not job.cancelled() and error is None:
             results = [*job.result()]
+        self._hand_back(batches, results, error)
+
+    def _hand_back(
+        self, batches: list[ProducerBatch], results: list[bytes | None], error: BaseException | None
+    ) -> None:
+        if error is not None:
+            # Uncompressed is always right; what went wrong is worth a line.
+            logger.error("%s failed, the batch goes out uncompressed", self._codec.name, exc_info=error)
         for batch, compressed in zip(batches, results, strict=True):
             self._accumulator.sealed(batch, compressed, self._codec.attribute)
         self._on_sealed()

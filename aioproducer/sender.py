@@ -139,24 +139,27 @@ class Sender:
     def wake(self) -> None:
         """Make a pass in the next turn of the loop."""
         self._awake = True
-        if self._sleeper is not None and not self._sleeper.done():
-            self._sleeper.set_result(None)
+        # Taken first: a signal handler or a finalizer that runs in between may wake the task too.
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None and not sleeper.done():
+            sleeper.set_result(None)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
     async def _sleep(self, deadline_ms: int) -> None:
         """Until wake(), or until `deadline_ms` (-1: no deadline)."""
-        if self._awake:
+        sleeper = self._sleeper = self._loop.create_future()
+        if self._awake:  # looked at last: from here on wake() finds the future
+            self._sleeper = None
             await asyncio.sleep(0)
             return
-        self._sleeper = self._loop.create_future()
         timer = None
         if deadline_ms >= 0:
             # A clock of whole milliseconds reaches the deadline only when the real one is past it.
             timer = self._loop.call_at((deadline_ms + 0.1) / 1000, self.wake)
         try:
-            await self._sleeper
+            await sleeper
         finally:
             self._sleeper = None
             if timer is not None:

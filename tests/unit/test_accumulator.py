@@ -691,6 +691,34 @@ def test_leader_moves_while_sealing() -> None:
     assert drain(accumulator, 2, now_ms=NOW) == [batch]
 
 
+def test_sealed_batches_that_move_take_no_place_at_their_former_broker() -> None:
+    accumulator = make_accumulator(compresses=True, batch_size=1 << 19, max_request_size=1 << 19)
+    topic = add_topic(accumulator, leaders=[1] * 4)
+    for partition in range(4):
+        put(accumulator, topic, bytes(500_000), partition=partition)
+    ahead = sealing(accumulator)
+    for batch in ahead:
+        accumulator.sealed(batch, bytes(490_000), 3)
+    waiting = {*range(4)} - {batch.partition for batch in ahead}
+    assert waiting
+    leaders = [(1 if partition in waiting else 2, 1) for partition in range(4)]
+    accumulator.update_topic("orders", TOPIC_ID, leaders)
+    assert {batch.partition for batch in sealing(accumulator)} == waiting
+    moved = [batch for _ in ahead for batch in accumulator.drain(2, 1 << 19, 0, lambda _: True, 0)[0]]
+    assert moved == ahead
+
+
+def test_what_may_not_be_sent_is_not_sealed_ahead() -> None:
+    """It would take the place of batches that may, for as long as an answer of another broker takes."""
+    accumulator = make_accumulator(compresses=True, batch_size=1 << 19, max_request_size=1 << 19)
+    topic = add_topic(accumulator, leaders=[1] * 4)
+    for partition in range(4):
+        put(accumulator, topic, bytes(500_000), partition=partition)
+    accumulator.close_all(0)
+    batches, unsealed = accumulator.drain(1, 1 << 20, 0, lambda batch: batch.partition == 3, 0)
+    assert (batches, [batch.partition for batch in unsealed]) == ([], [3])
+
+
 def test_release_while_sealing() -> None:
     """A batch that expires in the worker fails at once; its memory returns when the worker is done with it."""
     accumulator = make_accumulator(compresses=True, delivery_timeout_ms=100)

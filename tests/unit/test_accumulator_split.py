@@ -316,3 +316,14 @@ def test_only_what_is_in_flight_can_be_split() -> None:
         accumulator.split(batch, plain, NOW)
     accumulator.release(batch)
     assert not accumulator.has_live_batches()
+
+
+def test_the_memory_of_pieces_goes_back_to_the_system() -> None:
+    """It is beside the budget, so nobody would ever let go of it."""
+    accumulator = make_accumulator()
+    batch, _ = filled(accumulator, 20, now_ms=NOW)
+    split(accumulator, batch, now_ms=NOW)
+    assert accumulator.outside.used_bytes > 0
+    for piece in drain_all(accumulator, now_ms=NOW):
+        end(accumulator, piece)
+    assert (accumulator.outside.used_bytes, accumulator.outside.idle_bytes) == (0, 0)

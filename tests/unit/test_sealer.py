@@ -184,6 +184,26 @@ async def test_codec_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
     await bench.sealer.close()
 
 
+async def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """As in a container at its limit of processes: the batches go out uncompressed, the memory comes back."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    bench = Bench("gzip")
+    batches = bench.batches(*[JOB_BYTES] * 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        bench.sealer.seal_in_workers(batches)
+    assert bench.take() == batches
+    assert [(batch.sealed, batch.compressed) for batch in batches] == [(True, None)] * 3
+    assert "can't start new thread" in caplog.text
+    for batch in batches:
+        end(bench.accumulator, batch)
+    assert bench.accumulator.pool.used_bytes == 0
+    await bench.sealer.close()
+
+
 async def test_batch_that_expired_in_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory returns when the worker is done, not before."""
     go_on = threading.Event()

@@ -1,0 +1,176 @@
+"""Code of the program that runs in the middle of a call: finalizers, signal handlers, log handlers that send.
+
+The sender is woken from within an append, and failures are told of from within the end of a batch; the garbage
+collector may run wherever something is made that it follows. What runs there may submit, and drop Deliveries.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._delivery import Delivery
+from aioproducer.errors import KafkaError
+from tests.unit.core import add_topic, drain_all, end, make_accumulator, put, read
+
+ERROR = KafkaError("no")
+
+
+@pytest.fixture
+def accumulator() -> RecordAccumulator:
+    return make_accumulator()
+
+
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """The collector runs where the test wants it to."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.enable()
+
+
+class Finalized:
+    """Garbage that only the collector finds, and what it does in the end."""
+
+    def __init__(self, last_words: Callable[[], object]) -> None:
+        self.me = self
+        self.last_words = last_words
+
+    def __del__(self) -> None:
+        self.last_words()
+
+
+def once(act: Callable[[], object]) -> Callable[[], None]:
+    """Called by what it calls, it does nothing more."""
+    left = [act]
+
+    def call() -> None:
+        if left:
+            left.pop()()
+
+    return call
+
+
+@pytest.mark.parametrize("size", [20, 1500])
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_record_that_is_submitted_while_the_sender_is_woken(
+    accumulator: RecordAccumulator, size: int, awaited: bool, is_first: bool
+) -> None:
+    """It takes no room that was promised to the other one, and each Delivery is that of its record."""
+    topic = add_topic(accumulator)
+    deliveries: dict[bytes, Delivery] = {}
+    values = {b"first": b"1" * 10, b"inner": b"i" * size, b"outer": b"o" * 2_000}
+
+    def submit(name: bytes, *, awaited: bool = False, timestamp_ms: int = 1) -> None:
+        deliveries[name] = put(accumulator, topic, values[name], awaited=awaited, timestamp_ms=timestamp_ms)
+
+    if not is_first:
+        submit(b"first")
+        accumulator.ready(0)
+    accumulator.on_wake = once(lambda: submit(b"inner", timestamp_ms=1_000_000))
+    submit(b"outer", awaited=awaited)
+    accumulator.on_wake = None
+    woken = is_first or awaited
+    assert (b"inner" in deliveries) is woken
+    offsets = {}
+    for batch in drain_all(accumulator):
+        records = read(batch)
+        assert batch.record_count == batch.result.record_count == len(records)
+        for record in records:
+            offsets[record.value] = len(offsets)
+        batch.complete(len(offsets) - len(records), -1)
+        accumulator.release(batch)
+    assert offsets == {values[name]: delivery.result().offset for name, delivery in deliveries.items()}
+
+
+def test_a_record_that_is_submitted_while_a_full_batch_closes(accumulator: RecordAccumulator) -> None:
+    topic = add_topic(accumulator)
+    put(accumulator, topic, bytes(16_000))
+    accumulator.ready(0)
+    accumulator.on_wake = once(lambda: put(accumulator, topic, b"inner"))
+    put(accumulator, topic, b"o" * 2_000)
+    first, second = drain_all(accumulator)
+    assert [record.value for record in read(second)] == [b"inner", b"o" * 2_000]
+    assert first.serial < second.serial
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("allocations", range(6))
+def test_a_finalizer_that_submits_to_the_same_partition(accumulator: RecordAccumulator, allocations: int) -> None:
+    """Whenever the collector finds it: the batches stand in the order of their numbers, also after a retry."""
+    topic = add_topic(accumulator)
+    inner: list[Delivery] = []
+    Finalized(lambda: inner.append(put(accumulator, topic, b"inner")))
+    gc.set_threshold(gc.get_count()[0] + allocations, 1, 1_000)
+    gc.enable()
+    put(accumulator, topic, b"outer")
+    gc.disable()
+    gc.collect()
+    assert inner
+    batches = drain_all(accumulator)
+    accumulator.requeue(batches[0], 0, 0)
+    order = sorted(batch.serial for batch in batches)
+    assert [batch.serial for batch in batches] == order
+    assert sorted(record.value or b"" for batch in batches for record in read(batch)) == [b"inner", b"outer"]
+
+
+def dropped_by_the_collector(delivery: Delivery) -> None:
+    """Let it go with the next collection."""
+    Finalized(delivery.done)
+
+
+@pytest.mark.usefixtures("collected")
+def test_a_delivery_that_goes_while_its_failure_is_told_of(accumulator: RecordAccumulator) -> None:
+    ledger = accumulator.ledger
+    ledger.on_failure = gc.collect
+    topic = add_topic(accumulator)
+    put(accumulator, topic)
+    dropped_by_the_collector(put(accumulator, topic))
+    (batch,) = drain_all(accumulator)
+    flush = ledger.start_flush()
+    batch.fail(ERROR)
+    assert ledger.end_flush(flush, accumulator.last_serial) == [(ERROR, 2)]
+    assert ledger.unobserved_count == 2
+
+
+@pytest.mark.usefixtures("collected")
+def test_a_delivery_that_goes_while_a_flush_tells_of_another(accumulator: RecordAccumulator) -> None:
+    ledger = accumulator.ledger
+    ledger.on_failure = gc.collect
+    topic = add_topic(accumulator)
+    held = put(accumulator, topic)
+    batches = drain_all(accumulator)
+    dropped_by_the_collector(put(accumulator, topic))
+    batches += drain_all(accumulator)
+    flush = ledger.start_flush()
+    for batch in batches:
+        batch.fail(ERROR)
+    assert sum(records for _, records in ledger.end_flush(flush, accumulator.last_serial)) == 2
+    assert ledger.end_flush(ledger.start_flush(), accumulator.last_serial) == []
+    assert held.exception() is not None
+
+
+def test_a_view_that_goes_with_an_exception(accumulator: RecordAccumulator) -> None:
+    """The exception goes on, and who waits for the memory is told."""
+    told: list[int] = []
+
+    class Waiting:
+        def memory_is_back(self) -> None:
+            told.append(accumulator.pool.used_bytes)
+
+    waiting = Waiting()
+    accumulator.pool.call_on_late_return(waiting.memory_is_back)
+    put(accumulator, add_topic(accumulator))
+    (batch,) = drain_all(accumulator)
+    views = batch.payload()
+    end(accumulator, batch)
+    with pytest.raises(TypeError, match=r"fromhex\(\)"):
+        bytes.fromhex(views.pop())  # which drops it while its own TypeError is on its way
+    assert told == [0]
