@@ -24,6 +24,7 @@ ERROR_HEADER = "aioproducer.error"
 MESSAGE_HEADER = "aioproducer.error.message"
 TOPIC_HEADER = "aioproducer.topic"
 PARTITION_HEADER = "aioproducer.partition"
+TIMESTAMP_HEADER = "aioproducer.timestamp"
 ROW_HEADER = "aioproducer.row"
 BYTES_HEADER = "aioproducer.bytes"
 
@@ -69,7 +70,10 @@ def was_refused_by_broker(error: Exception) -> bool:
 
 
 def dead_letter(record: Record, error: Exception, place: RowPlace) -> Record:
-    """The record for the dead-letter topic: key, value and headers as they were, and why it is there as headers."""
+    """The record for the dead-letter topic: key, value and headers as they were, and why it is there as headers.
+
+    Its timestamp is the time of writing: with one of long ago or far ahead the topic might delete it, or refuse it too.
+    """
     reason: list[tuple[str, bytes | None]] = [
         (ERROR_HEADER, type(error).__name__.encode()),
         (MESSAGE_HEADER, str(error).encode()),
@@ -79,7 +83,9 @@ def dead_letter(record: Record, error: Exception, place: RowPlace) -> Record:
         reason.append((TOPIC_HEADER, record.topic.encode()))
     if record.partition is not None:
         reason.append((PARTITION_HEADER, str(record.partition).encode()))
-    return Record(record.value, record.key, headers=[*_pairs(record), *reason], timestamp_ms=record.timestamp_ms)
+    if record.timestamp_ms is not None:
+        reason.append((TIMESTAMP_HEADER, str(record.timestamp_ms).encode()))
+    return Record(record.value, record.key, headers=[*_pairs(record), *reason])
 
 
 def shortened(letter: Record) -> Record:
@@ -90,7 +96,6 @@ def shortened(letter: Record) -> Record:
         _cut(letter.value, SHORT_VALUE_BYTES),
         _cut(letter.key, SHORT_KEY_BYTES),
         headers=[*reasons, (BYTES_HEADER, sizes)],
-        timestamp_ms=letter.timestamp_ms,
     )
 
 

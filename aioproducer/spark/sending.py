@@ -158,14 +158,10 @@ class TaskSend:
         topic = self._options.dead_letter_topic
         assert topic is not None
         try:
-            return await self._producer.send(
-                topic, letter.value, key=letter.key, headers=letter.headers, timestamp_ms=letter.timestamp_ms
-            )
+            return await self._producer.send(topic, letter.value, key=letter.key, headers=letter.headers)
         except RecordTooLargeError:
             short = shortened(letter)
-            return await self._producer.send(
-                topic, short.value, key=short.key, headers=short.headers, timestamp_ms=short.timestamp_ms
-            )
+            return await self._producer.send(topic, short.value, key=short.key, headers=short.headers)
 
     def _failed(self, place: RowPlace, error: Exception, more: str = "") -> SparkWriteError:
         hint = ""

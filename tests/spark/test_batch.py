@@ -157,3 +157,19 @@ def test_bad_rows_become_dead_letters(spark: SparkSession, kafka: KafkaCluster, 
     assert dict(letters[b"0:3"].headers)["aioproducer.error"] == b"InvalidRecordError"
     assert dict(letters[b"0:2007"].headers)["aioproducer.error"] == b"RecordTooLargeError"
     assert (totals.value.records, totals.value.dead_letters) == (2_498, 2)
+
+
+def test_a_row_that_no_topic_would_take_becomes_a_dead_letter(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, way: str
+) -> None:
+    """The dead-letter topic neither: what is at fault is told by headers."""
+    name, dead = topic(), topic()
+    rows = spark.createDataFrame(
+        [("good", None), ("future", datetime(9000, 1, 1, tzinfo=UTC)), ("1969", datetime(1969, 12, 31, tzinfo=UTC))],
+        "value string, timestamp timestamp",
+    )
+    writer(rows.coalesce(1), kafka, way, topic=name, deadLetterTopic=dead).save()
+    assert values(kafka, name) == [b"good"]
+    letters = {one.value: dict(one.headers) for one in read_all(kafka, dead)}
+    assert letters[b"future"]["aioproducer.timestamp"] == b"221845392000000"
+    assert letters[b"1969"]["aioproducer.timestamp"] == b"-86400000"

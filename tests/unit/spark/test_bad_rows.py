@@ -49,7 +49,7 @@ def test_a_refused_batch_may_hold_good_rows() -> None:
 def test_a_dead_letter_has_the_record_and_the_reason() -> None:
     record = Record(b"v", b"k", topic="t", partition=9, headers={"h": b"1"}, timestamp_ms=5)
     letter = dead_letter(record, SerializationError("why ä"), PLACE)
-    assert (letter.value, letter.key, letter.timestamp_ms, letter.partition) == (b"v", b"k", 5, None)
+    assert (letter.value, letter.key, letter.timestamp_ms, letter.partition) == (b"v", b"k", None, None)
     assert list(letter.headers or ()) == [
         ("h", b"1"),
         ("aioproducer.error", b"SerializationError"),
@@ -57,6 +57,7 @@ def test_a_dead_letter_has_the_record_and_the_reason() -> None:
         ("aioproducer.row", b"3:17"),
         ("aioproducer.topic", b"t"),
         ("aioproducer.partition", b"9"),
+        ("aioproducer.timestamp", b"5"),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -97,6 +98,22 @@ async def test_bad_rows_become_dead_letters(cluster: FakeCluster, producer: Prod
     assert headers["aioproducer.bytes"] == b"3:2000000"
     assert named.value == b"c"
     assert dict(named.headers)["aioproducer.topic"] == b"no topic"
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1_000, 2**62], ids=["before 1970", "in the far future"])
+async def test_a_timestamp_that_no_topic_takes_becomes_a_header(
+    cluster: FakeCluster, producer: Producer, timestamp_ms: int
+) -> None:
+    """A topic for dead letters has the same limits as others: they get the time at which they are written."""
+    for name in ("t", "dead"):
+        cluster.create_topic(name, configs={"message.timestamp.after.max.ms": 3_600_000})
+    send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
+    before_ms = int(time.time() * 1000)
+    await put_and_finish(send, RowChunk([Record(b"good"), Record(b"bad", timestamp_ms=timestamp_ms)]))
+    assert values(cluster) == [b"good"]
+    (letter,) = cluster.records("dead", 0)
+    assert dict(letter.headers)["aioproducer.timestamp"] == str(timestamp_ms).encode()
+    assert before_ms <= letter.timestamp_ms <= int(time.time() * 1000)
 
 
 async def test_dead_letters_without_a_place_fail_the_task(producer: Producer) -> None:
