@@ -80,7 +80,7 @@ def dead_letter(record: Record, error: Exception, place: RowPlace) -> Record:
         (ROW_HEADER, f"{place.partition}:{place.row}".encode()),
     ]
     if record.topic is not None:
-        reason.append((TOPIC_HEADER, record.topic.encode()))
+        reason.append((TOPIC_HEADER, record.topic.encode(errors="surrogateescape")))
     if record.partition is not None:
         reason.append((PARTITION_HEADER, str(record.partition).encode()))
     if record.timestamp_ms is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
 
 import pyarrow
 from pyarrow import compute
@@ -15,7 +16,7 @@ from aioproducer.producer import Producer
 from aioproducer.records import BatchResult, Record
 from aioproducer.spark.columns import Columns
 from aioproducer.spark.marking import TaskAudit
-from aioproducer.spark.rows import encoded, payload_bytes, records_of
+from aioproducer.spark.rows import payload_bytes, records_of
 
 CHUNK_ROWS = 1_000
 """Of the row writer, and where each bad row has to be known: a call tells so many."""
@@ -28,6 +29,18 @@ ARROW_COLUMNS = {
     "timestamp": "timestamp",
     "topic_column": "topic",
 }
+
+BYTES = pyarrow.large_binary()
+
+READABLE: Mapping[str, pyarrow.DataType] = {
+    "key": BYTES,
+    "value": BYTES,
+    "topic": BYTES,
+    "partition": pyarrow.int32(),
+    "headers": pyarrow.list_(pyarrow.struct([("key", BYTES), ("value", BYTES)])),
+    "timestamp": pyarrow.int64(),
+}
+"""Types that Python has a form of whatever a row holds: Spark's strings may be no UTF-8, its times beyond year 9999."""
 
 
 class Chunk(Protocol):
@@ -110,20 +123,20 @@ class ArrowChunk:
 
     def record(self, index: int) -> Record:
         """One of them."""
-        (row,) = self._batch.slice(index, 1).to_pylist()
-        timestamp_ms = None
-        if row.get("timestamp") is not None:
-            moment = self._batch.column("timestamp").slice(index, 1)
-            timestamp_ms = moment.cast(pyarrow.timestamp("ms", moment.type.tz), safe=False).cast("int64")[0].as_py()
-        headers = row.get("headers")
+        row = {name: column[index].as_py() for name, column in self._readable.items()}
+        topic, headers, time_us = row.get("topic"), row.get("headers"), row.get("timestamp")
         return Record(
-            encoded(row["value"]),
-            encoded(row.get("key")),
-            topic=row.get("topic"),
+            row["value"],
+            row.get("key"),
+            topic=None if topic is None else topic.decode(errors="surrogateescape"),
             partition=row.get("partition"),
-            headers=headers and [(header["key"], encoded(header["value"])) for header in headers],
-            timestamp_ms=timestamp_ms,
+            headers=headers and [(header["key"].decode(errors="replace"), header["value"]) for header in headers],
+            timestamp_ms=None if time_us is None else time_us // 1000,
         )
+
+    @cached_property
+    def _readable(self) -> dict[str, Any]:
+        return {name: self._batch.column(name).cast(READABLE[name]) for name in self._batch.schema.names}
 
 
 def arrow_chunks(

@@ -173,3 +173,20 @@ def test_a_row_that_no_topic_would_take_becomes_a_dead_letter(
     letters = {one.value: dict(one.headers) for one in read_all(kafka, dead)}
     assert letters[b"future"]["aioproducer.timestamp"] == b"221845392000000"
     assert letters[b"1969"]["aioproducer.timestamp"] == b"-86400000"
+
+
+def test_rows_of_a_refused_batch_are_written_as_they_are(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic
+) -> None:
+    """Also those that Python has no form of: a string that is not UTF-8, milliseconds that were taken for seconds."""
+    compacted, dead = topic(cleanup_policy="compact"), topic()
+    rows = spark.range(0, 4, 1, 1).selectExpr(
+        "IF(id = 1, NULL, CAST(id AS STRING)) AS key",
+        "IF(id = 2, CAST(X'FFFE' AS STRING), 'v') AS value",
+        "timestamp_seconds(IF(id = 3, 1767225600000, 1)) AS timestamp",
+    )
+    writer(rows, kafka, topic=compacted, deadLetterTopic=dead).save()
+    assert [(one.key, one.value) for one in read_all(kafka, compacted)] == [(b"0", b"v"), (b"2", b"\xff\xfe")]
+    letters = {dict(one.headers)["aioproducer.row"]: dict(one.headers) for one in read_all(kafka, dead)}
+    assert letters[b"0:1"]["aioproducer.error"] == b"InvalidRecordError"
+    assert letters[b"0:3"]["aioproducer.timestamp"] == b"1767225600000000"

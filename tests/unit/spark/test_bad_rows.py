@@ -61,6 +61,11 @@ def test_a_dead_letter_has_the_record_and_the_reason() -> None:
     ]
 
 
+def test_a_dead_letter_tells_a_topic_that_is_not_utf_8_as_it_was() -> None:
+    letter = dead_letter(Record(b"v", topic=b"t\xff".decode(errors="surrogateescape")), SerializationError("x"), PLACE)
+    assert dict(letter.headers or ())["aioproducer.topic"] == b"t\xff"
+
+
 def test_a_dead_letter_that_is_too_large_is_cut() -> None:
     record = Record(b"v" * 200_000, b"k" * 9_000, headers=[("h", b"1" * 300_000)])
     short = shortened(dead_letter(record, RecordTooLargeError("too large"), PLACE))

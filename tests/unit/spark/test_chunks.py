@@ -40,6 +40,21 @@ def test_every_column_of_a_batch_has_its_place(text: pyarrow.DataType) -> None:
     assert (chunk.rows, chunk.bytes) == (2, 3)
 
 
+def test_a_row_is_taken_back_though_python_has_no_form_of_it() -> None:
+    """Strings that are not UTF-8, which Spark lets through, and times that Python's calendar does not have."""
+    text = pyarrow.array([b"\xff", b"v"]).view(pyarrow.string())
+    names = pyarrow.StructArray.from_arrays([text, text.view(pyarrow.binary())], ["key", "value"])
+    times = pyarrow.array([253_402_300_800_000_000, -1], pyarrow.timestamp("us", "UTC"))
+    headers = pyarrow.ListArray.from_arrays([0, 1, 2], names)
+    topics = pyarrow.array([b"\xff", b""]).view(pyarrow.string())
+    columns = {"key": text, "value": text, "topic": topics, "headers": headers, "timestamp": times}
+    (chunk,) = arrow_chunks([pyarrow.record_batch(columns)], Columns(ALL), None)
+    odd, good = chunk.record(0), chunk.record(1)
+    assert (odd.key, odd.value, odd.headers) == (b"\xff", b"\xff", [("\ufffd", b"\xff")])
+    assert (odd.topic or "").encode(errors="surrogateescape") == b"\xff"
+    assert good == Record(b"v", b"v", topic="", headers=[("v", b"v")], timestamp_ms=-1)
+
+
 def test_columns_that_do_not_count_are_passed_over() -> None:
     batch = pyarrow.record_batch({"offset": [1], "value": ["v"], "topic": ["unused"]})
     (chunk,) = arrow_chunks([batch], Columns(frozenset({"value"})), None)
