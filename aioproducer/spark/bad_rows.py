@@ -28,6 +28,12 @@ TIMESTAMP_HEADER = "aioproducer.timestamp"
 ROW_HEADER = "aioproducer.row"
 BYTES_HEADER = "aioproducer.bytes"
 
+REASONS = frozenset({ERROR_HEADER, MESSAGE_HEADER, TOPIC_HEADER, PARTITION_HEADER, TIMESTAMP_HEADER, ROW_HEADER})
+"""What a dead letter keeps that is cut."""
+
+NAMELESS_HEADER = "aioproducer.header"
+"""What a header of a row is called that has no name."""
+
 SHORT_VALUE_BYTES = 65_536
 SHORT_KEY_BYTES = 4_096
 
@@ -74,6 +80,7 @@ def dead_letter(record: Record, error: Exception, place: RowPlace) -> Record:
 
     Its timestamp is the time of writing: with one of long ago or far ahead the topic might delete it, or refuse it too.
     """
+    own = [(NAMELESS_HEADER if name is None else name, value) for name, value in _pairs(record)]
     reason: list[tuple[str, bytes | None]] = [
         (ERROR_HEADER, type(error).__name__.encode()),
         (MESSAGE_HEADER, str(error).encode()),
@@ -85,12 +92,12 @@ def dead_letter(record: Record, error: Exception, place: RowPlace) -> Record:
         reason.append((PARTITION_HEADER, str(record.partition).encode()))
     if record.timestamp_ms is not None:
         reason.append((TIMESTAMP_HEADER, str(record.timestamp_ms).encode()))
-    return Record(record.value, record.key, headers=[*_pairs(record), *reason])
+    return Record(record.value, record.key, headers=[*own, *reason])
 
 
 def shortened(letter: Record) -> Record:
     """A dead letter that is too large itself: the beginning of key and value, and how many bytes they had."""
-    reasons = [(name, value) for name, value in _pairs(letter) if name.startswith("aioproducer.")]
+    reasons = [(name, value) for name, value in _pairs(letter) if name in REASONS]
     sizes = f"{_size(letter.key)}:{_size(letter.value)}".encode()
     return Record(
         _cut(letter.value, SHORT_VALUE_BYTES),

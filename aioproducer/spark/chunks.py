@@ -124,19 +124,28 @@ class ArrowChunk:
     def record(self, index: int) -> Record:
         """One of them."""
         row = {name: column[index].as_py() for name, column in self._readable.items()}
-        topic, headers, time_us = row.get("topic"), row.get("headers"), row.get("timestamp")
+        headers, time_us = row.get("headers"), row.get("timestamp")
         return Record(
             row["value"],
             row.get("key"),
-            topic=None if topic is None else topic.decode(errors="surrogateescape"),
+            topic=_text(row.get("topic"), "surrogateescape"),
             partition=row.get("partition"),
-            headers=headers and [(header["key"].decode(errors="replace"), header["value"]) for header in headers],
+            headers=None if headers is None else [_pair(header) for header in headers],
             timestamp_ms=None if time_us is None else time_us // 1000,
         )
 
     @cached_property
     def _readable(self) -> dict[str, Any]:
         return {name: self._batch.column(name).cast(READABLE[name]) for name in self._batch.schema.names}
+
+
+def _text(name: bytes | None, errors: str) -> str | None:
+    return None if name is None else name.decode(errors=errors)
+
+
+def _pair(header: Mapping[str, bytes | None] | None) -> tuple[Any, bytes | None]:
+    """As `headers_of` has it."""
+    return (None, None) if header is None else (_text(header["key"], "replace"), header["value"])
 
 
 def arrow_chunks(

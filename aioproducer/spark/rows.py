@@ -27,9 +27,13 @@ def timestamp_ms_of(moment: datetime | None) -> int | None:
     return int(seconds) * 1000 + moment.microsecond // 1000
 
 
-def headers_of(headers: Iterable[Any] | None) -> list[tuple[str, bytes | None]] | None:
-    """The pairs in a column ``headers``."""
-    return None if headers is None else [(one[0], encoded(one[1])) for one in headers]
+def headers_of(headers: Iterable[Any] | None) -> list[tuple[Any, bytes | None]] | None:
+    """The pairs in a column ``headers``; one that is null has no name, which the producer refuses."""
+    return None if headers is None else [_pair(one) for one in headers]
+
+
+def _pair(header: Any) -> tuple[Any, bytes | None]:
+    return (None, None) if header is None else (header[0], encoded(header[1]))
 
 
 def records_of(rows: Iterable[Row], columns: Columns) -> Iterator[Record]:

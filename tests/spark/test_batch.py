@@ -165,14 +165,32 @@ def test_a_row_that_no_topic_would_take_becomes_a_dead_letter(
     """The dead-letter topic neither: what is at fault is told by headers."""
     name, dead = topic(), topic()
     rows = spark.createDataFrame(
-        [("good", None), ("future", datetime(9000, 1, 1, tzinfo=UTC)), ("1969", datetime(1969, 12, 31, tzinfo=UTC))],
-        "value string, timestamp timestamp",
+        [
+            ("good", None, None),
+            ("future", datetime(9000, 1, 1, tzinfo=UTC), None),
+            ("1969", datetime(1969, 12, 31, tzinfo=UTC), None),
+            ("no header", None, [None]),
+            ("no name", None, [("h", b"1"), (None, b"2")]),
+        ],
+        "value string, timestamp timestamp, headers array<struct<key: string, value: binary>>",
     )
     writer(rows.coalesce(1), kafka, way, topic=name, deadLetterTopic=dead).save()
     assert values(kafka, name) == [b"good"]
     letters = {one.value: dict(one.headers) for one in read_all(kafka, dead)}
     assert letters[b"future"]["aioproducer.timestamp"] == b"221845392000000"
     assert letters[b"1969"]["aioproducer.timestamp"] == b"-86400000"
+    assert letters[b"no header"]["aioproducer.header"] is None
+    assert (letters[b"no name"]["h"], letters[b"no name"]["aioproducer.header"]) == (b"1", b"2")
+
+
+def test_a_header_that_is_null_is_told_by_its_row(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, way: str
+) -> None:
+    rows = spark.createDataFrame(
+        [("v", []), ("w", [None])], "value string, headers array<struct<key: string, value: binary>>"
+    )
+    with pytest.raises(PySparkException, match=r"row 1 of partition 0: SerializationError: .*header"):
+        writer(rows.coalesce(1), kafka, way, topic=topic()).save()
 
 
 def test_rows_of_a_refused_batch_are_written_as_they_are(

@@ -66,6 +66,14 @@ def test_a_dead_letter_tells_a_topic_that_is_not_utf_8_as_it_was() -> None:
     assert dict(letter.headers or ())["aioproducer.topic"] == b"t\xff"
 
 
+def test_headers_without_a_name_get_one() -> None:
+    """And go first where a letter has to be cut."""
+    record = Record(b"v", headers=[("h", b"1"), (None, b"2" * 300_000)])  # type: ignore[list-item]
+    letter = dead_letter(record, SerializationError("x"), PLACE)
+    assert list(letter.headers or ())[:2] == [("h", b"1"), ("aioproducer.header", b"2" * 300_000)]
+    assert "aioproducer.header" not in dict(shortened(letter).headers or ())
+
+
 def test_a_dead_letter_that_is_too_large_is_cut() -> None:
     record = Record(b"v" * 200_000, b"k" * 9_000, headers=[("h", b"1" * 300_000)])
     short = shortened(dead_letter(record, RecordTooLargeError("too large"), PLACE))

@@ -55,6 +55,12 @@ def test_a_row_is_taken_back_though_python_has_no_form_of_it() -> None:
     assert good == Record(b"v", b"v", topic="", headers=[("v", b"v")], timestamp_ms=-1)
 
 
+def test_a_header_that_is_null_has_no_name() -> None:
+    headers = pyarrow.array([[None, {"key": None, "value": b"1"}, {"key": "", "value": None}]], HEADERS)
+    (chunk,) = arrow_chunks([pyarrow.record_batch({"value": ["v"], "headers": headers})], Columns(ALL), None)
+    assert chunk.record(0).headers == [(None, None), (None, b"1"), ("", None)]
+
+
 def test_columns_that_do_not_count_are_passed_over() -> None:
     batch = pyarrow.record_batch({"offset": [1], "value": ["v"], "topic": ["unused"]})
     (chunk,) = arrow_chunks([batch], Columns(frozenset({"value"})), None)

@@ -35,6 +35,13 @@ def test_absent_columns_and_nulls() -> None:
     assert list(records_of([row], Columns(frozenset(row.asDict())))) == [Record(b"")]
 
 
+def test_a_header_that_is_null_has_no_name() -> None:
+    """The producer refuses it then, and its row alone."""
+    row = Row(value="v", headers=[None, Row(key=None, value=b"1")])
+    (record,) = records_of([row], Columns(frozenset(row.asDict())))
+    assert record.headers == [(None, None), (None, b"1")]
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1.999, -0.001, 1_700_000_000.123456, 1_698_541_200.5])
 def test_timestamps_are_rounded_down_to_milliseconds(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also before 1970, and in the hour that a time zone has twice."""
