@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from aioproducer.audit.mark import without_mark
 from aioproducer.errors import (
     BrokerError,
     InvalidTopicError,
@@ -78,9 +79,10 @@ def was_refused_by_broker(error: Exception) -> bool:
 def dead_letter(record: Record, error: Exception, place: RowPlace) -> Record:
     """The record for the dead-letter topic: key, value and headers as they were, and why it is there as headers.
 
+    Marks of an audit are left out, also one from the topic that a row was read from: they count records of that one.
     Its timestamp is the time of writing: with one of long ago or far ahead the topic might delete it, or refuse it too.
     """
-    own = [(NAMELESS_HEADER if name is None else name, value) for name, value in _pairs(record)]
+    own = [(NAMELESS_HEADER if name is None else name, value) for name, value in without_mark(_pairs(record))]
     reason: list[tuple[str, bytes | None]] = [
         (ERROR_HEADER, type(error).__name__.encode()),
         (MESSAGE_HEADER, str(error).encode()),

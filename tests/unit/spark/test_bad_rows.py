@@ -61,6 +61,12 @@ def test_a_dead_letter_has_the_record_and_the_reason() -> None:
     ]
 
 
+def test_a_dead_letter_has_no_marks() -> None:
+    """Not that of a relayed record either: it counts records of the topic that the record was read from."""
+    record = Record(b"v", headers=[("aioproducer.audit", b"p;a;0;7500"), ("h", b"1")])
+    assert "aioproducer.audit" not in dict(dead_letter(record, SerializationError("x"), PLACE).headers or ())
+
+
 def test_a_dead_letter_tells_a_topic_that_is_not_utf_8_as_it_was() -> None:
     letter = dead_letter(Record(b"v", topic=b"t\xff".decode(errors="surrogateescape")), SerializationError("x"), PLACE)
     assert dict(letter.headers or ())["aioproducer.topic"] == b"t\xff"
