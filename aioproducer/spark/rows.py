@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql import Row
 
 from aioproducer.records import Record
 from aioproducer.spark.columns import Columns
+from aioproducer.spark.errors import SparkWriteError
 
 
 def encoded(value: Any) -> bytes | None:
@@ -23,7 +25,13 @@ def timestamp_ms_of(moment: datetime | None) -> int | None:
     """Milliseconds since the epoch, rounded down, of a timestamp as Spark has it in Python: local time, no zone."""
     if moment is None:
         return None
-    seconds = moment.replace(microsecond=0).timestamp()
+    whole = moment.replace(microsecond=0)
+    try:
+        seconds = whole.timestamp()
+    except (ValueError, OverflowError):
+        # Python looks a day to either side, which the first and the last day of its calendar do not have.
+        inwards = timedelta(days=2 if whole.year == 1 else -2)
+        seconds = (whole + inwards).timestamp() - inwards.total_seconds()
     return int(seconds) * 1000 + moment.microsecond // 1000
 
 
@@ -37,11 +45,15 @@ def _pair(header: Any) -> tuple[Any, bytes | None]:
 
 
 def records_of(rows: Iterable[Row], columns: Columns) -> Iterator[Record]:
-    """Each row as a record."""
+    """Each row as a record.
+
+    Raises:
+        SparkWriteError: PySpark can't make Python objects of what Spark has, and tells neither row nor column.
+    """
     has_key, has_topic, has_partition, has_headers, has_timestamp = map(
         columns.has, ("key", "topic", "partition", "headers", "timestamp")
     )
-    for row in rows:
+    for row in _made(rows):
         yield Record(
             encoded(row["value"]),
             encoded(row["key"]) if has_key else None,
@@ -50,6 +62,23 @@ def records_of(rows: Iterable[Row], columns: Columns) -> Iterator[Record]:
             headers=headers_of(row["headers"]) if has_headers else None,
             timestamp_ms=timestamp_ms_of(row["timestamp"]) if has_timestamp else None,
         )
+
+
+def _made(rows: Iterable[Row]) -> Iterator[Row]:
+    count = 0
+    try:
+        for row in rows:
+            yield row
+            count += 1
+    except (ValueError, OverflowError) as error:
+        # A string that is not UTF-8, a time beyond the years of Python's calendar: found while PySpark converts a batch
+        # of Arrow's, column by column, before it hands over the first row.
+        task = TaskContext.get()
+        place = "" if task is None else f"partition {task.partitionId()}, "
+        raise SparkWriteError(
+            f"{place}from row {count} on: PySpark can't make Python objects of the rows, writer=arrow takes columns as "
+            f"they are: {type(error).__name__}: {error}"
+        ) from error
 
 
 def payload_bytes(records: Iterable[Record]) -> int:

@@ -208,3 +208,12 @@ def test_rows_of_a_refused_batch_are_written_as_they_are(
     letters = {dict(one.headers)["aioproducer.row"]: dict(one.headers) for one in read_all(kafka, dead)}
     assert letters[b"0:1"]["aioproducer.error"] == b"InvalidRecordError"
     assert letters[b"0:3"]["aioproducer.timestamp"] == b"1767225600000000"
+
+
+def test_a_string_that_is_not_utf_8_is_told_by_the_row_writer(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic
+) -> None:
+    """By columns it is written as it is: see test_rows_of_a_refused_batch_are_written_as_they_are."""
+    rows = spark.range(0, 1, 1, 1).selectExpr("CAST(X'FFFE' AS STRING) AS value")
+    with pytest.raises(PySparkException, match=r"SparkWriteError: partition 0, from row 0 on: .*writer=arrow"):
+        writer(rows, kafka, "rows", topic=topic()).save()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import pytest
 from pyspark.sql import Row
 
 from aioproducer.records import Record
 from aioproducer.spark.columns import Columns
+from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.rows import payload_bytes, records_of, timestamp_ms_of
 
 
@@ -53,6 +55,36 @@ def test_timestamps_are_rounded_down_to_milliseconds(seconds: float, monkeypatch
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.parametrize(("zone", "ahead_h"), [("UTC", 0), ("Asia/Karachi", 5), ("America/New_York", -5)])
+def test_timestamps_of_the_first_and_last_day_of_the_calendar(
+    zone: str, ahead_h: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which stand for "always" and "never", and which Python itself can't tell in every zone."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert timestamp_ms_of(datetime.max) == 253_402_300_799_999 - ahead_h * 3_600_000
+        first = datetime.min.replace(microsecond=1_999)
+        assert timestamp_ms_of(first) == timestamp_ms_of(first + timedelta(days=3)) - 3 * 86_400_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_what_pyspark_can_not_turn_into_rows_is_told_by_its_place() -> None:
+    """It decodes ahead, so this is as near as anybody knows; what was made before is written."""
+
+    def rows() -> Iterator[Row]:
+        yield from (Row(value="a"), Row(value="b"))
+        b"\xff".decode()
+
+    records = records_of(rows(), Columns(frozenset({"value"})))
+    assert [next(records), next(records)] == [Record(b"a"), Record(b"b")]
+    with pytest.raises(SparkWriteError, match=r"from row 2 on: .*writer=arrow.*UnicodeDecodeError: .*0xff") as told:
+        next(records)
+    assert isinstance(told.value.__cause__, UnicodeDecodeError)
 
 
 def test_the_bytes_of_keys_and_values_are_counted() -> None:
