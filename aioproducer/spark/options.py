@@ -38,9 +38,8 @@ REFUSED = {
     "value.serializer": "values are strings or bytes already",
     "transactional.id": "each task needs an id of its own",
     "on.error": "the outcome of each row is known to the sink",
-    "acks": "the sink has to know how each row ended",
 }
-"""Configs of the producer that can't be set here, and why. Of acks only 0."""
+"""Configs of the producer that can't be set here, and why."""
 
 MIN_IDLE_TIMEOUT_MS = 1
 
@@ -99,8 +98,8 @@ class SinkOptions:
             ConfigError: an option is unknown, or its value is not allowed; the message names it.
         """
         own = {name.lower(): value for name, value in options.items() if not name.lower().startswith(KAFKA)}
-        producer = {name[len(KAFKA) :]: value for name, value in options.items() if name.lower().startswith(KAFKA)}
-        _check_names(own)
+        producer = _producer_configs(options)
+        _check_own(own)
         transactional = _transactional(own)
         if transactional is not None:
             producer = {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), **producer}
@@ -121,9 +120,22 @@ class SinkOptions:
         )
 
 
-def _check_names(own: Mapping[str, str]) -> None:
+def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for name, value in options.items():
+        if name.lower().startswith(KAFKA):
+            dotted = name[len(KAFKA) :].replace("_", ".")
+            if dotted in configs:
+                raise ConfigError(f"option {KAFKA}{dotted} is given twice, the second time as {name}")
+            configs[dotted] = value
+    return configs
+
+
+def _check_own(own: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in (*OPTIONS, *SPARKS_OWN)}
-    for name in own:
+    for name, value in own.items():
+        if known.get(name) in OPTIONS and not value:
+            raise ConfigError(f"option {known[name]} is empty")
         if name in known or name.startswith("spark."):
             continue
         # A misspelled option that is passed over might be the one that was to make the write exactly-once.
@@ -140,8 +152,6 @@ def _transactional(own: Mapping[str, str]) -> Transactional | None:
                 raise ConfigError(f"option {name} is for transactions: option transactional.id.prefix is missing")
         return None
     checkpoint = own.get("checkpointlocation")
-    if not prefix:
-        raise ConfigError("option transactional.id.prefix is empty")
     if log is None and checkpoint is None:
         raise ConfigError(
             "option transactional.id.prefix needs option transactionLog: a directory, of this query alone, where the "
@@ -153,14 +163,16 @@ def _transactional(own: Mapping[str, str]) -> Transactional | None:
 def _check_producer(producer: Mapping[str, str], transactional: Transactional | None) -> None:
     if "bootstrap.servers" not in producer:
         raise ConfigError(f"option {KAFKA}bootstrap.servers is missing: the addresses of the brokers")
-    for name, value in producer.items():
-        dotted = name.replace("_", ".")
-        if dotted in REFUSED and not (dotted == "acks" and value != "0"):
-            raise ConfigError(f"option {KAFKA}{name}={value} is not supported: {REFUSED[dotted]}")
-    if transactional is None:
-        ProducerConfig.parse_dotted(producer)
-    else:
-        ProducerConfig.parse_dotted({**producer, "transactional.id": transactional.prefix})
+    for name, why in REFUSED.items():
+        if name in producer:
+            raise _refused(producer, name, why)
+    transactions = {} if transactional is None else {"transactional.id": transactional.prefix}
+    if ProducerConfig.parse_dotted({**producer, **transactions}).acks == 0:
+        raise _refused(producer, "acks", "the sink has to know how each row ended")
+
+
+def _refused(producer: Mapping[str, str], name: str, why: str) -> ConfigError:
+    return ConfigError(f"option {KAFKA}{name}={producer[name]} is not supported: {why}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:

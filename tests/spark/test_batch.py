@@ -118,9 +118,10 @@ def test_what_was_read_from_a_topic_can_be_written_to_another(
         ("value string", {}, "neither an option topic nor a column topic"),
         ("value string, headers array<string>", {"topic": "t"}, "column headers is array<string>"),
         ("value string", {"topic": "t", "toppic": "x"}, "unknown option 'toppic'; did you mean topic?"),
+        ("value string", {"topic": ""}, "option topic is empty"),
         ("value string", {"topic": "t", "kafka.linger.ms": "soon"}, "linger_ms"),
     ],
-    ids=["type", "missing", "topic", "headers", "option", "config"],
+    ids=["type", "missing", "topic", "headers", "option", "empty", "config"],
 )
 def test_what_is_wrong_is_said_while_spark_plans(
     spark: SparkSession, kafka: KafkaCluster, ddl: str, options: dict[str, str], message: str

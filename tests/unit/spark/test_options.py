@@ -46,6 +46,10 @@ def test_what_spark_passes_on_is_taken(name: str) -> None:
         ({**SERVERS, "kafka.key.serializer": "x"}, "kafka.key.serializer=x is not supported"),
         ({**SERVERS, "kafka.transactional.id": "x"}, "each task needs an id of its own"),
         ({**SERVERS, "kafka.acks": "0"}, "kafka.acks=0 is not supported"),
+        ({**SERVERS, "kafka.acks": " 0"}, "kafka.acks= 0 is not supported"),
+        ({**SERVERS, "kafka.linger.ms": "1", "kafka.linger_ms": "2"}, "kafka.linger.ms is given twice"),
+        ({**SERVERS, "topic": ""}, "option topic is empty"),
+        ({**SERVERS, "deadlettertopic": ""}, "option deadLetterTopic is empty"),
         ({**SERVERS, "transactional.id.prefix": "p"}, "needs option transactionLog"),
         ({**SERVERS, "transactional.id.prefix": "", "transactionLog": "/x"}, "transactional.id.prefix is empty"),
         ({**SERVERS, "transactionLog": "/x"}, "option transactionLog is for transactions"),
@@ -90,3 +94,10 @@ def test_audit() -> None:
     for wrong, match in (({"audit": "yes"}, "audit='yes'"), ({"auditStatements": "/s"}, "audit=true is missing")):
         with pytest.raises(ConfigError, match=match):
             SinkOptions.parse({"kafka.bootstrap.servers": "x:1", **wrong})
+
+
+def test_configs_may_have_names_with_underscores() -> None:
+    """And are by their dotted names in any case, so that nothing is said twice."""
+    given = {"kafka.bootstrap_servers": "x:1", "transactional.id.prefix": "p", "transactionLog": "/log"}
+    options = SinkOptions.parse({**given, "kafka.transaction_timeout_ms": "60000"})
+    assert options.producer == {"bootstrap.servers": "x:1", "transaction.timeout.ms": "60000"}
