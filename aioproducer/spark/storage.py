@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from pathlib import Path
 from urllib.parse import urlparse
@@ -10,6 +11,9 @@ from urllib.parse import urlparse
 from pyarrow import fs
 
 from aioproducer.errors import ConfigError
+
+LOCAL_URI = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)
+"""What stands before the path in the URI of a local file."""
 
 
 class Storage:
@@ -80,10 +84,10 @@ class Storage:
 
 
 def _file_system(location: str, option: str) -> tuple[fs.FileSystem, str]:
-    uri = urlparse(location)
-    if uri.scheme in ("", "file"):
-        # Hadoop writes file:/path, with one slash, which pyarrow does not take.
-        return fs.LocalFileSystem(), str(Path(uri.path if uri.scheme else location).absolute())
+    # Hadoop writes file:/path, with one slash, which pyarrow does not take; ?, # and % are letters of a name to it.
+    path = LOCAL_URI.sub("", location)
+    if not urlparse(path).scheme:
+        return fs.LocalFileSystem(), str(Path(path).absolute())
     try:
         found, path = fs.FileSystem.from_uri(location)
     except (ValueError, OSError) as error:
