@@ -2,8 +2,8 @@
 
 Spark runs the tasks of a Python worker one after the other, in the worker's main thread, and keeps the worker for later
 tasks. A producer that was made for one task is kept for the next with the same configs, and closed when nobody has used
-it for a while or when the process ends. Whatever a producer holds was acknowledged before its task ended, so a worker
-that is killed loses nothing.
+it for a while. Whatever a producer holds was acknowledged before its task ended, so a worker that is killed loses
+nothing, nor one that PySpark's daemon ends with ``os._exit``, past what is registered with atexit.
 """
 
 from __future__ import annotations
