@@ -94,13 +94,14 @@ class TaskAudit:
             first = self._next[self._topic]
             self._give(self._topic, second, rows)
             return compute.add(_up_to(rows), first)
-        topics = compute.fill_null(batch.column("topic"), "").dictionary_encode()
+        topics = compute.fill_null(batch.column("topic"), "").cast(pyarrow.large_binary()).dictionary_encode()
         counts = Counter(dict.fromkeys(range(len(topics.dictionary)), 0))
         for count in compute.value_counts(topics.indices).to_pylist():
             counts[count["values"]] = count["counts"]
         # Ranked by topic, and within a topic by row: where its group begins is to be taken off.
         shifts, before = [], 1
-        for code, topic in enumerate(topics.dictionary.to_pylist()):
+        for code, name in enumerate(topics.dictionary.to_pylist()):
+            topic = name.decode(errors="surrogateescape")  # Spark's strings may be no UTF-8
             shifts.append(self._next[topic] - before)
             before += counts[code]
             self._give(topic, second, counts[code])

@@ -69,6 +69,16 @@ def test_each_topic_has_its_numbers() -> None:
     assert {line.get("topic"): line.get("next") for line in marks.statement()[:-1]} == {"a": 5, "b": 1, "c": 1, "": 1}
 
 
+def test_a_topic_that_is_not_utf_8_is_one_of_its_own() -> None:
+    """Its rows are refused, each by itself."""
+    marks = audit(None)
+    marked, _ = marks.mark_batch(batch(3, topic=pyarrow.array([b"t", b"\xff", b"t"]).view(pyarrow.string())))
+    assert headers(marked) == [[mark(0)], [mark(0)], [mark(1)]]
+    name = b"\xff".decode(errors="surrogateescape")
+    marks.failed(Record(b"v", topic=name, headers=[mark(0)]))
+    assert [(line["topic"], line["failed"]) for line in marks.statement()[:-1]] == [("t", []), (name, [[0, 0, 12]])]
+
+
 @pytest.mark.parametrize("topic", ["t", None])
 def test_rows_and_columns_are_marked_alike(topic: str | None) -> None:
     topics = [None if topic else name for name in ("x", "y", "x")]
