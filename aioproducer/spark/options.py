@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
+from aioproducer.spark.storage import resolved
 
 KAFKA = "kafka."
 """What follows is a config of the producer, by its Java name."""
@@ -115,7 +116,7 @@ class SinkOptions:
             idle_timeout_ms=_number("idleTimeoutMs", own.get("idletimeoutms", "600000"), MIN_IDLE_TIMEOUT_MS),
             transactional=transactional,
             audit=audit,
-            audit_statements=own.get("auditstatements"),
+            audit_statements=resolved(own["auditstatements"], "auditStatements") if "auditstatements" in own else None,
             totals=own.get("totals"),
         )
 
@@ -157,7 +158,9 @@ def _transactional(own: Mapping[str, str]) -> Transactional | None:
             "option transactional.id.prefix needs option transactionLog: a directory, of this query alone, where the "
             "driver notes what it is going to commit"
         )
-    return Transactional(prefix, log if log is not None else f"{str(checkpoint).rstrip('/')}/{LOG_DIRECTORY}", job)
+    if log is not None:
+        return Transactional(prefix, resolved(log, "transactionLog"), job)
+    return Transactional(prefix, f"{resolved(str(checkpoint), 'checkpointLocation')}/{LOG_DIRECTORY}", job)
 
 
 def _check_producer(producer: Mapping[str, str], transactional: Transactional | None) -> None:

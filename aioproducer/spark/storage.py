@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -14,6 +15,10 @@ from aioproducer.errors import ConfigError
 
 LOCAL_URI = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)
 """What stands before the path in the URI of a local file."""
+
+
+HADOOP_CONFIGS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
+"""Directories in which Spark looks for core-site.xml."""
 
 
 class Storage:
@@ -47,7 +52,7 @@ class Storage:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file; when this returns it outlives a crash of the machine, and nobody ever sees a part of it."""
-        self._fs.create_dir(self._directory, recursive=True)
+        self._make_directory()
         part = self.path(f"{name}.{uuid.uuid4().hex}.part")
         if self._is_local:
             with open(part, "wb") as file:
@@ -74,13 +79,65 @@ class Storage:
         """Where a file of this name is."""
         return f"{self._directory}/{name}"
 
+    def _make_directory(self) -> None:
+        if not self._is_local:
+            self._fs.create_dir(self._directory, recursive=True)
+            return
+        directory = Path(self._directory)
+        new = [one for one in (directory, *directory.parents) if not one.exists()]
+        directory.mkdir(parents=True, exist_ok=True)
+        for one in new:
+            _sync(one.parent)
+
     def _sync_directory(self) -> None:
-        # A renamed or removed file is durable when its directory is.
-        descriptor = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(Path(self._directory))
+
+
+def _sync(directory: Path) -> None:
+    """A file or directory that was made, renamed or removed is so for good when what it is in was synced."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def resolved(location: str, option: str) -> str:
+    """A location as every process of a query understands it: a local path that is absolute, or a URI.
+
+    One without a scheme is where Spark would look for it: on the file system that is the default in Hadoop's configs,
+    as far as the environment tells where these are.
+
+    Raises:
+        ConfigError: nobody can know where it is.
+    """
+    path = LOCAL_URI.sub("", location)
+    if urlparse(path).scheme:
+        return path.rstrip("/")
+    default = None if path != location else _default_file_system()
+    if default is None or LOCAL_URI.match(default):
+        return str(Path(path).absolute())
+    if not path.startswith("/"):
+        raise ConfigError(f"{location} is relative, and the default file system is {default}: option {option}")
+    return default.rstrip("/") + path.rstrip("/")
+
+
+def _default_file_system() -> str | None:
+    for variable in HADOOP_CONFIGS:
+        if directory := os.environ.get(variable):
+            file = Path(directory) / "core-site.xml"
+            found = _property(file, "fs.defaultFS") if file.is_file() else None
+            if found is not None:
+                return found
+    return None
+
+
+def _property(file: Path, name: str) -> str | None:
+    try:
+        properties = ElementTree.parse(file).getroot().iter("property")
+    except ElementTree.ParseError as error:
+        raise ConfigError(f"{file} can't be read: {error}") from error
+    return next((one.findtext("value", "").strip() for one in properties if one.findtext("name") == name), None)
 
 
 def _file_system(location: str, option: str) -> tuple[fs.FileSystem, str]:

@@ -96,7 +96,7 @@ def test_a_crash_while_recording_leaves_no_record(
 def test_a_record_is_on_disk_before_it_has_its_name(
     log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """File, then name, then directory."""
+    """Above all the directory itself; then file, name and directory."""
     steps: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -111,7 +111,7 @@ def test_a_record_is_on_disk_before_it_has_its_name(
     monkeypatch.setattr(storage.os, "fsync", note_fsync)
     monkeypatch.setattr(storage.os, "replace", note_replace)
     log.record(BATCH)
-    assert steps == ["file", "name", "directory"]
+    assert steps == ["directory", "file", "name", "directory"]
 
 
 def test_what_an_old_driver_records_is_another_record(log: CommitLog, tmp_path: Path) -> None:
