@@ -19,6 +19,9 @@ costs a system call on Python 3.11); a producer whose loop has ended or whose pr
 
 import cython
 
+import asyncio
+import inspect
+import sys
 import time
 import warnings
 from asyncio import get_running_loop
@@ -341,6 +344,7 @@ cdef class Admission:
         except SerializerNotReadyError:
             return None
 
+    @cython.binding(True)
     def submit_nowait(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
         if not self.admits():
             self._refuse()
@@ -357,11 +361,25 @@ cdef class Admission:
                 return delivery
         return self._submit_now_slow(topic, value, key, partition, headers, timestamp_ms)
 
+    @cython.binding(True)
     def submit(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
         return new_submission(self, topic, value, key, partition, headers, timestamp_ms, False)
 
+    @cython.binding(True)
     def send(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
         return new_submission(self, topic, value, key, partition, headers, timestamp_ms, True)
+
+
+def mark_as_coroutine_function(function):
+    """Frameworks and mocks ask for this before they await what comes back: starlette calls all else in a thread."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(function)
+    if hasattr(asyncio.coroutines, "_is_coroutine"):    # which asyncio.iscoroutinefunction looks for
+        function._is_coroutine = asyncio.coroutines._is_coroutine
+
+
+mark_as_coroutine_function(Admission.submit)
+mark_as_coroutine_function(Admission.send)
 
 
 cdef inline bint is_plain(data) noexcept:

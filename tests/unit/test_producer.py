@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import logging
+import sys
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from unittest.mock import AsyncMock, create_autospec
 
 import pytest
 
@@ -67,6 +70,23 @@ each_call = pytest.mark.parametrize("call", CALLS)
 
 
 # --- its life ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["send", "submit", "send_many", "send_arrow", "flush", "close"])
+def test_what_is_awaited_is_known_for_a_coroutine_function(call: str) -> None:
+    """By frameworks, by mocks, and by what shows a signature."""
+    method = getattr(Producer, call)
+    assert asyncio.iscoroutinefunction(method)
+    assert sys.version_info < (3, 12) or inspect.iscoroutinefunction(method)
+    assert isinstance(getattr(AsyncMock(spec=Producer), call), AsyncMock)
+    assert isinstance(getattr(create_autospec(Producer, instance=True), call), AsyncMock)
+
+
+@pytest.mark.parametrize("call", ["send", "submit", "submit_nowait"])
+def test_the_signature_of_a_compiled_call_can_be_read(call: str) -> None:
+    names = list(inspect.signature(getattr(Producer, call)).parameters)
+    assert names == ["self", "topic", "value", "key", "partition", "headers", "timestamp_ms"]
+    assert not asyncio.iscoroutinefunction(Producer.submit_nowait)
 
 
 def test_made_without_a_loop() -> None:

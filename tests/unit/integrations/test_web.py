@@ -238,6 +238,20 @@ async def test_a_record_outlives_a_request_that_is_cancelled(cluster: FakeCluste
     assert values(cluster, "clicks") == [b"by the handler"] * 2
 
 
+@pytest.mark.parametrize("call", ["send", "submit", "send_many"])
+async def test_the_producer_s_own_calls_are_background_tasks(cluster: FakeCluster, call: str) -> None:
+    """Starlette awaits coroutine functions; all else it calls in a thread, where nobody awaits what comes back."""
+    app = FastAPI(lifespan=producer_lifespan(make(cluster), topics=["clicks"]))
+
+    @app.post("/")
+    async def handler(producer: ProducerDep, tasks: BackgroundTasks) -> None:
+        tasks.add_task(getattr(producer, call), "clicks", [b"x"] if call == "send_many" else b"x")
+
+    async with serving(app) as client:
+        assert (await client.post("/")).status_code == 200
+    assert values(cluster, "clicks") == [b"x"]
+
+
 async def test_what_failed_in_the_background_is_told_at_the_end(cluster: FakeCluster) -> None:
     told: list[tuple[KafkaError, int]] = []
     producer = make(cluster, on_error=lambda error, records: told.append((error, records)))
