@@ -29,9 +29,6 @@ NEEDED_TO_DRAW = {"matplotlib": "matplotlib"}
 MOST_ROWS = 40
 """Of a table on the screen."""
 
-LOOK_FOR_SIGNALS_S = 1
-"""How long a signal may wait to be seen: nothing may come between a question to Spark's JVM and the answer."""
-
 COUNTS = ("sent", "acked", "failed", "found", "missing", "duplicated", "out_of_order")
 LATENCIES = tuple(f"{what}_{which}_ms" for what in ("append", "ack") for which in ("p50", "p99", "max"))
 
@@ -44,8 +41,8 @@ class AuditOptions:
         configs: of the consumer, by their names with dots.
         source: further options of Spark's Kafka source.
         tables: where Parquet goes; a path or URI.
-        state: of a stream; None audits what is there now and keeps nothing.
-        every_s: between the micro-batches of a stream that goes on; None ends with what is there now.
+        state: where looks keep what they have found; None audits what is there now and keeps nothing.
+        every_s: from one look to the next; None ends with the first.
         master: of a cluster; None runs Spark in this process.
     """
 
@@ -170,27 +167,28 @@ def _stream(spark: SparkSession, options: AuditOptions, console: Console) -> int
             heads="startingOffsets" not in options.source,
         )
 
-    def show() -> None:
-        if options.every_s is not None and (found := look()) is not None:
-            print(f"{datetime.now(UTC):%H:%M:%S} {_sentence(found.totals())}", flush=True)
-            found.forget()
+    def all_read() -> bool:
+        return audit_stream(
+            spark,
+            source_options(options),
+            options.topics,
+            state,
+            bucket_s=options.bucket_s,
+            told_to_end=told_to_end.is_set,
+        )
 
-    query = audit_stream(
-        spark,
-        source_options(options),
-        options.topics,
-        state,
-        bucket_s=options.bucket_s,
-        every_s=options.every_s,
-        on_batch=show,
-    )
     with signals_set_event() as told_to_end:
-        while not told_to_end.is_set() and not query.awaitTermination(LOOK_FOR_SIGNALS_S):
-            pass
-        query.stop()
+        began_s = time.monotonic()
+        while all_read() and options.every_s is not None:
+            if (found := look()) is not None:
+                print(f"{datetime.now(UTC):%H:%M:%S} {_sentence(found.totals())}", flush=True)
+                found.forget()
+            if told_to_end.wait(began_s + options.every_s - time.monotonic()):
+                break
+            began_s = time.monotonic()
     found = look()
     if found is None:
-        raise CommandError(f"nothing was read from {', '.join(options.topics)}")
+        raise CommandError(f"{', '.join(options.topics)} was not read to its end")
     return publish(found, options, console)
 
 

@@ -8,7 +8,7 @@ import io
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from aioproducer.audit import Audit
 from aioproducer.cli.audit import AuditOptions, run
 from aioproducer.spark.audit import audit_stream, stream_findings
 from aioproducer.testing import ExistingCluster, KafkaCluster
+from tests.spark.marked import source, write
 from tests.spark.readers import values
 
 if TYPE_CHECKING:
@@ -94,17 +95,6 @@ def plan(audit: Audit, topic: str, rng: random.Random, partitions: int = 3, gone
                 end += 1
             made.missing.add((topic, gone[each], audit.producer, each, end))
     return made
-
-
-async def write(kafka: KafkaCluster, records: Sequence[Record]) -> None:
-    """By a producer that knows nothing of audits."""
-    async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
-        assert records[0].topic is not None
-        await producer.send_many(records[0].topic, records)
-
-
-def source(kafka: KafkaCluster) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": kafka.bootstrap_servers}
 
 
 def counted(rows: Iterable[Any], *more: str) -> Counter[tuple[Any, ...]]:
@@ -323,8 +313,7 @@ async def test_a_stream_finds_the_same(
     middle = len(made.log) // 2
     for part in (made.log[:middle], made.log[middle:]):
         await write(kafka, part)
-        query = audit_stream(spark, source(kafka), [name], str(tmp_path))
-        await asyncio.to_thread(query.awaitTermination, 120)
+        await asyncio.to_thread(audit_stream, spark, source(kafka), [name], str(tmp_path))
     found = await asyncio.to_thread(stream_findings, spark, str(tmp_path), [name], lag_s=0)
     assert found is not None
     # Nobody has stated where they were acknowledged.

@@ -99,12 +99,13 @@ def findings(
     """Compare what was found with what was stated.
 
     Args:
+        statements: read up to ``judged_ms``.
         heads: whether the first number of each producer that is not stated has to be 0.
         judged_ms: records sent from this time on are not missing yet.
     """
     gaps = _gaps(found, statements, heads)
-    if judged_ms is not None:
-        gaps = gaps.where(F.col("time_ms") < judged_ms)
+    if judged_ms is not None:  # a statement has been cut to what is judged
+        gaps = gaps.where(F.col("acknowledged") | (F.col("time_ms") < judged_ms))
     missing = _missing(gaps, statements).withColumn("bucket_s", bucket(F.floor(F.col("time_ms") / 1000), bucket_s))
     parts = [found.cells, missing.select("topic", "partition", "bucket_s", F.col("records").alias("missing"))]
     if statements is not None:

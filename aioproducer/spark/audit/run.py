@@ -1,4 +1,4 @@
-"""The audit from topics to findings, at once or as a stream that goes on from where it was."""
+"""The audit from topics to findings, at once or in looks that go on from where the last one was."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
 from aioproducer.spark.audit.found import Found, compared, found_in
@@ -18,6 +17,9 @@ from aioproducer.spark.audit.statements import Statements
 
 BUCKET_S = 60
 LAG_S = 60
+
+LOOK_FOR_END_S = 1
+"""How long ``told_to_end`` may wait to be asked."""
 
 DEFAULTS = {"startingOffsets": "earliest", "includeHeaders": "true", "kafka.isolation.level": "read_committed"}
 
@@ -66,7 +68,7 @@ def audit_topics(
 
 
 class AuditState:
-    """What the micro-batches of an audit have found, in two directories that take turns.
+    """What the micro-batches of an audit have found, in two directories that take turns, and when the last look began.
 
     A micro-batch that Spark repeats finds what was there before it.
     """
@@ -75,37 +77,43 @@ class AuditState:
         self._spark = spark
         self._directory = directory
 
-    def load(self, before: int | None = None) -> tuple[Found, int] | None:
-        """What was found up to the last micro-batch, or up to that before another one, and when it began, in ms.
-
-        None at the beginning.
-        """
-        done = {found["number"]: slot for slot in (0, 1) if (found := self._last(slot)) is not None}
+    def load(self, before: int | None = None) -> Found | None:
+        """What was found up to the last micro-batch, or up to that before another one; None at the beginning."""
+        done = {number: slot for slot in (0, 1) if (number := self._number(f"{slot}/last")) is not None}
         numbers = [number for number in done if before is None or number == before - 1]
         if not numbers:
             return None
         slot = done[max(numbers)]
-        last = self._last(slot)
-        assert last is not None
-        return Found(*(self._spark.read.parquet(self._path(slot, name)) for name in Found.names())), last["began_ms"]
+        return Found(*(self._spark.read.parquet(self._path(f"{slot}/{name}")) for name in Found.names()))
 
-    def save(self, number: int, began_ms: int, found: Found) -> None:
+    def save(self, number: int, found: Found) -> None:
         """Keep what was found up to a micro-batch."""
         slot = number % 2
         for name in Found.names():
-            getattr(found, name).coalesce(1).write.mode("overwrite").parquet(self._path(slot, name))
-        last = self._spark.range(1).select(F.lit(number).alias("number"), F.lit(began_ms).alias("began_ms"))
-        last.write.mode("overwrite").parquet(self._path(slot, "last"))
+            getattr(found, name).coalesce(1).write.mode("overwrite").parquet(self._path(f"{slot}/{name}"))
+        self._note(f"{slot}/last", number)
 
-    def _last(self, slot: int) -> dict[str, int] | None:
+    def looked_ms(self) -> int | None:
+        """When the last look began that has read all there was, in ms; None before the first has."""
+        return self._number("looked")
+
+    def look_ended(self, began_ms: int) -> None:
+        """A look has read all there was when it began."""
+        self._note("looked", began_ms)  # if this dies halfway, it is as before the first look until the next one
+
+    def _number(self, name: str) -> int | None:
         try:
-            row = self._spark.read.parquet(self._path(slot, "last")).first()
+            row = self._spark.read.parquet(self._path(name)).first()
         except AnalysisException:  # there is none
             return None
-        return None if row is None else row.asDict()
+        return None if row is None else int(row["number"])
 
-    def _path(self, slot: int, name: str) -> str:
-        return f"{self._directory}/{slot}/{name}"
+    def _note(self, name: str, number: int) -> None:
+        frame = self._spark.range(1).select(F.lit(number).cast("bigint").alias("number"))
+        frame.write.mode("overwrite").parquet(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
 
 
 def audit_stream(
@@ -115,36 +123,44 @@ def audit_stream(
     directory: str,
     *,
     bucket_s: int = BUCKET_S,
-    every_s: int | None = None,
-    on_batch: Callable[[], object] = lambda: None,
-) -> StreamingQuery:
-    """Start a stream that audits topics as records come.
+    told_to_end: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.time,
+) -> bool:
+    """Take one look at topics: read what is new up to now, and keep what was found for ``stream_findings``.
 
     Args:
         options: as for ``audit_topics``.
         directory: a path or URI, of this audit alone, where it keeps what it has found; it goes on from there.
-        every_s: time between micro-batches; None: up to what is there now, then the stream ends.
-        on_batch: called after each micro-batch; ``stream_findings`` has what was found by then.
+        told_to_end: asked while the look goes on; what it has not read when that says True is left to the next look.
+        clock: seconds since the epoch.
+    Returns:
+        Whether all was read.
     """
     state = AuditState(spark, f"{directory}/state")
 
     def take(batch: DataFrame, number: int) -> None:
-        began_ms = int(time.time() * 1000)
-        earlier = state.load(before=number) if number else None
-        known = None if earlier is None else earlier[0]
+        known = state.load(before=number) if number else None
         rows = compared(batch.where("producer IS NOT NULL"), bucket_s, known)
         rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            state.save(number, began_ms, found_in(rows, known))
+            state.save(number, found_in(rows, known))
         finally:
             rows.unpersist()
-        on_batch()
 
     read = spark.readStream.format("kafka").options(**{**DEFAULTS, **options}).option("subscribe", ",".join(topics))
     stream = marked(read.load()).writeStream.foreachBatch(take).option("checkpointLocation", f"{directory}/checkpoint")
-    if every_s is None:
-        return stream.trigger(availableNow=True).start()
-    return stream.trigger(processingTime=f"{every_s} seconds").start()
+    # Noted before the query asks where the topics end, and kept when it has read that far. Not by a micro-batch: there
+    # is none without new records, and then lost ends would never be missing.
+    began_ms = int(clock() * 1000)
+    query = stream.trigger(availableNow=True).start()
+    try:
+        while not query.awaitTermination(LOOK_FOR_END_S):
+            if told_to_end():
+                return False
+    finally:
+        query.stop()
+    state.look_ended(began_ms)
+    return True
 
 
 def stream_findings(
@@ -157,17 +173,17 @@ def stream_findings(
     lag_s: int = LAG_S,
     heads: bool = True,
 ) -> Findings | None:
-    """What a stream has found up to its last micro-batch; None before the first.
+    """What was found up to the last look of ``audit_stream``; None before the first has read all there was.
 
     Args:
         directory, bucket_s: as for ``audit_stream``.
-        lag_s: records that were sent later than so long before that micro-batch began are not missing yet.
-        heads: False if the stream did not begin at the beginning of the topics.
+        lag_s: records that were sent later than so long before that look began are not missing yet.
+        heads: False if the first look did not begin at the beginning of the topics.
     """
-    last = AuditState(spark, f"{directory}/state").load()
-    if last is None:
+    state = AuditState(spark, f"{directory}/state")
+    found, looked_ms = state.load(), state.looked_ms()
+    if found is None or looked_ms is None:
         return None
-    found, began_ms = last
-    judged_ms = began_ms - lag_s * 1000
+    judged_ms = looked_ms - lag_s * 1000
     said = Statements.read(spark, statements, topics, until_ms=judged_ms) if statements else None
     return findings(found, said, bucket_s, heads=heads, judged_ms=judged_ms).keep()
