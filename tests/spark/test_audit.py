@@ -20,9 +20,10 @@ import pytest
 from aioproducer import Producer, Record, RecordMetadata, SerializationError
 from aioproducer.audit import Audit
 from aioproducer.cli.audit import AuditOptions, run
+from aioproducer.cli.outcome import CommandError
 from aioproducer.spark.audit import audit_stream, stream_findings
 from aioproducer.testing import ExistingCluster, KafkaCluster
-from tests.spark.marked import source, write
+from tests.spark.marked import acknowledged, close, source, write
 from tests.spark.readers import values
 
 if TYPE_CHECKING:
@@ -324,3 +325,42 @@ async def test_a_stream_finds_the_same(
     holes = {number for _, _, _, first, last in missing for number in range(first, last + 1)}
     assert holes == {number for number in lost if any(number < other for other in set(range(RECORDS)) - lost)}
     found.forget()
+
+
+# --- what is at the edge of an audit ----------------------------------------------------------------------------------
+
+
+def exit_code_of(kafka: KafkaCluster, output: Path, name: str, *statements: Path, until_ms: int | None = None) -> int:
+    """Of the command, when there is one topic."""
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    paths = [str(path) for path in statements]
+    options = AuditOptions([name], servers, paths, output=output, until_ms=until_ms, pictures=False)
+    return run(options)
+
+
+async def state_as_lost(name: str, count: int, statements: Path) -> None:
+    """State that records are in a topic, and write none."""
+    audit = Audit("lost", statements=statements)
+    acknowledged(audit, name, count)
+    await close(audit)
+
+
+@pytest.mark.usefixtures("spark")
+def test_topics_without_a_mark_that_counts(
+    kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unmarked, empty, or of another time: nothing was found, and if that was stated to be there, it is missing."""
+    name = topic()
+    with pytest.raises(CommandError, match=f"no record of {name} has a mark"):
+        exit_code_of(kafka, tmp_path, name)
+    asyncio.run(write(kafka, [Record(b"nobody's", topic=name)] * 5))
+    with pytest.raises(CommandError, match=f"no record of {name} has a mark"):
+        exit_code_of(kafka, tmp_path, name)
+    asyncio.run(state_as_lost(name, 50, tmp_path / "statements"))
+    assert exit_code_of(kafka, tmp_path, name, tmp_path / "statements") == 1
+    screen = capsys.readouterr().out
+    assert "5 further records have no mark" in screen
+    assert "0 records of 1 producers: 50 missing, 0 duplicated, 0 out of order." in screen
+    asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))
+    with pytest.raises(CommandError, match=f"no record of {name} has a mark"):
+        exit_code_of(kafka, tmp_path, name, until_ms=1_000)
