@@ -21,7 +21,7 @@ from aioproducer import Producer, Record, RecordMetadata, SerializationError
 from aioproducer.audit import Audit
 from aioproducer.cli.audit import AuditOptions, run
 from aioproducer.cli.outcome import CommandError
-from aioproducer.spark.audit import audit_stream, stream_findings
+from aioproducer.spark.audit import audit_stream, audit_topics, stream_findings
 from aioproducer.testing import ExistingCluster, KafkaCluster
 from tests.spark.marked import acknowledged, close, source, write
 from tests.spark.readers import values
@@ -364,3 +364,25 @@ def test_topics_without_a_mark_that_counts(
     asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))
     with pytest.raises(CommandError, match=f"no record of {name} has a mark"):
         exit_code_of(kafka, tmp_path, name, until_ms=1_000)
+
+
+def test_times_within_a_second(spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path) -> None:
+    """A statement knows seconds only: of a second that counts in part neither records nor statements count."""
+    name = topic()
+
+    async def send() -> None:
+        seconds = [10.1, 10.9, 11.0, 11.9, 12.1, 12.9]
+        audit = Audit(statements=tmp_path, clock=lambda: seconds[0])
+        records = []
+        while seconds:
+            records += acknowledged(audit, name, 1)
+            del seconds[0]
+        await close(audit)
+        await write(kafka, records)
+
+    asyncio.run(send())
+    times = {"since_ms": 10_500, "until_ms": 12_500}
+    found = audit_topics(spark, source(kafka), [name], statements=[str(tmp_path)], **times)
+    totals = found.totals()
+    found.forget()
+    assert (totals.sent, totals.found, totals.missing) == (2, 2, 0)

@@ -42,11 +42,15 @@ def audit_topics(
             ``read_committed`` reader.
         statements: files or directories of statements, anything that Spark reads.
         bucket_s: length of a time bucket.
-        since_ms, until_ms: only records whose mark names a time from the one up to the other, ms since the epoch. With
-            ``since_ms`` nothing is missing before the first record that is found, or stated, of a producer.
+        since_ms, until_ms: only records whose mark names a time from the one up to the other, ms since the epoch. A
+            second that is in it only in part does not count. With ``since_ms`` nothing is missing before the first
+            record that is found, or stated, of a producer.
     Returns:
         Findings, kept by Spark until ``forget()``.
     """
+    # Statements know of whole seconds, marks of milliseconds: both have to leave the same records out.
+    since_ms = None if since_ms is None else -_whole_seconds(-since_ms)
+    until_ms = None if until_ms is None else _whole_seconds(until_ms)
     # First what was promised, then what is there: on a topic that is written to, the other way round would find losses.
     said = Statements.read(spark, statements, topics, since_ms, until_ms).keep() if statements else None
     read = spark.read.format("kafka").options(**{**DEFAULTS, **options}).option("subscribe", ",".join(topics)).load()
@@ -189,6 +193,10 @@ def stream_findings(
     found, looked_ms = state.load(), state.looked_ms()
     if found is None or looked_ms is None:
         return None
-    judged_ms = looked_ms - lag_s * 1000
+    judged_ms = _whole_seconds(looked_ms) - lag_s * 1000
     said = Statements.read(spark, statements, topics, until_ms=judged_ms) if statements else None
     return findings(found, said, bucket_s, heads=heads, judged_ms=judged_ms).keep()
+
+
+def _whole_seconds(ms: int) -> int:
+    return ms // 1000 * 1000
