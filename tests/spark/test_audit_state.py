@@ -7,8 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from aioproducer.audit import Audit
 from aioproducer.spark.audit import audit_stream, stream_findings
+from aioproducer.spark.audit.found import compared, found_in
+from aioproducer.spark.audit.report import findings
 from aioproducer.testing import KafkaCluster
 from tests.spark.marked import acknowledged, close, source, write
 
@@ -69,3 +73,20 @@ def test_what_a_look_that_was_ended_has_not_read_is_not_missing(
     asyncio.run(write(kafka, acknowledged(Audit(), name, 10)))
     assert not audit_stream(spark, source(kafka), [name], str(tmp_path), told_to_end=lambda: True)
     assert stream_findings(spark, str(tmp_path), [name]) is None
+
+
+def test_a_gap_is_as_young_as_the_record_behind_it(spark: SparkSession) -> None:
+    """What was sent between an old record and a young one may be on its way."""
+    old_ms, young_ms = 1_000_000, 5_000_000
+    records = spark.createDataFrame(
+        [("t", 0, 0, "p", "0", 0, old_ms), ("t", 0, 1, "p", "0", 2, young_ms)],
+        "topic string, partition int, offset long, producer string, attempt string, sequence long, time_ms long",
+    )
+    found = found_in(compared(records.withColumn("latency_ms", F.lit(None).cast("bigint")), bucket_s=1))
+
+    def missing(judged_ms: int) -> list[tuple[int, int, int]]:
+        rows = findings(found, None, 1, heads=True, judged_ms=judged_ms).missing.collect()
+        return [(row["first"], row["last"], int(row["bucket"].timestamp())) for row in rows]
+
+    assert missing(young_ms) == []
+    assert missing(young_ms + 1) == [(1, 1, old_ms // 1000)]

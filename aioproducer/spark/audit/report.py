@@ -104,8 +104,10 @@ def findings(
         judged_ms: records sent from this time on are not missing yet.
     """
     gaps = _gaps(found, statements, heads)
-    if judged_ms is not None:  # a statement has been cut to what is judged
-        gaps = gaps.where(F.col("acknowledged") | (F.col("time_ms") < judged_ms))
+    if judged_ms is not None:
+        # What is in a gap was sent before the record behind it. Where a statement's border is behind it there is no
+        # time, but statements have been cut to what is judged.
+        gaps = gaps.where(F.col("acknowledged") | F.coalesce(F.col("behind_ms") < judged_ms, F.lit(True)))
     missing = _missing(gaps, statements).withColumn("bucket_s", bucket(F.floor(F.col("time_ms") / 1000), bucket_s))
     parts = [found.cells, missing.select("topic", "partition", "bucket_s", F.col("records").alias("missing"))]
     if statements is not None:
@@ -174,6 +176,7 @@ def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame
             (F.col("first") - 1).alias("last"),
             F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
             F.coalesce("before_ms", "first_ms").alias("time_ms"),
+            F.col("first_ms").alias("behind_ms"),
         )
     )
 
