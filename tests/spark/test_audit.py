@@ -354,8 +354,9 @@ def test_topics_without_a_mark_that_counts(
     with pytest.raises(CommandError, match=f"no record of {name} has a mark"):
         exit_code_of(kafka, tmp_path, name)
     asyncio.run(write(kafka, [Record(b"nobody's", topic=name)] * 5))
+    asyncio.run(state_as_lost("another topic", 50, tmp_path / "statements"))
     with pytest.raises(CommandError, match=f"no record of {name} has a mark"):
-        exit_code_of(kafka, tmp_path, name)
+        exit_code_of(kafka, tmp_path, name, tmp_path / "statements")
     asyncio.run(state_as_lost(name, 50, tmp_path / "statements"))
     assert exit_code_of(kafka, tmp_path, name, tmp_path / "statements") == 1
     screen = capsys.readouterr().out

@@ -231,16 +231,21 @@ def _table(parts: list[DataFrame]) -> DataFrame:
 
 
 def _producers(found: Found, statements: Statements | None) -> DataFrame:
-    seen = found.islands.select("producer", F.lit(True).alias("found"))
+    seen = found.islands.select("producer", F.lit(True).alias("found"), F.lit(True).alias("counts"))
     if statements is not None:
+        # The last line names no topic; alone it may be that of a producer of other topics.
         stated = statements.lines.select(
-            "producer", F.lit(True).alias("stated"), F.coalesce("closed", F.lit(False)).alias("closed")
+            "producer",
+            F.lit(True).alias("stated"),
+            F.coalesce("closed", F.lit(False)).alias("closed"),
+            F.col("topic").isNotNull().alias("counts"),
         )
         seen = seen.unionByName(stated, allowMissingColumns=True)
     else:
         seen = seen.withColumn("stated", F.lit(False)).withColumn("closed", F.lit(False))
-    flags = ("found", "stated", "closed")
-    return seen.groupBy("producer").agg(*(F.coalesce(F.bool_or(name), F.lit(False)).alias(name) for name in flags))
+    flags = ("found", "stated", "closed", "counts")
+    producers = seen.groupBy("producer").agg(*(F.coalesce(F.bool_or(name), F.lit(False)).alias(name) for name in flags))
+    return producers.where("counts").drop("counts")
 
 
 def _moment(seconds: str) -> Column:
