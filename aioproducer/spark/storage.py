@@ -6,6 +6,7 @@ import os
 import re
 import uuid
 import xml.etree.ElementTree as ElementTree
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -39,7 +40,7 @@ class Storage:
         """The files that are there whole, sorted."""
         selector = fs.FileSelector(self._directory, allow_not_found=True)
         found = [info.base_name for info in self._fs.get_file_info(selector) if info.type == fs.FileType.File]
-        return sorted(name for name in found if not name.endswith(".part"))
+        return sorted(name for name in found if not _is_part(name))
 
     def read(self, name: str) -> bytes:
         """All of a file.
@@ -53,18 +54,13 @@ class Storage:
     def write(self, name: str, data: bytes) -> None:
         """Write a file; when this returns it outlives a crash of the machine, and nobody ever sees a part of it."""
         self._make_directory()
-        part = self.path(f"{name}.{uuid.uuid4().hex}.part")
-        if self._is_local:
-            with open(part, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, self.path(name))
-            self._sync_directory()
-        else:
-            with self._fs.open_output_stream(part) as stream:
-                stream.write(data)
-            self._fs.move(part, self.path(name))
+        part = self.path(f".{name}.{uuid.uuid4().hex}.part")
+        try:
+            self._write_and_rename(part, self.path(name), data)
+        except OSError:
+            with suppress(OSError):
+                self._fs.delete_file(part)
+            raise
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
@@ -88,6 +84,19 @@ class Storage:
         directory.mkdir(parents=True, exist_ok=True)
         for one in new:
             _sync(one.parent)
+
+    def _write_and_rename(self, part: str, path: str, data: bytes) -> None:
+        if self._is_local:
+            with open(part, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+            self._sync_directory()
+        else:
+            with self._fs.open_output_stream(part) as stream:
+                stream.write(data)
+            self._fs.move(part, path)
 
     def _sync_directory(self) -> None:
         _sync(Path(self._directory))
@@ -138,6 +147,11 @@ def _property(file: Path, name: str) -> str | None:
     except ElementTree.ParseError as error:
         raise ConfigError(f"{file} can't be read: {error}") from error
     return next((one.findtext("value", "").strip() for one in properties if one.findtext("name") == name), None)
+
+
+def _is_part(name: str) -> bool:
+    """Whether a file is not whole, and a crash may have left it; Spark reads no file whose name begins with a dot."""
+    return name.startswith(".") and name.endswith(".part")
 
 
 def _file_system(location: str, option: str) -> tuple[fs.FileSystem, str]:
