@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from aioproducer.audit import Audit
+from aioproducer.cli.audit import _reason
 from aioproducer.spark.audit import audit_stream, stream_findings
 from aioproducer.spark.audit.found import compared, found_in
 from aioproducer.spark.audit.report import findings
@@ -90,3 +94,19 @@ def test_a_gap_is_as_young_as_the_record_behind_it(spark: SparkSession) -> None:
 
     assert missing(young_ms) == []
     assert missing(young_ms + 1) == [(1, 1, old_ms // 1000)]
+
+
+@pytest.mark.parametrize("gone", ["state", "checkpoint"])
+def test_half_of_what_was_kept_is_gone(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, gone: str
+) -> None:
+    """Without the state all before would be missing, without the checkpoint all would be duplicated."""
+    name = topic()
+    for _ in range(2):
+        asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))
+        assert audit_stream(spark, source(kafka), [name], str(tmp_path))
+    shutil.rmtree(tmp_path / gone)
+    asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))
+    with pytest.raises(StreamingQueryException, match=f"ConfigError: {tmp_path} .*remove it") as error:
+        audit_stream(spark, source(kafka), [name], str(tmp_path))
+    assert _reason(str(error.value)).startswith(f"ConfigError: {tmp_path} ")

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from aioproducer.errors import ConfigError
 from aioproducer.spark.audit.found import Found, compared, found_in
 from aioproducer.spark.audit.records import marked, within
 from aioproducer.spark.audit.report import Findings, findings
@@ -86,14 +87,24 @@ class AuditState:
         self._spark = spark
         self._directory = directory
 
-    def load(self, before: int | None = None) -> Found | None:
-        """What was found up to the last micro-batch, or up to that before another one; None at the beginning."""
-        done = {number: slot for slot in (0, 1) if (number := self._number(f"{slot}/last")) is not None}
-        numbers = [number for number in done if before is None or number == before - 1]
-        if not numbers:
-            return None
-        slot = done[max(numbers)]
-        return Found(*(self._spark.read.parquet(self._path(f"{slot}/{name}")) for name in Found.names()))
+    def load(self) -> Found | None:
+        """What was found up to the last micro-batch; None before the first."""
+        done = self._done()
+        return self._found(done[max(done)]) if done else None
+
+    def load_before(self, number: int) -> Found | None:
+        """What was found up to the micro-batch before another one; None before the first.
+
+        Raises:
+            ConfigError: it is not there, or later ones are.
+        """
+        done = self._done()
+        if (number and number - 1 not in done) or max(done, default=number) > number:
+            raise ConfigError(
+                f"{self._directory} can't be gone on from: its checkpoint comes to micro-batch {number}, its state has "
+                f"{', '.join(map(str, sorted(done))) or 'none'}; remove it, and the audit begins again"
+            )
+        return self._found(done[number - 1]) if number else None
 
     def save(self, number: int, found: Found) -> None:
         """Keep what was found up to a micro-batch."""
@@ -110,6 +121,13 @@ class AuditState:
         """A look has read all there was when it began."""
         self._note("looked", began_ms)  # if this dies halfway, it is as before the first look until the next one
 
+    def _done(self) -> dict[int, int]:
+        """The slots by the micro-batch up to which they are."""
+        return {number: slot for slot in (0, 1) if (number := self._number(f"{slot}/last")) is not None}
+
+    def _found(self, slot: int) -> Found:
+        return Found(*(self._spark.read.parquet(self._path(f"{slot}/{name}")) for name in Found.names()))
+
     def _number(self, name: str) -> int | None:
         try:
             row = self._spark.read.parquet(self._path(name)).first()
@@ -122,7 +140,7 @@ class AuditState:
         frame.write.mode("overwrite").parquet(self._path(name))
 
     def _path(self, name: str) -> str:
-        return f"{self._directory}/{name}"
+        return f"{self._directory}/state/{name}"
 
 
 def audit_stream(
@@ -144,11 +162,13 @@ def audit_stream(
         clock: seconds since the epoch.
     Returns:
         Whether all was read.
+    Raises:
+        StreamingQueryException: it can't be read, or the directory has only a part of what is kept there.
     """
-    state = AuditState(spark, f"{directory}/state")
+    state = AuditState(spark, directory)
 
     def take(batch: DataFrame, number: int) -> None:
-        known = state.load(before=number) if number else None
+        known = state.load_before(number)
         rows = compared(batch.where("producer IS NOT NULL"), bucket_s, known)
         rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -189,7 +209,7 @@ def stream_findings(
         lag_s: records that were sent later than so long before that look began are not missing yet.
         heads: False if the first look did not begin at the beginning of the topics.
     """
-    state = AuditState(spark, f"{directory}/state")
+    state = AuditState(spark, directory)
     found, looked_ms = state.load(), state.looked_ms()
     if found is None or looked_ms is None:
         return None
