@@ -93,6 +93,8 @@ class Audit:
         """Topic, number and time in ms of records that have not ended, by the header's value."""
         self._timer: asyncio.TimerHandle | None = None
         self._lines: deque[dict[str, Any]] = deque()
+        self._size_bytes = 0
+        """Of the file, as far as its lines are whole."""
         self._writing = threading.Lock()
 
     def __repr__(self) -> str:
@@ -226,7 +228,11 @@ class Audit:
             if not lines:
                 return
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._path, "a", encoding="utf-8") as file:
-                file.write(as_text(lines))
+            with open(self._path, "ab") as file:
+                if file.tell() > self._size_bytes:  # an attempt has failed halfway
+                    file.truncate(self._size_bytes)
+                file.write(as_text(lines).encode())
+                size_bytes = file.seek(0, os.SEEK_END)
+            self._size_bytes = size_bytes
             for _ in lines:
                 self._lines.popleft()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,27 @@ async def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogC
     assert caplog.records[0].levelno == logging.WARNING
     place.unlink()
     assert len(await stated(audit, place)) == 2
+
+
+async def test_a_disk_that_is_full_in_the_midst_of_a_line(tmp_path: Path) -> None:
+    """When there is room again each line is there once, and whole."""
+    audit = Audit(statements=tmp_path, clock=Clock())
+    acked(audit, sent(audit))
+    whole = await stated(audit, tmp_path)
+    acked(audit, sent(audit))
+    size_bytes = (tmp_path / f"{audit.producer}.jsonl").stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            await audit.written()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / f"{audit.producer}.jsonl").stat().st_size == size_bytes + 20
+    acked(audit, sent(audit))
+    lines = await stated(audit, tmp_path)
+    assert lines[:1] == whole
+    assert runs(lines) == [[0, 0, 1_000, 0], [1, 1, 1_000, 0], [2, 2, 1_000, 0]]
 
 
 # --- transactions -----------------------------------------------------------------------------------------------------
