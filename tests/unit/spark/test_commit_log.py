@@ -84,6 +84,7 @@ def test_a_crash_while_recording_leaves_no_record(
     def crash(*_: object) -> None:
         raise Crash
 
+    (tmp_path / "log").mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(storage.os, step, crash)
         with pytest.raises(Crash):
