@@ -24,6 +24,7 @@ from aioproducer import (
     SendManyError,
 )
 from aioproducer.compat.aiokafka import AIOKafkaProducer
+from aioproducer.errors import IllegalGenerationError, OffsetMetadataTooLargeError, UnknownMemberIdError
 from aioproducer.integrations.fastapi import ProducerDep, producer_dependency, producer_lifespan
 from aioproducer.testing import FakeCluster, KafkaCluster, TopicAdmin
 
@@ -74,8 +75,13 @@ async def in_bulk(producer: Producer) -> None:
 
 
 async def in_a_transaction(producer: Producer) -> PreparedTransaction:
-    async with producer.transaction():
-        await producer.submit("payments", b"1")
+    try:
+        async with producer.transaction():
+            await producer.submit("payments", b"1")
+    except (IllegalGenerationError, UnknownMemberIdError) as error:
+        assert_type(error.abortable, bool)
+    except OffsetMetadataTooLargeError as error:
+        assert_type(error, OffsetMetadataTooLargeError)
     await producer.begin_transaction()
     return await producer.prepare_transaction()
 
