@@ -12,7 +12,7 @@ from rich.text import Text
 
 from aioproducer.cli.outcome import DONE, SOME_FAILED
 from aioproducer.config_def import REQUIRED, ConfigDef
-from aioproducer.config_librdkafka import IGNORED, REFUSED, RENAMED
+from aioproducer.config_librdkafka_table import HINTS, RENAMED
 from aioproducer.config_table import GROUPS, JVM_ONLY
 
 
@@ -39,9 +39,8 @@ def _matches(definition: ConfigDef, words: Iterable[str]) -> bool:
 def _elsewhere(word: str) -> Iterable[str]:
     """What is said of a name that other clients have and this one has not."""
     dotted = word.replace("_", ".")
-    for names in (IGNORED, REFUSED):
-        for name in {word, dotted} & set(names):
-            yield f"{name} of librdkafka: {names[name]}"
+    for name in {word, dotted} & set(HINTS):
+        yield f"{name} of librdkafka: {HINTS[name]}"
     if (hint := JVM_ONLY.get(word.replace(".", "_"))) is not None:
         yield f"{dotted} of the Java client: {hint}"
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aioproducer import ConfigError, Producer
+from aioproducer import ConfigError, OAuthToken, Producer
 from aioproducer.config import ProducerConfig
-from aioproducer.config_librdkafka import IGNORED, REFUSED, RENAMED, translate
+from aioproducer.config_librdkafka import translate
+from aioproducer.config_librdkafka_table import CONSUMERS, IGNORED, REFUSED, RENAMED, SETTLED
 from aioproducer.config_table import CONFIGS
 from aioproducer.partitioners import consistent_random, fnv1a_random
 
@@ -29,7 +31,16 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"client.id": "shop"}, {"client_id": "shop"}),
         ({"message.max.bytes": 5_000}, {"max_request_size": 5_000}),
         ({"max.in.flight": "1"}, {"max_in_flight_requests_per_connection": 1}),
-        ({"linger.ms": 0.4}, {"linger_ms": 0}),
+        ({"max.in.flight": "1000000"}, {"max_in_flight_requests_per_connection": 5, "enable_idempotence": True}),
+        ({"max.in.flight.requests.per.connection": 1_000_000}, {"max_in_flight_requests_per_connection": 5}),
+        ({"linger.ms": 0}, {"linger_ms": 0}),
+        ({"linger.ms": 0.4}, {"linger_ms": 1}),
+        ({"linger.ms": "0.5"}, {"linger_ms": 1}),
+        ({"linger.ms": 2.4}, {"linger_ms": 2}),
+        ({"enable.idempotence": 1}, {"enable_idempotence": True}),
+        ({"enable.idempotence": "0"}, {"enable_idempotence": False}),
+        ({"enable.idempotence": "F"}, {"enable_idempotence": False}),
+        ({"enable.metrics.push": "t"}, {"enable_metrics_push": True}),
         ({"queue.buffering.max.ms": "50"}, {"linger_ms": 50}),
         ({"queue.buffering.max.kbytes": 64}, {"buffer_memory": 65_536}),
         ({"message.send.max.retries": 3, "enable.idempotence": False}, {"retries": 3}),
@@ -86,6 +97,8 @@ def test_every_name_of_ours_is_one() -> None:
         assert set(ours.replace(" or ", ", ").split(", ")) <= known
     assert not set(RENAMED) & set(IGNORED)
     assert not (set(RENAMED) | set(IGNORED)) & set(REFUSED)
+    assert not set(SETTLED) & {*RENAMED, *IGNORED, *REFUSED}
+    assert not CONSUMERS & {*RENAMED, *IGNORED, *REFUSED, *SETTLED}
 
 
 @pytest.mark.parametrize("name", IGNORED)
@@ -102,11 +115,80 @@ def test_what_is_done_another_way_says_how(name: str) -> None:
     assert str(caught.value) == f"config {name} of librdkafka is not taken: {REFUSED[name]}"
 
 
+@pytest.mark.parametrize("name", SETTLED)
+def test_what_takes_one_value_only(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    values, instead = SETTLED[name]
+    with caplog.at_level(logging.INFO, "aioproducer.config"):
+        for value in values:
+            assert config_of({name: value}).given == config_of({}).given
+    assert not caplog.records
+    with pytest.raises(ConfigError) as caught:
+        config_of({name: "other"})
+    assert str(caught.value) == f"{name}=other is not taken: {instead}"
+
+
+def test_what_is_for_consumers_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Snippets that are made for both kinds of clients have such names."""
+    with caplog.at_level(logging.INFO, "aioproducer.config"):
+        config_of({"session.timeout.ms": 45_000, "group.id": "readers"})
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [("WARNING", "left out, as they are for consumers: group.id, session.timeout.ms")]
+
+
+@pytest.mark.parametrize(
+    ("configs", "jaas"),
+    [
+        ({"sasl.kerberos.principal": "shop@TEST"}, 'Krb5LoginModule required principal="shop@TEST";'),
+        (
+            {"sasl.kerberos.keytab": '/a "b"', "sasl.kerberos.principal": "shop"},
+            'Krb5LoginModule required useKeyTab="true" keyTab="/a \\"b\\"" principal="shop";',
+        ),
+        (
+            {"sasl.kerberos.keytab": "/etc/shop.keytab"},
+            'Krb5LoginModule required useKeyTab="true" keyTab="/etc/shop.keytab" principal="kafkaclient";',
+        ),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "a=b=c, d=e"},
+            'OAuthBearerLoginModule required extension_a="b=c" extension_d="e";',
+        ),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "a=b", "oauth_cb": len},
+            None,
+        ),
+        ({"sasl.mechanisms": "PLAIN", "sasl.kerberos.principal": "shop"}, None),
+    ],
+)
+def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | None) -> None:
+    """librdkafka looks at each for its own mechanism only, and at extensions without oauth_cb only."""
+    assert translate({**SERVERS, **configs}).get("sasl_jaas_config") == jaas
+
+
 @pytest.mark.parametrize(
     ("configs", "message"),
     [
-        ({"group.id": "readers"}, "group_id"),
         ({"enable.ssl.certificate.verification": False}, "ssl_context"),
+        ({"enable.ssl.certificate.verification": "0"}, "ssl_context"),
+        (
+            {"message.timeout.mss": 1},
+            "message.timeout.mss is unknown: the nearest known name is message.timeout.ms",
+        ),
+        ({"qqqqq": 1}, "config qqqqq is unknown: no known name is near"),
+        ({5: 1}, "config names are strings, not 5"),
+        ({"linger.ms": "abc"}, "linger.ms: linger_ms='abc' is refused; allowed: 64-bit integer (ms)"),
+        ({"linger.ms": -0.5}, "linger.ms: linger_ms=-1 is refused"),
+        ({"linger.ms": float("inf")}, "linger.ms: linger_ms=inf is refused"),
+        ({"message.timeout.ms": "abc"}, "message.timeout.ms: delivery_timeout_ms='abc' is refused"),
+        ({"message.timeout.ms": None}, "message.timeout.ms: delivery_timeout_ms=None is refused"),
+        ({"message.timeout.ms": 1, "linger.ms": None}, "linger.ms: linger_ms=None is refused"),
+        ({"compression.type": "gzip", "compression.level": "abc"}, "compression.level: compression_gzip_level='abc'"),
+        ({"socket.send.buffer.bytes": "x"}, "socket.send.buffer.bytes: send_buffer_bytes='x' is refused"),
+        ({"queue.buffering.max.kbytes": -1}, "queue.buffering.max.kbytes: buffer_memory=-1024 is refused"),
+        ({"default.topic.config": None}, "default.topic.config=None is refused; allowed: a mapping of configs"),
+        ({"max.in.flight": 10}, "max_in_flight_requests_per_connection=10 contradicts idempotence"),
+        ({"sasl.oauthbearer.config": "x"}, "sasl.oauthbearer.config is not taken without oauth_cb"),
+        ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "x"}, "allowed: name=value"),
+        ({"sasl.kerberos.principal": "x", "sasl.jaas.config": "y"}, "give one"),
+        ({"oauth_cb": "x"}, "oauth_cb='x' is refused"),
         ({"partitioner": "sticky"}, "partitioner='sticky' is refused; allowed: consistent, "),
         ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "linger.ms and queue.buffering.max.ms are two names"),
         ({"security.protocol": "ssl", "ssl.key.location": "/no/such/file"}, "/no/such/file' can't be read"),
@@ -139,27 +221,88 @@ def test_certificate_and_key_from_two_files(tmp_path: Path) -> None:
     assert config.ssl_keystore_key == key.read_text()
 
 
+@pytest.mark.parametrize("name", ["ssl.key.location", "ssl.certificate.location"])
+def test_a_file_that_is_no_text(name: str, tmp_path: Path) -> None:
+    """Such as a PKCS#12 store, or a key in DER."""
+    path = tmp_path / "client.p12"
+    path.write_bytes(b"\x30\x82\xff\xfe")
+    with pytest.raises(ConfigError) as caught:
+        config_of({"security.protocol": "ssl", name: str(path)})
+    assert str(caught.value) == f"{name}={str(path)!r} is no file of PEM text"
+
+
 def test_the_guide_has_every_name() -> None:
     page = (Path(__file__).parents[2] / "docs" / "from-confluent-kafka.md").read_text()
     for name, ours in RENAMED.items():
         assert f"| `{name}` | `{ours.split(',')[0]}`" in page
     for name, text in {**IGNORED, **REFUSED}.items():
         assert f"| `{name}` | {text} |" in page
+    for name, (values, instead) in SETTLED.items():
+        shown = f"`{values[0]}`" if values[0] else "empty, or librdkafka's default"
+        assert f"| `{name}` | {shown} | {instead} |" in page
+    for name in CONSUMERS:
+        assert f"`{name}`" in page
+
+
+def test_every_producer_property_of_librdkafka_is_known() -> None:
+    """Its own list, with its own defaults: none is unknown here, and none raises anything but a ConfigError."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    for name, kind, default in properties_of_librdkafka(Path(confluent_kafka.__file__).parent):
+        if kind == "C":
+            assert name in CONSUMERS or name in IGNORED, name
+        elif name not in ("bootstrap.servers", "metadata.broker.list"):
+            said = refusal({name: default or "x"})
+            assert "unknown" not in said
+            assert "JVM" not in said
+
+
+def refusal(configs: dict[str, Any]) -> str:
+    try:
+        config_of(configs)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def properties_of_librdkafka(package: Path) -> list[tuple[str, str, str]]:
+    """Name, C, P or * for who uses it, and default."""
+    bundled = next(package.parent.glob("confluent_kafka.libs/librdkafka*"), None)
+    if bundled is None:
+        pytest.skip("confluent-kafka has its librdkafka elsewhere")
+    library = ctypes.CDLL(str(bundled))
+    c = ctypes.CDLL(None)
+    c.open_memstream.restype = ctypes.c_void_p
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    stream = ctypes.c_void_p(c.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+    library.rd_kafka_conf_properties_show(stream)
+    c.fclose(stream)
+    assert text.value is not None
+    rows = [[cell.strip() for cell in line.split(" | ")] for line in text.value.decode().splitlines()]
+    found = [(row[0], row[1], row[3]) for row in rows if len(row) >= 6 and row[1] in ("C", "P", "*")]
+    assert len(found) > 150
+    return found
 
 
 async def test_a_token_callback() -> None:
-    """confluent-kafka's may block, and gives seconds."""
+    """confluent-kafka's may block, gives seconds, and is given sasl.oauthbearer.config."""
     config = config_of(
         {
             "security.protocol": "sasl_ssl",
             "sasl.mechanism": "OAUTHBEARER",
             "sasl.oauthbearer.method": "default",
-            "oauth_cb": lambda _: ("token", 1_700_000_000.5),
+            "sasl.oauthbearer.config": "scope=shop",
+            "oauth_cb": lambda config: (f"token for {config}", 1_700_000_000.5),
         }
     )
     assert config.sasl_oauth_token_provider is not None
     token = await config.sasl_oauth_token_provider()
-    assert (token.value, token.expires_at_ms) == ("token", 1_700_000_000_500)
+    assert token == OAuthToken("token for scope=shop", expires_at_ms=1_700_000_000_500)
+
+
+async def test_a_token_callback_with_extensions() -> None:
+    """They are the fourth of what it may give, after a principal."""
+    ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("token", 1, "shop", {"a": "b"})})
+    assert (await ours["sasl_oauth_token_provider"]()).extensions == {"a": "b"}
 
 
 async def test_a_producer() -> None:

@@ -1,0 +1,185 @@
+"""What becomes of librdkafka's configs: a config of ours, nothing, or an error that says what to do instead.
+
+Source: librdkafka's CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+RENAMED: Mapping[str, str] = MappingProxyType(
+    {
+        "metadata.broker.list": "bootstrap_servers",
+        "message.max.bytes": "max_request_size",
+        "max.in.flight": "max_in_flight_requests_per_connection",
+        "socket.timeout.ms": "request_timeout_ms",
+        "socket.send.buffer.bytes": "send_buffer_bytes",
+        "socket.receive.buffer.bytes": "receive_buffer_bytes",
+        "socket.connection.setup.timeout.ms": "socket_connection_setup_timeout_ms",
+        "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
+        "message.timeout.ms": "delivery_timeout_ms",
+        "message.send.max.retries": "retries",
+        "request.required.acks": "acks",
+        "queue.buffering.max.ms": "linger_ms",
+        "queue.buffering.max.kbytes": "buffer_memory",
+        "compression.codec": "compression_type",
+        "compression.level": "compression_gzip_level, compression_lz4_level or compression_zstd_level",
+        "partitioner": "partitioner_class",
+        "sasl.mechanisms": "sasl_mechanism",
+        "sasl.kerberos.keytab": "sasl_jaas_config",
+        "sasl.kerberos.principal": "sasl_jaas_config",
+        "oauth_cb": "sasl_oauth_token_provider",
+        "ssl.ca.location": "ssl_truststore_location",
+        "ssl.ca.pem": "ssl_truststore_certificates",
+        "ssl.certificate.location": "ssl_keystore_certificate_chain",
+        "ssl.certificate.pem": "ssl_keystore_certificate_chain",
+        "ssl.key.location": "ssl_keystore_key",
+        "ssl.key.pem": "ssl_keystore_key",
+        "sasl.oauthbearer.client.id": "sasl_oauthbearer_client_credentials_client_id",
+        "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
+        "sasl.oauthbearer.assertion.jwt.template.file": "sasl_oauthbearer_assertion_template_file",
+        "sasl.oauthbearer.extensions": "sasl_jaas_config",
+    }
+)
+"""librdkafka's name, and ours."""
+
+_NO_THREADS = "there are no threads and queues of a library to be set up"
+_LOGGING = "set the levels of Python's loggers below aioproducer"
+IGNORED: Mapping[str, str] = MappingProxyType(
+    {
+        "allow.auto.create.topics": "the broker decides",
+        "api.version.fallback.ms": "versions are always asked for",
+        "api.version.request": "versions are always asked for",
+        "api.version.request.timeout.ms": "it is part of setting up a connection",
+        "batch.num.messages": "batches are bounded by batch_size alone",
+        "broker.address.family": "all addresses of a name are tried in turn, of both families",
+        "broker.address.ttl": "names are resolved at each connect",
+        "broker.version.fallback": "versions are always asked for",
+        "builtin.features": "what a config needs and is not there is told when the producer is made",
+        "client.rack": "it is for consumers",
+        "debug": _LOGGING,
+        "delivery.report.only.error": "Deliveries tell both",
+        "enable.background": _NO_THREADS,
+        "enable.gapless.guarantee": "a batch that failed is never skipped silently: its records tell",
+        "enable.random.seed": _NO_THREADS,
+        "enabled_events": _NO_THREADS,
+        "error_cb": "errors come with the record, in on_error, and in the log",
+        "internal.termination.signal": _NO_THREADS,
+        "log.connection.close": _LOGGING,
+        "log.queue": _LOGGING,
+        "log.thread.name": _LOGGING,
+        "log_cb": _LOGGING,
+        "log_level": _LOGGING,
+        "logger": _LOGGING,
+        "message.copy.max.bytes": "records are always copied",
+        "opaque": "a callback is a Python function and has its own",
+        "produce.offset.report": "offsets are always told",
+        "queue.buffering.backpressure.threshold": "requests go out as soon as a broker takes one",
+        "queue.buffering.max.messages": "the buffer is bounded by buffer_memory alone",
+        "queuing.strategy": "records of a partition go out in order",
+        "receive.message.max.bytes": "an answer's size is bounded by what was asked",
+        "reconnect.backoff.jitter.ms": "librdkafka does not use it either; waits are spread by a fifth to both sides",
+        "request.timeout.ms": "socket.timeout.ms is both: how long a broker waits for others, and this client for it",
+        "sasl.kerberos.min.time.before.relogin": "each login looks for a ticket anew",
+        "sasl.oauthbearer.sub.claim.name": "brokers check tokens, not this client",
+        "socket.blocking.max.ms": _NO_THREADS,
+        "socket.keepalive.enable": "idle connections are closed by connections_max_idle_ms",
+        "socket.max.fails": "a request that is not answered in time ends its connection",
+        "socket.nagle.disable": "it is always so",
+        "ssl.engine.id": "it is for ssl.engine.location",
+        "statistics.interval.ms": "metrics() is there at any time",
+        "stats_cb": "metrics() is there at any time",
+        "sticky.partitioning.linger.ms": "a partition is kept for a batch",
+        "throttle_cb": "see produce-throttle-time-avg of metrics()",
+        "topic.metadata.propagation.max.ms": "a call waits for an unknown topic for max_block_ms",
+        "topic.metadata.refresh.fast.cnt": "metadata are asked for until they are there",
+        "topic.metadata.refresh.fast.interval.ms": "retry_backoff_ms does that",
+        "topic.metadata.refresh.sparse": "it is always so",
+    }
+)
+"""What has no meaning here, and why; left out with one log line."""
+
+_CONTEXT = "make an ssl.SSLContext and give it as ssl_context"
+_EVENTS = "there are no events: Deliveries, on_error and the log tell"
+_SOCKETS = "connections are made by the event loop, whose own methods can be replaced"
+_TOKEN = "get the token in oauth_cb"
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "background_event_cb": _EVENTS,
+        "closesocket_cb": _SOCKETS,
+        "connect_cb": _SOCKETS,
+        "default_topic_conf": "give the configs of topics among the others, or as default.topic.config",
+        "dr_cb": "give each Delivery a callback: delivery.add_done_callback(fn)",
+        "dr_msg_cb": "give each Delivery a callback: delivery.add_done_callback(fn)",
+        "https.ca.location": "put the certificates into ssl.ca.location, which the token endpoint is verified with too",
+        "https.ca.pem": "put the certificates into ssl.ca.pem, which the token endpoint is verified with too",
+        "msg_order_cmp": "records of a partition go out in the order of their calls",
+        "oauthbearer_token_refresh_cb": "give a function as oauth_cb",
+        "on_delivery": "give each Delivery a callback: delivery.add_done_callback(fn)",
+        "open_cb": "files are opened by Python; ssl.ca.pem, ssl.certificate.pem and ssl.key.pem take text",
+        "partitioner_cb": "give a function as partitioner_class",
+        "plugin.library.paths": "plugins of librdkafka can't be loaded; interceptor_classes takes Python objects",
+        "resolve_cb": _SOCKETS,
+        "sasl.oauthbearer.assertion.private.key.pem": _TOKEN,
+        "socket_cb": _SOCKETS,
+        "ssl.certificate.verify_cb": _CONTEXT,
+        "ssl.crl.location": _CONTEXT,
+        "ssl.curves.list": _CONTEXT,
+        "ssl.engine.location": _CONTEXT,
+        "ssl.keystore.location": "make it PEM: openssl pkcs12 -in STORE -out client.pem, and give that file as "
+        "ssl.key.location and ssl.certificate.location",
+        "ssl.keystore.password": "make the store PEM: openssl pkcs12 -in STORE -out client.pem",
+        "ssl.providers": _CONTEXT,
+        "ssl.sigalgs.list": _CONTEXT,
+        "ssl_ca": "give the text as ssl.ca.pem",
+        "ssl_certificate": "give the text as ssl.certificate.pem",
+        "ssl_engine_callback_data": _CONTEXT,
+        "ssl_key": "give the text as ssl.key.pem",
+        "topic.blacklist": "compare the topic before a record is sent",
+    }
+)
+"""What an application relies on and this producer has by another way, or not at all."""
+
+_TRUE = ("true", "t", "1")
+_FALSE = ("false", "f", "0")
+_KINIT = '-t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}'
+SETTLED: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
+    {
+        "enable.sasl.oauthbearer.unsecure.jwt": (_FALSE, "make the token in oauth_cb"),
+        "enable.ssl.certificate.verification": (_TRUE, _CONTEXT),
+        "sasl.kerberos.kinit.cmd": (
+            ("", f"kinit -R {_KINIT} || kinit {_KINIT}"),
+            "run it outside, or give sasl.kerberos.keytab and sasl.kerberos.principal, which need no command",
+        ),
+        "sasl.oauthbearer.grant.type": (("client_credentials",), _TOKEN),
+        "sasl.oauthbearer.metadata.authentication.type": (("none",), _TOKEN),
+        "ssl.ca.certificate.stores": (("Root",), _CONTEXT),
+    }
+)
+"""Values, in any case, that say what is so here anyway, and what to do in place of any other."""
+
+CONSUMERS: frozenset[str] = frozenset(
+    (
+        "auto.commit.enable", "auto.commit.interval.ms", "auto.offset.reset", "check.crcs",
+        "consume.callback.max.messages", "consume_cb", "coordinator.query.interval.ms", "enable.auto.commit",
+        "enable.auto.offset.store", "enable.partition.eof", "fetch.error.backoff.ms", "fetch.max.bytes",
+        "fetch.message.max.bytes", "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms", "group.id",
+        "group.instance.id", "group.protocol", "group.protocol.type", "group.remote.assignor", "heartbeat.interval.ms",
+        "isolation.level", "max.partition.fetch.bytes", "max.poll.interval.ms", "max.poll.records",
+        "offset.store.method", "offset.store.path", "offset.store.sync.interval.ms", "offset_commit_cb",
+        "partition.assignment.strategy", "queued.max.messages.kbytes", "queued.min.messages", "rebalance_cb",
+        "session.timeout.ms", "share.acknowledgement.mode",
+    )
+)  # fmt: skip
+"""What librdkafka has for consumers alone; left out with a warning, as there."""
+
+HINTS: Mapping[str, str] = MappingProxyType(
+    {
+        **IGNORED,
+        **REFUSED,
+        **{name: instead for name, (_, instead) in SETTLED.items()},
+        **dict.fromkeys(CONSUMERS, "it is for consumers"),
+    }
+)
+"""What is said of every name that has no config of ours."""
