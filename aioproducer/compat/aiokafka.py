@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from aioproducer import ConsumerGroupMetadata, Delivery, OffsetAndMetadata, PartitionInfo, Producer, TopicPartition
 from aioproducer import RecordMetadata as OwnMetadata
-from aioproducer.compat.aiokafka_batch import BatchBuilder
+from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
 from aioproducer.errors import KafkaError
 
@@ -41,7 +41,8 @@ class RecordMetadata(NamedTuple):
 class AIOKafkaProducer:
     """aiokafka's producer on ``aioproducer.Producer``, which is ``producer.native``.
 
-    The arguments are aiokafka's. ``loop`` and ``api_version`` are taken and have no meaning.
+    The arguments are aiokafka's. ``loop`` and ``api_version`` are taken and have no meaning. A float counts without its
+    fraction.
 
     Raises:
         ConfigError: also a ValueError, for a value that can't be.
@@ -53,24 +54,24 @@ class AIOKafkaProducer:
         loop: asyncio.AbstractEventLoop | None = None,
         bootstrap_servers: str | Iterable[str] = "localhost",
         client_id: str | None = None,
-        metadata_max_age_ms: int = 300_000,
-        request_timeout_ms: int = 40_000,
+        metadata_max_age_ms: float = 300_000,
+        request_timeout_ms: float = 40_000,
         api_version: str | None = None,
         acks: int | str = UNSET,
         key_serializer: Callable[[Any], bytes] | None = None,
         value_serializer: Callable[[Any], bytes] | None = None,
         compression_type: str | None = None,
-        max_batch_size: int = 16_384,
+        max_batch_size: float = 16_384,
         partitioner: Callable[[bytes | None, list[int], list[int]], int] | None = None,
-        max_request_size: int = 1_048_576,
-        linger_ms: int = 0,
-        retry_backoff_ms: int = 100,
+        max_request_size: float = 1_048_576,
+        linger_ms: float = 0,
+        retry_backoff_ms: float = 100,
         security_protocol: str = "PLAINTEXT",
         ssl_context: ssl.SSLContext | None = None,
-        connections_max_idle_ms: int = 540_000,
+        connections_max_idle_ms: float = 540_000,
         enable_idempotence: bool = False,
         transactional_id: str | None = None,
-        transaction_timeout_ms: int = 60_000,
+        transaction_timeout_ms: float = 60_000,
         sasl_mechanism: str = "PLAIN",
         sasl_plain_password: str | None = None,
         sasl_plain_username: str | None = None,
@@ -115,7 +116,7 @@ class AIOKafkaProducer:
                 sasl_mechanism, sasl_plain_username, sasl_plain_password, sasl_kerberos_service_name,
                 sasl_oauth_token_provider,
             )  # fmt: skip
-        self.native: Producer = Producer(**configs)
+        self.native: Producer = Producer(**{name: whole(value) for name, value in configs.items()})
         self._acks = acks
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
@@ -161,7 +162,7 @@ class AIOKafkaProducer:
         value: Any = None,
         key: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Sequence[tuple[str, bytes]] | None = None,
     ) -> asyncio.Future[RecordMetadata | None]:
         """Put a record in the buffer; waits for metadata and room. The future has its end; None with ``acks=0``."""
@@ -172,7 +173,7 @@ class AIOKafkaProducer:
             value = self._value_serializer(value)
         with raising_familiar():
             delivery = await self.native.submit(
-                topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+                topic, value, key=key, partition=partition, headers=headers, timestamp_ms=whole(timestamp_ms)
             )
         future: asyncio.Future[RecordMetadata | None] = asyncio.get_running_loop().create_future()
         if delivery.done():
@@ -187,7 +188,7 @@ class AIOKafkaProducer:
         value: Any = None,
         key: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Sequence[tuple[str, bytes]] | None = None,
     ) -> RecordMetadata | None:
         """Send a record and wait for its end."""

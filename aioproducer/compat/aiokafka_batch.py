@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ class BatchBuilder:
 
     def __init__(
         self,
-        max_bytes: int,
+        max_bytes: float,
         key_serializer: Callable[[Any], bytes] | None,
         value_serializer: Callable[[Any], bytes] | None,
     ) -> None:
@@ -45,7 +46,7 @@ class BatchBuilder:
         self.records: list[AppendedRecord] = []
 
     def append(
-        self, *, timestamp: int | None, key: Any, value: Any, headers: Sequence[tuple[str, bytes]] = ()
+        self, *, timestamp: float | None, key: Any, value: Any, headers: Sequence[tuple[str, bytes]] = ()
     ) -> AppendedMetadata | None:
         """Add a record; None if the batch is full, or closed. The first always fits."""
         if self._closed:
@@ -54,8 +55,7 @@ class BatchBuilder:
             key = self._key_serializer(key)
         if self._value_serializer is not None:
             value = self._value_serializer(value)
-        if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
+        timestamp = time.time_ns() // 1_000_000 if timestamp is None else whole(timestamp)
         record = AppendedRecord(key, value, timestamp, tuple(headers))
         size = self._bytes_of(record)
         if self.records and self._size + size > self._max_bytes:
@@ -87,6 +87,11 @@ class BatchBuilder:
         for name, value in record.headers:
             body += _field_bytes(name.encode()) + _field_bytes(value)
         return _varint_bytes(body) + body
+
+
+def whole(number: Any) -> Any:
+    """A float without its fraction, which aiokafka's users may give for any number; all else as it is."""
+    return int(number) if isinstance(number, float) and math.isfinite(number) else number
 
 
 def _field_bytes(field: bytes | None) -> int:

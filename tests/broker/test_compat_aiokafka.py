@@ -63,6 +63,37 @@ async def test_send_and_wait(make: Make, kafka: KafkaCluster) -> None:
     assert (second.timestamp_ms, second.headers) == (1_234_567, (("trace", b"1"), ("trace", b"2")))
 
 
+async def test_times_may_be_floats(make: Make, kafka: KafkaCluster) -> None:
+    """``time.time() * 1000`` is one; parts of a millisecond are cut off."""
+    topic = await new_topic(kafka)
+    async with make(linger_ms=1.5, metadata_max_age_ms=1e5) as producer:
+        metadata = await producer.send_and_wait(topic, b"value", timestamp_ms=1_234_567.8)
+        assert metadata.timestamp == 1_234_567
+        batch = producer.create_batch()
+        assert batch.append(timestamp=1_234_568.9, key=None, value=b"other").timestamp == 1_234_568
+        await (await producer.send_batch(batch, topic, partition=0))
+    assert [record.timestamp_ms for record in (await read(kafka, topic))[0]] == [1_234_567, 1_234_568]
+
+
+async def test_arguments_may_be_floats() -> None:
+    """Whole or not, as far as they are numbers."""
+    producer = facade.AIOKafkaProducer(
+        bootstrap_servers="localhost",
+        request_timeout_ms=1_000.0,
+        linger_ms=1.5,
+        max_batch_size=2e4,
+        transactional_id="shop",
+        transaction_timeout_ms=9_000.9,
+    )
+    config = producer.native._config
+    assert (config.request_timeout_ms, config.linger_ms, config.delivery_timeout_ms) == (1_000, 1, 1_001)
+    assert (config.batch_size, config.transaction_timeout_ms) == (20_000, 9_000)
+    await producer.stop()
+    for bad in (float("nan"), float("inf"), "soon"):
+        with pytest.raises(ValueError, match=f"metadata_max_age_ms={bad!r} is refused"):
+            facade.AIOKafkaProducer(metadata_max_age_ms=bad)
+
+
 async def test_send_gives_a_future(make: Make, kafka: KafkaCluster) -> None:
     """Everything that asyncio does with futures can be done with it."""
     topic = await new_topic(kafka)
