@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Generic, NoReturn, TypeVar, final
+from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar, final
 
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery
@@ -18,11 +18,11 @@ def encodable_headers(headers: Headers | None, topic: str) -> list[tuple[str, by
         SerializationError: they are something else.
     """
 
-def check_partition(partition: int | None, topic: str) -> None:
-    """Look whether ``partition`` is None or can be a partition's number.
+def check_partition(partition: SupportsIndex | None, topic: str) -> int | None:
+    """A partition's number as an int; None for None.
 
     Raises:
-        SerializationError: it can't.
+        SerializationError: it can't be one.
     """
 
 class Admission:

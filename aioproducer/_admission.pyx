@@ -30,6 +30,7 @@ from types import CoroutineType
 from libc.stdint cimport int32_t, int64_t
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -387,15 +388,13 @@ cdef inline bint is_plain(data) noexcept:
 
 
 def check_partition(partition, str topic):
-    """Raise SerializationError unless `partition` is None or can be a partition's number."""
-    if partition is not None:
-        checked_partition(partition, topic)
+    """`partition` as an int, if it can be a partition's number, or None; else SerializationError."""
+    return None if partition is None else checked_partition(partition, topic)
 
 
 cdef int64_t checked_partition(partition, str topic) except -1:
     if not isinstance(partition, int) or isinstance(partition, bool):
-        raise SerializationError(f"the partition of a record for topic {topic!r} is a {type(partition).__name__}; "
-                                 "an int or None is needed")
+        partition = as_int(partition, f"the partition of a record for topic {topic!r}", "an int")
     if not 0 <= partition <= 0x7FFFFFFF:
         raise SerializationError(f"partition {partition} of a record for topic {topic!r} is outside 0 to 2147483647")
     return partition
@@ -403,11 +402,21 @@ cdef int64_t checked_partition(partition, str topic) except -1:
 
 cdef int64_t checked_timestamp(timestamp_ms, str topic) except -1:
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
-        raise SerializationError(f"timestamp_ms of a record for topic {topic!r} is a {type(timestamp_ms).__name__}; "
-                                 "an int (milliseconds since the epoch) or None is needed")
+        timestamp_ms = as_int(timestamp_ms, f"timestamp_ms of a record for topic {topic!r}",
+                              "an int (milliseconds since the epoch)")
     if not 0 <= timestamp_ms <= 0x7FFFFFFFFFFFFFFF:
         raise SerializationError(f"timestamp_ms {timestamp_ms} of a record for topic {topic!r} is outside 0 to 2^63-1")
     return timestamp_ms
+
+
+cdef as_int(number, str what, str needed):
+    """An integer that is no int, such as numpy's."""
+    if not isinstance(number, bool):
+        try:
+            return PyNumber_Index(number)
+        except TypeError:
+            pass
+    raise SerializationError(f"{what} is a {type(number).__name__}; {needed} or None is needed")
 
 
 cdef Submission new_submission(Admission producer, topic, value, key, partition, headers, timestamp_ms, bint is_send):

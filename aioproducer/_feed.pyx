@@ -8,6 +8,7 @@ on. No Delivery is made: the Tally learns from the batches how their records end
 
 import cython
 
+from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -129,7 +130,8 @@ cdef class RecordFeed:
     def wanted(self):
         cdef object item = self.held
         if isinstance(item, Record):
-            return (self.topic if item.topic is None else str.__str__(item.topic)), item.partition
+            partition = None if item.partition is None else PyNumber_Index(item.partition)  # it was looked at before
+            return (self.topic if item.topic is None else str.__str__(item.topic)), partition
         return self.topic, None
 
     def try_now(self):

@@ -32,6 +32,7 @@ from aioproducer.serializers import Serializer
 logger: logging.Logger = logging.getLogger("aioproducer.config")
 
 _BY_NAME = {name: definition for definition in CONFIGS for name in (definition.name, definition.alias) if name}
+_ENCODINGS = ("key.serializer.encoding", "value.serializer.encoding", "serializer.encoding")
 _next_client_number = itertools.count(1).__next__
 
 
@@ -191,6 +192,9 @@ class ProducerConfig:
         """Read configs by Java's names with dots; names with ``_`` are understood too."""
         underscored: dict[str, object] = {}
         for name, value in values.items():
+            if name in _ENCODINGS:
+                _check_encoding(name, value)
+                continue
             key = _underscored(name) if _underscored(name) in _BY_NAME else name  # errors show unknown names as given
             if key in underscored:
                 raise ConfigError(f"config {key} is given twice, the second time as {name}")
@@ -274,6 +278,12 @@ def _jvm_only_hint(name: str) -> str:
     if name.startswith(JVM_ONLY_PREFIXES):
         return "it is for a plugin of the JVM"
     return JVM_ONLY.get(name, "")
+
+
+def _check_encoding(name: str, value: object) -> None:
+    """What Java's StringSerializer is told; strings are UTF-8 here."""
+    if str(value).strip().lower().replace("_", "-") not in ("utf-8", "utf8"):
+        raise ConfigError(f"{name}={value!r} is refused; allowed: UTF-8; for another one give a function as serializer")
 
 
 def _refuse_references(values: Mapping[str, str]) -> None:

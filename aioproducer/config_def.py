@@ -11,6 +11,7 @@ from aioproducer.errors import ConfigError
 REQUIRED: Any = object()
 """The default of a config that has none."""
 
+_MAX_SHOWN = 300
 _UNITS = {"_ms": "ms", "_seconds": "s", "_bytes": "bytes", "_memory": "bytes", "_size": "bytes"}
 
 
@@ -79,4 +80,5 @@ class ConfigDef:
 
     def show(self, value: object) -> str:
         """A value as messages show it."""
-        return "[hidden]" if self.secret and value is not None else repr(value)
+        shown = "[hidden]" if self.secret and value is not None else repr(value)
+        return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."

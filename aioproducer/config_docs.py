@@ -15,7 +15,9 @@ defaults and ranges are Java's too, unless a line says otherwise. Values may be 
 (`"true"`, `"5"`, `"a:9092,b:9092"`). Times are whole milliseconds, sizes whole bytes.
 
 `Producer.from_config(mapping)` takes Java's own names with dots, `Producer.from_properties(path)` a Java `.properties`
-file. A name that is not known, a value out of range, and values that contradict each other raise `ConfigError`.
+file. Both take `serializer.encoding`, `key.serializer.encoding` and `value.serializer.encoding` if they say UTF-8,
+which strings are in any case. A name that is not known, a value out of range, and values that contradict each other
+raise `ConfigError`.
 
 Rules that join several configs:
 

@@ -24,12 +24,14 @@ from aioproducer.config_values import (
     SERIALIZER,
     SERVERS,
     STRING,
-    NonEmpty,
     OneOf,
     Range,
+    Utf8Length,
 )
 
 _AT_LEAST_0 = Range(0)
+_MAX_STRING_BYTES = 2**15 - 1
+"""The protocol counts them in 16 bits with a sign."""
 _CLUSTER = (
     ConfigDef(
         name="bootstrap_servers",
@@ -42,6 +44,7 @@ _CLUSTER = (
         name="client_id",
         type=STRING,
         default="",
+        valid=Utf8Length(0, _MAX_STRING_BYTES),
         importance="medium",
         doc="The name under which the brokers log, measure and limit this producer. When empty: `producer-` and the "
         "`transactional_id`, or a number that counts the producers of the process.",
@@ -239,7 +242,7 @@ _DELIVERY = (
         name="transactional_id",
         type=STRING,
         default=None,
-        valid=NonEmpty(),
+        valid=Utf8Length(1, _MAX_STRING_BYTES - len("producer-")),  # client_id is made of it
         importance="low",
         doc="Turns transactions on. One name per producer that outlives restarts: a new producer of the same name "
         "fences the old one off.",

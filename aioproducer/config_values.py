@@ -70,16 +70,20 @@ class OneOf:
         return f"one of {', '.join(self._words)}"
 
 
-class NonEmpty:
-    """Any string but the empty one."""
+@dataclass(frozen=True, slots=True)
+class Utf8Length:
+    """Strings by the bytes they take in a request."""
+
+    minimum: int
+    maximum: int
 
     def __call__(self, value: str) -> str:
-        if not value:
+        if not self.minimum <= len(value.encode()) <= self.maximum:
             raise ValueError
         return value
 
     def __str__(self) -> str:
-        return "not empty"
+        return f"{f'{self.minimum} to' if self.minimum else 'at most'} {self.maximum} bytes as UTF-8"
 
 
 # --- plain types ------------------------------------------------------------------------------------------------------

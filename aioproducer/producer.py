@@ -402,10 +402,10 @@ class Producer(Admission):
     ) -> Delivery:
         deadline_ms = engine.now_ms() + self._config.max_block_ms
         topic = _topic_of(record)
-        check_partition(record.partition, topic)
+        partition = check_partition(record.partition, topic)
         transaction = engine.transaction.number if engine.transaction is not None else None
         headers = encodable_headers(record.headers, topic)  # once: an interceptor may have put an iterator there
-        await engine.wait_for_topic(topic, record.partition, deadline_ms)
+        await engine.wait_for_topic(topic, partition, deadline_ms)
         began_ms = engine.now_ms()
         if self._preparation.adds_headers:
             headers = headers or []
@@ -459,12 +459,12 @@ class Producer(Admission):
 
     def _admit_prepared_now(self, engine: Engine, record: Record) -> Delivery:
         topic = _topic_of(record)
-        check_partition(record.partition, topic)
-        if not engine.is_known(topic, record.partition):
+        partition = check_partition(record.partition, topic)
+        if not engine.is_known(topic, partition):
             engine.want_topic(topic)
             raise MetadataUnavailableError(
                 f"topic {topic!r}"
-                + ("" if record.partition is None else f", partition {record.partition}")
+                + ("" if partition is None else f", partition {partition}")
                 + " is not known yet; await submit() or partitions_for() once, they wait for it"
             )
         if not self._preparation.is_trivial:
@@ -635,9 +635,11 @@ class Producer(Admission):
         Raises:
             MetadataTimeoutError: not known within ``max_block_ms``.
             InvalidTopicError: there can't be such a topic.
+            SerializationError: the topic is no str.
         """
         self._check_open()
         engine = self._running_engine()
+        topic = _checked_topic(topic)
         await engine.wait_for_topic(topic, None, engine.now_ms() + self._config.max_block_ms)
         return engine.partitions_of(topic)
 

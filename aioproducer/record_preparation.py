@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import operator
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -207,12 +208,16 @@ class RecordPreparation:
             ) from error
         if chosen is BUILT_IN:
             return None
-        if not isinstance(chosen, int) or not 0 <= chosen < len(partitions):
+        try:
+            number = chosen if isinstance(chosen, int) else operator.index(chosen)
+        except TypeError:
+            number = -1
+        if not 0 <= number < len(partitions):
             raise SerializationError(
                 f"the partitioner returned {chosen!r} for topic {record.topic!r}, "
                 f"which has partitions 0 to {len(partitions) - 1}"
             )
-        return chosen
+        return number
 
 
 def _guarded(what: str, serializer: Bound) -> Bound:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from aioproducer._admission import Admission
+from aioproducer._admission import Admission, check_partition
 from aioproducer._delivery import Delivery
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.errors import (
@@ -116,6 +116,23 @@ class Topic(enum.StrEnum):
     ORDERS = "orders"
 
 
+class Number:
+    """An integer as numpy's are: no int, but with ``__index__``."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+class NoNumber:
+    """As numpy's arrays, which have the method and are no integers."""
+
+    def __index__(self) -> int:
+        raise TypeError("only integer scalar arrays can be converted to a scalar index")
+
+
 VALUES: list[tuple[Any, bytes | None]] = [
     (None, None),
     (b"", b""),
@@ -142,6 +159,16 @@ async def test_values_and_keys(door: Door, value: Any, expected: bytes | None) -
     first, second = door.written()
     assert (first.value, first.key) == (expected, None)
     assert (second.value, second.key) == (None, expected)
+    assert not door.slow
+
+
+async def test_integers_that_are_no_ints(door: Door) -> None:
+    """Whatever has ``__index__`` is one, as for configs."""
+    door.submit_nowait("orders", b"v", partition=Number(1), timestamp_ms=Number(1_234))
+    (record,) = door.written()
+    assert record.timestamp_ms == 1_234
+    assert check_partition(Number(7), "orders") == 7
+    assert check_partition(None, "orders") is None
     assert not door.slow
 
 
@@ -284,12 +311,16 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "partition text": ({"partition": "1"}, "partition .* is a str; an int or None"),
     "partition float": ({"partition": 1.0}, "partition .* is a float"),
     "partition bool": ({"partition": True}, "partition .* is a bool"),
+    "partition array": ({"partition": NoNumber()}, "partition .* is a NoNumber; an int or None"),
+    "partition Number negative": ({"partition": Number(-1)}, "partition -1 .* outside 0 to 2147483647"),
     "partition negative": ({"partition": -1}, "partition -1 .* outside 0 to 2147483647"),
     "partition 2^31": ({"partition": 2**31}, "partition 2147483648 .* outside"),
     "partition 2^70": ({"partition": 2**70}, "outside"),
     "timestamp text": ({"timestamp_ms": "now"}, "timestamp_ms .* is a str; an int"),
     "timestamp float": ({"timestamp_ms": 1.0}, "timestamp_ms .* is a float"),
     "timestamp bool": ({"timestamp_ms": False}, "timestamp_ms .* is a bool"),
+    "timestamp array": ({"timestamp_ms": NoNumber()}, "timestamp_ms .* is a NoNumber; an int"),
+    "timestamp Number 2^63": ({"timestamp_ms": Number(2**63)}, "outside 0"),
     "timestamp negative": ({"timestamp_ms": -1}, "timestamp_ms -1 .* outside 0"),
     "timestamp 2^63": ({"timestamp_ms": 2**63}, "outside 0"),
     "headers int": ({"headers": 5}, "headers .* must be pairs"),

@@ -273,9 +273,20 @@ def test_objects_as_serializers() -> None:
         ({"acks": True}, "acks=True is refused; allowed: all, -1, 0 or 1"),
         ({"enable_idempotence": "yes"}, "enable_idempotence='yes' is refused; allowed: true or false"),
         ({"enable_idempotence": 1}, "enable_idempotence=1 is refused; allowed: true or false"),
-        ({"client_id": 5}, "client_id=5 is refused; allowed: string"),
-        ({"client_id": "\udc00"}, r"client_id='\udc00' is refused; allowed: string"),
-        ({"transactional_id": " "}, "transactional_id=' ' is refused; allowed: string, not empty"),
+        ({"client_id": 5}, "client_id=5 is refused; allowed: string, at most 32767 bytes as UTF-8"),
+        ({"client_id": "\udc00"}, r"client_id='\udc00' is refused; allowed: string, at most 32767 bytes as UTF-8"),
+        (
+            {"client_id": "é" * 16_384},
+            f"client_id='{'é' * 299}... is refused; allowed: string, at most 32767 bytes as UTF-8",
+        ),
+        (
+            {"transactional_id": " "},
+            "transactional_id=' ' is refused; allowed: string, 1 to 32758 bytes as UTF-8",
+        ),
+        (
+            {"transactional_id": "x" * 32_759},
+            f"transactional_id='{'x' * 299}... is refused; allowed: string, 1 to 32758 bytes as UTF-8",
+        ),
         ({"on_error": 5}, "on_error=5 is refused; allowed: function of (error, records)"),
         ({"ssl_context": 5}, "ssl_context=5 is refused; allowed: ssl.SSLContext"),
         (
@@ -587,6 +598,10 @@ def test_properties_without_names_of_the_jvm_log_nothing(tmp_path: Path, caplog:
         ("bootstrap.servers=a:1\nlinger.ms=x", "linger_ms='x' is refused"),
         ("bootstrap.servers=a:1\nclient.id=\\u12", "is no .properties file: "),
         ("bootstrap.servers=a:1\ninterceptor.classes=org.example.Audit", "interceptor_classes='org.example.Audit' is"),
+        (
+            "bootstrap.servers=a:1\nvalue.serializer.encoding=ISO-8859-1",
+            "value.serializer.encoding='ISO-8859-1' is refused; allowed: UTF-8",
+        ),
         ("bootstrap.servers=a:1\nsecurity.protocol=TLS", "security_protocol='TLS' is refused"),
         ("config.providers=file\nclient.id=${file:/x:id}", "config client.id refers to a config provider"),
         ("acks=all", "bootstrap_servers is missing"),
@@ -596,6 +611,20 @@ def test_refused_properties(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.parse_properties(write(tmp_path, text))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["key.serializer.encoding", "value.serializer.encoding", "serializer.encoding"])
+@pytest.mark.parametrize("encoding", ["UTF-8", "utf-8", "Utf8", "UTF_8"])
+def test_the_encoding_of_java_s_string_serializer(name: str, encoding: str) -> None:
+    """Strings go out as UTF-8 in any case."""
+    assert ProducerConfig.parse_dotted({"bootstrap.servers": "a:1", name: encoding}).given == {"bootstrap_servers"}
+
+
+def test_the_longest_ids_fit_a_request() -> None:
+    """The protocol counts the bytes of a string in 15 bits, also of a client_id that is made of another."""
+    longest = parse(transactional_id="x" * 32_758)
+    assert len(longest.client_id) == 32_767
+    assert len(parse(client_id="é" * 16_383 + "x").client_id.encode()) == 32_767
 
 
 def test_dollar_signs_mean_nothing_without_a_config_provider(tmp_path: Path) -> None:

@@ -395,6 +395,32 @@ async def test_partitions_for(broker: ProducingBroker) -> None:
         )
 
 
+@pytest.mark.parametrize("topic", [5, None, b"orders"])
+async def test_partitions_for_what_is_no_topic(broker: ProducingBroker, topic: Any) -> None:
+    """The error names the argument, as those of a send do."""
+    async with producer_of(broker) as producer:
+        with pytest.raises(SerializationError, match=f"the topic is a {type(topic).__name__}; str is needed"):
+            await producer.partitions_for(topic)
+
+
+async def test_partitions_that_are_no_ints(broker: ProducingBroker) -> None:
+    """Integers of numpy and others, also for topics that have to be waited for."""
+
+    class Number:
+        def __index__(self) -> int:
+            return 1
+
+    broker.topics = {"a": 2, "b": 2, "c": 2}
+    number: Any = Number()
+    async with producer_of(broker, max_block_ms=500) as producer:
+        with pytest.raises(MetadataUnavailableError, match="'a', partition 1 is not known"):
+            producer.submit_nowait("a", b"v", partition=number)
+        assert (await producer.send("a", b"v", partition=number, timestamp_ms=number)).partition == 1
+        assert (await producer.send_many("b", [Record(b"v", partition=number)])).offsets == {1: [(0, 0)]}
+    async with producer_of(broker, partitioner=lambda *_: number) as producer:
+        assert (await producer.send("c", b"v")).partition == 1
+
+
 async def test_unknown_topic(broker: ProducingBroker) -> None:
     """submit waits max_block_ms for a topic; submit_nowait does not wait, but has it asked for."""
     async with producer_of(broker, max_block_ms=500) as producer:

@@ -214,7 +214,19 @@ def test_partitioner() -> None:
     assert preparation().choose_partition(record(), b"k", b"v", PARTITIONS) is None
 
 
-@pytest.mark.parametrize("wrong", [-1, 3, None, "1", 1.0])
+def test_a_choice_that_is_no_int() -> None:
+    """But an integer all the same, as numpy's."""
+
+    class Number:
+        def __index__(self) -> int:
+            return 2
+
+    chosen = preparation(partitioner=lambda *_: Number()).choose_partition(record(), None, None, PARTITIONS)
+    assert type(chosen) is int
+    assert chosen == 2
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, None, "1", 1.0, [], object()])
 def test_wrong_choices(wrong: Any) -> None:
     """Anything but a partition of the topic is refused, with the partitions there are."""
     with pytest.raises(
