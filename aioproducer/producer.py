@@ -46,11 +46,13 @@ from aioproducer.records import (
     Record,
     TopicPartition,
 )
+from aioproducer.start_count import StartCount
 from aioproducer.transaction_runner import TransactionRunner, closed_meanwhile
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
 _started: weakref.WeakSet[Producer] = weakref.WeakSet()
+_starts = StartCount()
 
 
 class Producer(Admission):
@@ -146,6 +148,7 @@ class Producer(Admission):
             await engine.stop()
             raise
         _started.add(self)
+        _starts.started(engine.now_ms(), len(_started))
         _watch_forks()
         self._open_admission(
             engine.accumulator,

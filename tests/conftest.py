@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from aioproducer import producer
+from aioproducer.start_count import StartCount
+
 if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
@@ -21,6 +24,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # A machine that stands still for a moment fails no example. As it is by itself where CI is set in the environment.
 settings.register_profile("untimed", parent=settings(), deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _producers_are_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests start more producers than a program has use for; each is warned of its own alone."""
+    monkeypatch.setattr(producer, "_starts", StartCount())
 
 
 @pytest.hookimpl(optionalhook=True)

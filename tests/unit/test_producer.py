@@ -35,6 +35,7 @@ from aioproducer.errors import (
     TopicAuthorizationFailedError,
     WrongLoopError,
 )
+from aioproducer.start_count import MANY
 from tests.unit.net.fake_broker import closed_port
 from tests.unit.producing_broker import ProducingBroker
 
@@ -384,6 +385,14 @@ async def test_every_version_of_produce(produce: int) -> None:
         assert (await producer.send("orders", b"v", headers={"h": None})).offset == 0
         assert {request.version for request in broker.requests if request.api_key == 0} == {min(produce, 12)}
     assert broker.values() == [b"v"]
+
+
+async def test_a_producer_for_each_request(broker: ProducingBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told once that one is enough."""
+    for _ in range(MANY + 5):
+        async with producer_of(broker):
+            pass
+    assert len([message for message in caplog.messages if "producers were started within" in message]) == 1
 
 
 async def test_partitions_for(broker: ProducingBroker) -> None:
