@@ -152,6 +152,7 @@ def _audit(spark: SparkSession, options: AuditOptions, console: Console) -> int:
 
 def _stream(spark: SparkSession, options: AuditOptions, console: Console) -> int:
     from aioproducer.spark.audit import audit_stream, stream_findings
+    from aioproducer.spark.audit.run import from_the_beginning
 
     assert options.state is not None
     state = options.state
@@ -164,7 +165,7 @@ def _stream(spark: SparkSession, options: AuditOptions, console: Console) -> int
             statements=options.statements,
             bucket_s=options.bucket_s,
             lag_s=options.lag_s,
-            heads="startingOffsets" not in options.source,
+            heads=from_the_beginning(options.source),
         )
 
     def all_read() -> bool:

@@ -25,6 +25,13 @@ LOOK_FOR_END_S = 1
 DEFAULTS = {"startingOffsets": "earliest", "includeHeaders": "true", "kafka.isolation.level": "read_committed"}
 
 
+def from_the_beginning(options: Mapping[str, str]) -> bool:
+    """Whether Spark's Kafka source reads topics from their beginning, with DEFAULTS beside these options."""
+    given = {name.lower(): value for name, value in options.items()}  # Spark does not tell cases apart
+    starts = given.get("startingoffsets", "earliest").strip().lower()
+    return starts == "earliest" and not given.keys() & {"startingtimestamp", "startingoffsetsbytimestamp"}
+
+
 def audit_topics(
     spark: SparkSession,
     options: Mapping[str, str],
@@ -44,8 +51,8 @@ def audit_topics(
         statements: files or directories of statements, anything that Spark reads.
         bucket_s: length of a time bucket.
         since_ms, until_ms: only records whose mark names a time from the one up to the other, ms since the epoch. A
-            second that is in it only in part does not count. With ``since_ms`` nothing is missing before the first
-            record that is found, or stated, of a producer.
+            second that is in it only in part does not count. With ``since_ms``, or options that do not begin at the
+            beginning, nothing is missing before the first record that is found, or stated, of a producer.
     Returns:
         Findings, kept by Spark until ``forget()``.
     """
@@ -61,8 +68,9 @@ def audit_topics(
     observed = records.observe(seen, *counts).where("producer IS NOT NULL")
     rows = compared(observed.where(within(F.col("time_ms"), since_ms, until_ms)), bucket_s)
     rows.persist(StorageLevel.MEMORY_AND_DISK)
+    heads = since_ms is None and from_the_beginning(options)
     try:
-        answer = findings(found_in(rows), said, bucket_s, heads=since_ms is None).keep()
+        answer = findings(found_in(rows), said, bucket_s, heads=heads).keep()
         for frame in (answer.missing, answer.table, answer.producers):
             frame.count()
     finally:
@@ -207,7 +215,7 @@ def stream_findings(
     Args:
         directory, bucket_s: as for ``audit_stream``.
         lag_s: records that were sent later than so long before that look began are not missing yet.
-        heads: False if the first look did not begin at the beginning of the topics.
+        heads: False if the first look did not begin at the beginning of the topics, see ``from_the_beginning``.
     """
     state = AuditState(spark, directory)
     found, looked_ms = state.load(), state.looked_ms()

@@ -30,6 +30,7 @@ from aioproducer.cli.audit import (
 from aioproducer.cli.outcome import CommandError
 from aioproducer.cli.spark_process import stderr_to
 from aioproducer.spark.audit.report import Totals
+from aioproducer.spark.audit.run import from_the_beginning
 
 
 def shown(what: object) -> str:
@@ -91,6 +92,24 @@ def test_what_the_source_is_told() -> None:
     assert source_options(options) == {"kafka.bootstrap.servers": "x:1", "minPartitions": "8"}
     uncommitted = AuditOptions(["t"], {}, read_uncommitted=True)
     assert source_options(uncommitted) == {"kafka.isolation.level": "read_uncommitted"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, True),
+        ({"minPartitions": "8"}, True),
+        ({"startingOffsets": "earliest"}, True),
+        ({"startingOffsets": '{"t": {"0": 5}}'}, False),
+        ({"startingoffsets": '{"t": {"0": 5}}'}, False),
+        ({"startingTimestamp": "1767225600000"}, False),
+        ({"STARTINGTIMESTAMP": "1767225600000", "startingOffsets": "earliest"}, False),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": 1767225600000}}'}, False),
+        ({"startingOffsetsByTimestampStrategy": "latest"}, True),
+    ],
+)
+def test_where_the_source_begins(options: dict[str, str], expected: bool) -> None:
+    assert from_the_beginning(options) is expected
 
 
 def test_the_table_leaves_out_what_nobody_knows() -> None:
