@@ -33,6 +33,7 @@ from aioproducer.errors import (
     TransactionStateError,
     WrongLoopError,
 )
+from aioproducer.group_offsets import checked_group, checked_offsets
 from aioproducer.health import ProducerHealth, ProducerState
 from aioproducer.record_preparation import RecordPreparation
 from aioproducer.records import (
@@ -586,7 +587,7 @@ class Producer(Admission):
             TypeError, ValueError: an argument is not as above; nothing was done.
         Source: KafkaProducer.sendOffsetsToTransaction; KIP-98, KIP-447.
         """
-        await self._transactions().send_offsets(_checked_offsets(offsets), _checked_group(group_metadata))
+        await self._transactions().send_offsets(checked_offsets(offsets), checked_group(group_metadata))
 
     async def prepare_transaction(self) -> PreparedTransaction:
         """Flush the open transaction and give out what another process needs to end it; at most ``max_block_ms``.
@@ -772,30 +773,6 @@ class Transaction:
             await runner.abort()
         except KafkaError as failure:
             error.add_note(f"aborting the transaction failed too: {failure}")
-
-
-def _checked_offsets(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    checked = {}
-    for (topic, partition), position in offsets.items():
-        if not isinstance(position, OffsetAndMetadata):
-            if not isinstance(position, int) or isinstance(position, bool):
-                raise TypeError(
-                    f"the offset of {topic}-{partition} is a {type(position).__name__}; an int or OffsetAndMetadata is "
-                    "needed"
-                )
-            position = OffsetAndMetadata(position)
-        if position.offset < 0:
-            raise ValueError(f"the offset of {topic}-{partition} is {position.offset}; it can't be negative")
-        checked[TopicPartition(topic, partition)] = position
-    return checked
-
-
-def _checked_group(group: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
-    if not isinstance(group, ConsumerGroupMetadata):
-        raise TypeError(f"group_metadata is a {type(group).__name__}; ConsumerGroupMetadata is needed")
-    return group
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

@@ -25,6 +25,7 @@ from aioproducer.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aioproducer.protocol.end_txn import EndTxnRequest
 from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.schema import UnwritableError
 from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest
 
 
@@ -94,6 +95,8 @@ BY_REQUEST: dict[int, dict[int, Reaction]] = {
 
 def reaction(api_key: int, error: KafkaError) -> Reaction:
     """What an error means that a request ended with, be it the broker's answer or one of this side."""
+    if isinstance(error, UnwritableError):
+        return R.ABORTABLE  # no attempt was sent, nor would the next be
     if isinstance(error, ProtocolError):
         return R.FIND  # the connection is gone; another answer may make sense
     if isinstance(error, AuthenticationError) or error.code is None:

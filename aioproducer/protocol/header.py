@@ -13,7 +13,7 @@ from typing import cast
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol import codec
-from aioproducer.protocol.schema import R, Request
+from aioproducer.protocol.schema import R, Request, UnwritableError
 
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")
@@ -25,13 +25,13 @@ def request_header(api_key: int, version: int, flexible: bool, correlation_id: i
     """The header of a request, without the frame's size.
 
     Raises:
-        ProtocolError: the client id is longer than 32,767 bytes or not text.
+        UnwritableError: the client id is longer than 32,767 bytes or not text.
     """
     out = bytearray(_REQUEST.pack(api_key, version, correlation_id))
     try:
         _CLIENT_ID.write(client_id, out)
     except (ValueError, struct.error) as error:
-        raise ProtocolError(f"the client id (client_id) can't be written: {error}") from error
+        raise UnwritableError(f"the client id (client_id) can't be written: {error}") from error
     if flexible:
         codec.write_tags([], out)
     return bytes(out)
@@ -42,7 +42,7 @@ def encode_request(request: Request[R], version: int, correlation_id: int, clien
 
     Raises:
         UnsupportedVersionError: the version can't carry a value that is set.
-        ProtocolError: a value does not fit its type.
+        UnwritableError: a value does not fit its type.
     """
     body = request.encode(version)
     header = request_header(request.API_KEY, version, version >= request.FLEXIBLE_FROM, correlation_id, client_id)

@@ -90,6 +90,10 @@ class Struct:
         dataclasses.dataclass(kw_only=True)(cls)
 
 
+class UnwritableError(ProtocolError):
+    """A value of a message does not fit its type. Nothing was sent, and the same message fails again."""
+
+
 class Message(Struct):
     """The body of a request or a response."""
 
@@ -104,14 +108,14 @@ class Message(Struct):
 
         Raises:
             UnsupportedVersionError: the version can't carry a value that is set.
-            ProtocolError: a value does not fit its type.
+            UnwritableError: a value does not fit its type.
         """
         out = bytearray()
         plan = self._codec(version)
         try:
             plan.write(self, out)
         except (*_MALFORMED, TypeError, AttributeError) as error:
-            raise ProtocolError(f"{type(self).__name__} can't be written in version {version}: {error}") from error
+            raise UnwritableError(f"{type(self).__name__} can't be written in version {version}: {error}") from error
         return bytes(out)
 
     @classmethod

@@ -18,6 +18,7 @@ from aioproducer.errors import (
     NotCoordinatorError,
     ProducerClosedError,
     ProducerFencedError,
+    ProtocolError,
     TransactionalIdAuthorizationFailedError,
     UnsupportedVersionError,
 )
@@ -56,6 +57,7 @@ class ScriptedBroker:
     async def request(self, request: Request[Any], *, version: int) -> Message:
         name = type(request).__name__.removesuffix("Request")
         self._said.append((self.node_id, name, version))
+        request.encode(version)
         self.asked.append(request)
         await asyncio.sleep(0)
         answer = self.answers[name].pop(0)
@@ -245,6 +247,25 @@ async def test_what_stays_is_raised(cluster: ScriptedCluster, code: int, kind: t
         await asking.end()
     assert getattr(raised.value, flag)
     assert cluster.apis() == [(1, "FindCoordinator"), (1, "EndTxn")]
+
+
+async def test_a_request_that_cannot_be_written(cluster: ScriptedCluster) -> None:
+    """It would be the same the next time: the call fails, nothing was sent, and the transaction can be aborted."""
+    asking = Asking(cluster)
+    request = EndTxnRequest(transactional_id="id", producer_id=2**70, producer_epoch=0, committed=False)
+    with pytest.raises(ProtocolError, match="can't be written") as raised:
+        await asking.coordinators.ask(TRANSACTION, "id", request, error_of=lambda response: response.error_code)
+    assert (raised.value.abortable, raised.value.fatal, raised.value.maybe_written) == (True, False, False)
+    assert cluster.apis() == [(1, "FindCoordinator"), (1, "EndTxn")]
+
+
+async def test_a_key_that_cannot_be_written(cluster: ScriptedCluster) -> None:
+    asking = Asking(cluster)
+    request = EndTxnRequest(transactional_id="id", producer_id=4000, producer_epoch=0, committed=False)
+    with pytest.raises(ProtocolError, match="can't be written") as raised:
+        await asking.coordinators.ask(GROUP, "\ud800", request, error_of=lambda response: response.error_code)
+    assert (raised.value.abortable, raised.value.maybe_written) == (True, False)
+    assert cluster.apis() == [(1, "FindCoordinator")]
 
 
 async def test_not_wanted_any_more(cluster: ScriptedCluster) -> None:

@@ -15,6 +15,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from aioproducer.protocol.schema import UnwritableError
 from aioproducer.transaction_errors import Reaction, as_told, reaction, reaction_to_code, worst
 
 FIND, INIT, PARTITIONS, OFFSETS, END, COMMIT = 10, 22, 24, 25, 26, 28
@@ -70,6 +71,7 @@ def test_table(code: int, expected: Reaction, api_key: int) -> None:
     [
         (ConnectionLostError("gone"), R.FIND),
         (ProtocolError("nonsense"), R.FIND),
+        (UnwritableError("too long"), R.ABORTABLE),
         (AuthenticationError("wrong password"), R.FATAL),
         (UnsupportedVersionError("old"), R.FATAL),
         (KafkaError("a bug"), R.FATAL),

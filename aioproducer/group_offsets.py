@@ -1,0 +1,90 @@
+"""The arguments of send_offsets_to_transaction, checked field by field.
+
+What passes can be written in every version of TxnOffsetCommit. The brokers' own rules, such as
+``offset.metadata.max.bytes``, are left to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+MAX_STRING_BYTES = 32_767
+"""What the versions hold that give a string's length in 16 bits."""
+
+
+def checked_offsets(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets in one form.
+
+    Raises:
+        TypeError, ValueError: one can't be sent; names the field and what it has to be.
+    """
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets is {_kind(offsets)}; a mapping of TopicPartition to an offset is needed")
+    checked = {}
+    for place, position in offsets.items():
+        if not isinstance(place, tuple) or len(place) != 2:
+            told = f"a tuple of {len(place)}" if isinstance(place, tuple) else _kind(place)
+            raise TypeError(f"a key of offsets is {told}; TopicPartition, or (topic, partition), is needed")
+        topic, partition = place
+        _check_text("the topic of offsets", topic, may_be_empty=False)
+        _check_number(f"the partition of topic {topic!r}", partition, 0, MAX_INT32)
+        where = TopicPartition(topic, partition)
+        checked[where] = _checked_position(where, position)
+    return checked
+
+
+def _checked_position(where: TopicPartition, position: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    if not isinstance(position, OffsetAndMetadata):
+        position = OffsetAndMetadata(position)
+    _check_number(f"the offset of {where}", position.offset, 0, MAX_INT64, needed="an int or OffsetAndMetadata")
+    _check_text(f"the metadata of {where}", position.metadata)
+    if position.leader_epoch is not None:
+        _check_number(f"the leader_epoch of {where}", position.leader_epoch, -1, MAX_INT32, needed="an int or None")
+    return position
+
+
+def checked_group(group: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
+    """The membership as it is.
+
+    Raises:
+        TypeError, ValueError: it can't be sent; names the field and what it has to be.
+    """
+    if not isinstance(group, ConsumerGroupMetadata):
+        raise TypeError(f"group_metadata is {_kind(group)}; ConsumerGroupMetadata is needed")
+    _check_text("group_id", group.group_id, may_be_empty=False)
+    _check_number("generation_id", group.generation_id, -1, MAX_INT32)
+    _check_text("member_id", group.member_id)
+    if group.group_instance_id is not None:
+        _check_text("group_instance_id", group.group_instance_id, needed="str or None")
+    return group
+
+
+def _check_number(name: str, value: Any, least: int, most: int, *, needed: str = "an int") -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is {_kind(value)}; {needed} is needed")
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}; it has to be {least} to {most}")
+
+
+def _check_text(name: str, value: Any, *, may_be_empty: bool = True, needed: str = "str") -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {_kind(value)}; {needed} is needed")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} has no UTF-8 form ({error.reason})") from None
+    if size > MAX_STRING_BYTES:
+        raise ValueError(f"{name} has {size:,} bytes; {MAX_STRING_BYTES:,} are the most")
+    if not size and not may_be_empty:
+        raise ValueError(f"{name} is empty")
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}"
