@@ -168,7 +168,9 @@ cdef class Tally:
     def add_failure(self, error, int64_t serial, int64_t records):
         if len(self.failures) >= MAX_FAILURES:
             before = self.failures.pop()
-            error, serial, records = before[0], max(before[1], serial), before[2] + records
+            if before[0].maybe_written or not error.maybe_written:  # a doubt must not get lost
+                error = before[0]
+            serial, records = max(before[1], serial), before[2] + records
         self.failures.append((error, serial, records))
 
     cdef void look(self):

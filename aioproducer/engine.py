@@ -427,7 +427,7 @@ class Engine:
         except TimeoutError:
             pending = self.accumulator.live_record_count(last_serial)
             raise FlushTimeoutError(
-                f"{pending:,} records had not ended after {timeout} s; they go on", pending=pending
+                f"{pending:,} records had not ended after {timeout} s; they go on", pending=pending, maybe_written=True
             ) from None
         finally:
             del self._flushes[waiter]

@@ -153,7 +153,8 @@ class WrongLoopError(KafkaError, RuntimeError):
 class TransactionTimeoutError(KafkaError, TimeoutError):
     """A call of a transaction had not ended within ``max_block_ms``. It goes on: the same call again waits for its end.
 
-    In the log: nobody knows yet; all or nothing of the transaction will be visible.
+    In the log: all or nothing of the transaction will be visible. ``maybe_written`` is True where that is open, as a
+    commit goes on or may have been done before.
     """
 
     retriable = True
@@ -162,7 +163,8 @@ class TransactionTimeoutError(KafkaError, TimeoutError):
 class TransactionOutcomeUnknownError(KafkaError):
     """Whether a prepared transaction was committed can no longer be known: its transactional id has moved on.
 
-    In the log: all of its records or none are visible; compare what was to be written with what can be read.
+    In the log: ``maybe_written``; all of its records or none are visible, so compare what was to be written with what
+    can be read.
     """
 
 
@@ -293,7 +295,7 @@ class DeliveryTimeoutError(KafkaError, TimeoutError):
 
 
 class FlushTimeoutError(KafkaError, TimeoutError):
-    """``flush(timeout)`` ended before its records did. Nothing was dropped: they go on.
+    """``flush(timeout)`` ended before its records did. Nothing was dropped: they go on, so ``maybe_written``.
 
     Args:
         pending: how many of the records covered by the call had not ended.
@@ -355,7 +357,9 @@ class DeliveryErrors(KafkaError, ExceptionGroup[Exception]):
         message = f"{total_records:,} records were not delivered"
         if covered < total_records:
             message += f", {covered:,} of them by the first {len(shown)} errors, which follow"
-        return cls(message, shown, record_count=total_records)
+        group = cls(message, shown, record_count=total_records)
+        group.maybe_written = any(error.maybe_written for error, _ in failures)
+        return group
 
     def derive(self, errors: Sequence[Exception], /) -> Self:  # type: ignore[override]
         """The same kind of group for a part of the errors, as ``split`` and ``except*`` want it."""
@@ -365,7 +369,8 @@ class DeliveryErrors(KafkaError, ExceptionGroup[Exception]):
 class SendManyError(DeliveryErrors):
     """``send_many`` or ``send_arrow`` did not deliver everything; ``result`` is its BatchResult.
 
-    In the log: the records that ``result`` calls acked; of the failed ones each error's ``maybe_written`` tells.
+    In the log: the records that ``result`` calls acked; of the failed ones each error's ``maybe_written`` tells. The
+    group's is True as well if anything was acked: the same call again would write that twice.
     """
 
     def __init__(
@@ -393,12 +398,19 @@ class SendManyError(DeliveryErrors):
         if stopped_by is not None and all(error is not stopped_by for error, _ in failures):
             shown.insert(0, stopped_by)
         error = cls(message, shown, record_count=result.failed, result=result)
+        in_doubt = any(failure.maybe_written for failure, _ in failures)
+        error.maybe_written = error.maybe_written or error._has_acked or in_doubt
         error.__cause__ = stopped_by
         return error
+
+    @property
+    def _has_acked(self) -> bool:
+        return getattr(self.result, "acked", 0) > 0
 
     def derive(self, errors: Sequence[Exception], /) -> Self:  # type: ignore[override]
         part = super().derive(errors)
         part.result = self.result
+        part.maybe_written = part.maybe_written or part._has_acked
         return part
 
 

@@ -55,7 +55,8 @@ INVALID_TXN_STATE = 48
 
 FEATURE = "transaction.version"
 
-SHARED = frozenset({"prepare_transaction", "commit_transaction", "abort_transaction"})
+ENDS = frozenset({"commit_transaction", "abort_transaction"})
+SHARED = ENDS | {"prepare_transaction"}
 """Calls whose end belongs to whoever calls the same next."""
 
 
@@ -130,6 +131,8 @@ class TransactionRunner:
         self._hurried = False
         self._asking: asyncio.Task[None] | None = None
         self._ended_by_broker = False
+        self._commit_asked = False
+        """EndTxn(commit) may have left, and was not refused."""
         self._maybe_committed = False
         self._prepared = False
 
@@ -197,6 +200,7 @@ class TransactionRunner:
         self._left = None
         self._partitions.begin(version)
         self._ended_by_broker = False
+        self._commit_asked = False
         self._maybe_committed = False
         self._prepared = False
         if self.on_begin is not None:
@@ -318,8 +322,14 @@ class TransactionRunner:
         goes_on = "" if name == "start" else "; it goes on, and the same call again waits for its end"
         return TransactionTimeoutError(
             f"{name}() of transactional id {self.transactional_id!r} had not ended after "
-            f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}"
+            f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}",
+            maybe_written=name in ENDS and self._may_be_committed_yet(),
         )
+
+    def _may_be_committed_yet(self) -> bool:
+        """Whether the transaction was committed, or will be by a call that goes on, as far as is known."""
+        is_committing = self.states.state is TransactionState.COMMITTING
+        return is_committing or self._commit_asked or self._maybe_committed or self._prepared
 
     def _deadline_ms(self) -> int:
         return self._now_ms() + self._max_block_ms
@@ -426,8 +436,10 @@ class TransactionRunner:
         partitions = self._partitions
         if partitions.started and not self._ended_by_broker:
             try:
+                self._commit_asked = committed
                 await self._end_at_coordinator(committed)
             except KafkaError as error:
+                self._commit_asked = False
                 self._maybe_committed = self._maybe_committed or (committed and error.maybe_written)
                 may_be_late = isinstance(error, ProducerFencedError) or error.code == INVALID_TXN_STATE
                 did_nothing = may_be_late and not error.maybe_written

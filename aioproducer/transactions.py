@@ -161,7 +161,7 @@ class TransactionClient:
             TransactionOutcomeUnknownError: it has ended, and how can no longer be known.
             TransactionTimeoutError: not ended yet within ``max_block_ms``; call it again.
         """
-        async with self._bounded(f"commit of {prepared.transactional_id!r}"):
+        async with self._bounded(f"commit of {prepared.transactional_id!r}", in_doubt=True):
             ended = await self._end(prepared, committed=True)
         if ended is TransactionOutcome.ABORTED:
             raise TransactionAbortedError(
@@ -177,11 +177,12 @@ class TransactionClient:
             TransactionOutcomeUnknownError: it has ended, and how can no longer be known.
             TransactionTimeoutError: not ended yet within ``max_block_ms``; call it again.
         """
-        async with self._bounded(f"abort of {prepared.transactional_id!r}"):
+        async with self._bounded(f"abort of {prepared.transactional_id!r}", in_doubt=True):
             ended = await self._end(prepared, committed=False)
         if ended is TransactionOutcome.COMMITTED:
             raise TransactionStateError(
-                f"the transaction of {prepared.transactional_id!r} can't be aborted, it was committed"
+                f"the transaction of {prepared.transactional_id!r} can't be aborted, it was committed",
+                maybe_written=True,
             )
 
     async def _end(self, prepared: PreparedTransaction, *, committed: bool) -> TransactionOutcome:
@@ -317,7 +318,8 @@ class TransactionClient:
         return self._client
 
     @asynccontextmanager
-    async def _bounded(self, what: str) -> AsyncIterator[None]:
+    async def _bounded(self, what: str, *, in_doubt: bool = False) -> AsyncIterator[None]:
+        """Raise when it takes too long; ``in_doubt`` if the transaction may have been committed then."""
         assert self._network
         timer = asyncio.timeout(self._config.max_block_ms / 1000)
         try:
@@ -328,7 +330,8 @@ class TransactionClient:
                 raise
             last = self._coordinators.last_error or error
             raise TransactionTimeoutError(
-                f"{what} had not ended after max_block_ms={self._config.max_block_ms}; the last error was: {last}"
+                f"{what} had not ended after max_block_ms={self._config.max_block_ms}; the last error was: {last}",
+                maybe_written=in_doubt,
             ) from last
 
 
@@ -339,7 +342,8 @@ def _known(
         raise TransactionOutcomeUnknownError(
             f"the transaction of {prepared.transactional_id!r} (producer id {prepared.producer_id}, epoch "
             f"{prepared.epoch}) is not open any more, and whether it was committed can no longer be known: its "
-            "transactional id has been used again since, or was forgotten by the cluster"
+            "transactional id has been used again since, or was forgotten by the cluster",
+            maybe_written=True,
         ) from cause
     assert known is not None
     return known

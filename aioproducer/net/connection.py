@@ -514,11 +514,12 @@ class Connection:
         """Read the answer to a request that ``exchange`` has sent.
 
         Raises:
-            ProtocolError: it made no sense; the connection is given up.
+            ProtocolError: it made no sense; the connection is given up. ``maybe_written``, as the request was answered.
         """
         try:
             return header.decode_response(type(message), version, frame)
         except ProtocolError as error:
+            error.maybe_written = True
             self.break_off(error)
             raise
 

@@ -6,11 +6,12 @@ import ast
 import copy
 import inspect
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from aioproducer import errors
+from aioproducer import BatchResult, errors
 from aioproducer.errors import (
     BootstrapError,
     BrokerError,
@@ -408,6 +409,32 @@ def test_send_many_error_carries_its_result_through_a_split() -> None:
     assert invalid.result == rest.result == error.result == "result"
     assert [type(each) for each in rest.exceptions] == [ValueError]
     assert error.record_count == 0
+
+
+def test_send_many_error_knows_of_what_was_acknowledged() -> None:
+    """To make the same call again would double it."""
+    refused = [(InvalidTopicError("no"), 1)]
+    some, none = BatchResult(2, 1, {}, []), BatchResult(0, 1, {}, [])
+    error = SendManyError.of_result("send_many", some, refused, ValueError("the iterable"))
+    assert error.maybe_written
+    assert all(part is not None and part.maybe_written for part in error.split(InvalidTopicError))
+    assert copy.copy(error).maybe_written
+    assert pickle.loads(pickle.dumps(error)).maybe_written
+    assert not SendManyError.of_result("send_many", none, refused, None).maybe_written
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        lambda failures: DeliveryErrors.of(failures, total_records=101),
+        lambda failures: SendManyError.of_result("send_many", BatchResult(0, 101, {}, []), failures, None),
+    ],
+    ids=["DeliveryErrors", "SendManyError"],
+)
+def test_doubt_beyond_the_errors_that_are_shown(group: Callable[[list[tuple[KafkaError, int]]], KafkaError]) -> None:
+    sure: list[tuple[KafkaError, int]] = [(InvalidTopicError("no"), 1)] * 100
+    assert not group([*sure, (InvalidTopicError("no"), 1)]).maybe_written
+    assert group([*sure, (ConnectionLostError("gone", maybe_written=True), 1)]).maybe_written
 
 
 def test_group_can_be_caught_as_a_kafka_error() -> None:

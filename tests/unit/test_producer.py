@@ -603,6 +603,7 @@ async def test_flush_timeout(broker: ProducingBroker) -> None:
         with pytest.raises(FlushTimeoutError, match=r"3 records had not ended after 0.01 s") as caught:
             await producer.flush(timeout=0.01)
         assert caught.value.pending == 3
+        assert caught.value.maybe_written
         assert isinstance(caught.value, TimeoutError)
         broker.release()
         await producer.flush(timeout=PATIENCE_S)

@@ -236,6 +236,15 @@ def test_many_failed_batches_take_little_room() -> None:
     assert [str(error) for _, error in tally.result().errors] == [f"{number}" for number in range(1_000)]
 
 
+def test_a_doubt_beyond_the_failures_that_are_told_apart() -> None:
+    """It stays with the last of them."""
+    tally = Tally("orders")
+    for number in range(1_002):
+        tally.refuse(KafkaError(f"{number}", maybe_written=number == 1_000))
+    error, records = tally.failed_batches()[-1]
+    assert (str(error), error.maybe_written, records) == ("1000", True, 3)
+
+
 async def test_records_that_have_ended_already() -> None:
     """They count at once."""
     accumulator, tally = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1), Tally("orders")

@@ -712,8 +712,9 @@ async def test_max_block_ms_passes(name: str) -> None:
     await waiting(scene, name)
     scene.hurry()
     scene.coordinators.last_error = ConnectionLostError("node 1 is gone")
-    with pytest.raises(TransactionTimeoutError, match=rf"{name}\(\).*max_block_ms=30.*node 1 is gone"):
+    with pytest.raises(TransactionTimeoutError, match=rf"{name}\(\).*max_block_ms=30.*node 1 is gone") as raised:
         await CALLS[name](scene)
+    assert raised.value.maybe_written is (name == "commit_transaction")
     question = await scene.coordinators.asked(
         {
             "begin_transaction": InitProducerIdRequest,
@@ -742,8 +743,9 @@ async def test_max_block_ms_passes_before_the_records_end(name: str) -> None:
     await scene.begun()
     scene.hurry()
     scene.records.pending = True
-    with pytest.raises(TransactionTimeoutError):
+    with pytest.raises(TransactionTimeoutError) as raised:
         await CALLS[name](scene)
+    assert raised.value.maybe_written is (name == "commit_transaction")  # it goes on
     assert scene.coordinators.is_quiet
     scene.be_patient()
     scene.records.all_end()
@@ -757,6 +759,73 @@ async def test_max_block_ms_passes_at_the_start() -> None:
     scene = Scene(2)
     with pytest.raises(TransactionTimeoutError, match=r"start\(\)"):
         await scene.runner.start(int(asyncio.get_running_loop().time() * 1000) + 20)
+
+
+async def test_max_block_ms_passes_behind_a_commit(version: int) -> None:
+    """Who wanted to abort has to know that it may be committed."""
+    scene = Scene(version)
+    await scene.begun()
+    scene.hurry()
+    for call in (scene.runner.commit, scene.runner.abort):
+        with pytest.raises(TransactionTimeoutError, match="commit_transaction") as raised:
+            await call()
+        assert raised.value.maybe_written
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+
+
+async def test_max_block_ms_passes_in_an_abort_after_a_commit_in_doubt(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    await scene.perhaps_committed()
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError, match="abort_transaction") as raised:
+        await scene.runner.abort()
+    assert raised.value.maybe_written
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+
+
+async def test_max_block_ms_passes_in_an_abort_of_what_is_prepared() -> None:
+    """Whoever else has it may have committed it."""
+    scene = Scene(2)
+    await scene.prepared()
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError, match="abort_transaction") as raised:
+        await scene.runner.abort()
+    assert raised.value.maybe_written
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+
+
+async def test_max_block_ms_passes_in_the_abort_after_a_refused_commit(version: int) -> None:
+    """That it was not committed is known."""
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit(or_abort=True))
+    question = await scene.asked(EndTxnRequest)
+    commit.cancel()
+    await asyncio.wait([commit])
+    question.bad(RecordTooLargeError("for example"), abortable=True)
+    abort = await scene.asked(EndTxnRequest)
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError) as raised:
+        await scene.runner.commit()
+    assert not raised.value.maybe_written
+    abort.good(ended(1))
+
+
+async def test_max_block_ms_passes_while_the_end_of_a_failed_producer_is_not_known(version: int) -> None:
+    """EndTxn has left, whatever else has failed since."""
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    question = await scene.asked(EndTxnRequest)
+    commit.cancel()
+    await asyncio.wait([commit])
+    scene.runner.failed(ProducerFailedError("a task has ended"))
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError) as raised:
+        await scene.runner.commit()
+    assert raised.value.maybe_written
+    question.good(ended(1))
 
 
 async def test_another_call_waits_for_one_that_was_left(version: int) -> None:

@@ -88,8 +88,9 @@ async def test_the_producer_goes_on(any_kafka: KafkaCluster, committed: bool) ->
         await producer.begin_transaction()
         await producer.send(topic, b"second")
         for call in (transactions.commit, transactions.abort):
-            with pytest.raises(TransactionOutcomeUnknownError):
+            with pytest.raises(TransactionOutcomeUnknownError) as raised:
                 await call(prepared, bootstrap_servers=servers)
+            assert raised.value.maybe_written
         assert await transactions.outcome(prepared, bootstrap_servers=servers) is TransactionOutcome.UNKNOWN
         await producer.abort_transaction()
     assert await read_values(any_kafka, topic) == ([b"first"] if committed else [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -356,6 +356,51 @@ async def test_a_failed_producer_is_not_live(cluster: FakeCluster) -> None:
         assert order.headers["Retry-After"] == "1"
         assert (await client.get("/livez")).status_code == 503
         assert (await client.get("/livez")).json()["producers"]["default"]["state"] == "failed"
+
+
+async def pays(producer: Producer, cluster: FakeCluster) -> None:
+    cluster.faults.swallow("EndTxn", when="after", times=None)
+    async with producer.transaction():
+        await producer.submit("orders", b"tea")
+
+
+async def flushes(producer: Producer, cluster: FakeCluster) -> None:
+    cluster.faults.swallow("Produce", when="after", times=1)
+    producer.submit_nowait("orders", b"tea")
+    await producer.flush(0.05)
+
+
+async def sends_several(producer: Producer, cluster: FakeCluster) -> None:
+    await producer.send_many("orders", [b"tea", 5])
+
+
+@pytest.mark.parametrize(
+    ("handler", "error", "configs"),
+    [
+        (pays, "TransactionTimeoutError", {"transactional_id": "shop", "max_block_ms": 100}),
+        (flushes, "FlushTimeoutError", {}),
+        (sends_several, "SendManyError", {}),
+    ],
+)
+async def test_what_may_be_in_kafka_is_not_to_be_tried_again(
+    cluster: FakeCluster,
+    handler: Callable[[Producer, FakeCluster], Awaitable[None]],
+    error: str,
+    configs: dict[str, Any],
+) -> None:
+    app = FastAPI(lifespan=producer_lifespan(make(cluster, **configs), topics=["orders"], close_timeout=0.1))
+    add_error_handlers(app)
+
+    @app.post("/orders")
+    async def order(producer: ProducerDep) -> None:
+        await handler(producer, cluster)
+
+    async with serving(app) as client:
+        answer = await client.post("/orders")
+        assert (answer.status_code, answer.json()["detail"]) == (503, {"error": error, "maybe_written": True})
+        assert "Retry-After" not in answer.headers
+        cluster.faults.clear()
+    assert values(cluster, "orders") == [b"tea"]
 
 
 async def test_a_record_that_is_too_large(cluster: FakeCluster) -> None:

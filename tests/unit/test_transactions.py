@@ -1,0 +1,83 @@
+"""What ends a transaction from outside of its producer tells whether its records may be visible."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aioproducer import (
+    PreparedTransaction,
+    Producer,
+    TransactionOutcomeUnknownError,
+    TransactionStateError,
+    TransactionTimeoutError,
+    transactions,
+)
+from aioproducer.testing import FakeCluster
+from aioproducer.transactions import TransactionClient
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+Ending = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(1) as running:
+        running.create_topic("topic")
+        yield running
+
+
+async def prepared(cluster: FakeCluster) -> PreparedTransaction:
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name") as producer:
+        await producer.begin_transaction()
+        await producer.send("topic", b"value")
+        return await producer.prepare_transaction()
+
+
+@asynccontextmanager
+async def hurried_client(cluster: FakeCluster) -> AsyncIterator[TransactionClient]:
+    """One that has no patience any more once it has started."""
+    async with TransactionClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+        client._config = dataclasses.replace(client._config, max_block_ms=50)
+        yield client
+
+
+@pytest.mark.parametrize("call", [TransactionClient.commit, TransactionClient.abort])
+async def test_an_end_that_is_not_answered(cluster: FakeCluster, call: Ending) -> None:
+    """A commit may have been done, here or by whoever else has what was prepared."""
+    one = await prepared(cluster)
+    cluster.faults.swallow("EndTxn", times=None)
+    async with hurried_client(cluster) as client:
+        with pytest.raises(TransactionTimeoutError) as raised:
+            await call(client, one)
+    assert raised.value.maybe_written
+
+
+async def test_a_question_that_is_not_answered(cluster: FakeCluster) -> None:
+    """It changes nothing."""
+    one = await prepared(cluster)
+    cluster.faults.swallow("DescribeTransactions", times=None)
+    async with hurried_client(cluster) as client:
+        with pytest.raises(TransactionTimeoutError) as raised:
+            await client.outcome(one)
+    assert not raised.value.maybe_written
+
+
+@pytest.mark.parametrize("call", [transactions.commit, transactions.abort])
+async def test_an_outcome_that_is_not_known_any_more(cluster: FakeCluster, call: Ending) -> None:
+    one = PreparedTransaction("forgotten by the cluster", 4000, 0, started_ms=1)
+    with pytest.raises(TransactionOutcomeUnknownError) as raised:
+        await call(one, bootstrap_servers=cluster.bootstrap_servers)
+    assert raised.value.maybe_written
+
+
+async def test_an_abort_of_what_was_committed(cluster: FakeCluster) -> None:
+    one = await prepared(cluster)
+    await transactions.commit(one, bootstrap_servers=cluster.bootstrap_servers)
+    with pytest.raises(TransactionStateError, match="it was committed") as raised:
+        await transactions.abort(one, bootstrap_servers=cluster.bootstrap_servers)
+    assert raised.value.maybe_written
