@@ -549,6 +549,7 @@ class Producer(Admission):
             KafkaError: a record or an offset failed, with that error: ``abortable`` says that abort_transaction() leads
                 on, ``fatal`` that nothing does. Nothing of the transaction is visible then.
             TransactionTimeoutError: not ended yet, it goes on; call it again.
+            ProducerClosedError: cut short by close(); with ``maybe_written`` the transaction may have been committed.
             TransactionStateError: there is no transaction.
         Source: KafkaProducer.commitTransaction; KIP-98, KIP-890.
         """

@@ -264,7 +264,7 @@ class TransactionRunner:
         """Wait for a call that was left behind, or that another task waits for; its task if it is the same one.
 
         Raises:
-            ProducerClosedError: meanwhile somebody has closed the producer.
+            ProducerClosedError: meanwhile somebody has closed the producer, and perhaps cut the other call short.
             TransactionStateError: meanwhile a transaction has begun, which is not the one that is meant.
             TransactionTimeoutError: the other call has not ended in time.
         """
@@ -276,9 +276,9 @@ class TransactionRunner:
                 break
             try:
                 await self._wait(left, task, deadline_ms, tells=is_same)
-            except TransactionTimeoutError:
-                raise  # not ended yet, or cut short with the producer, and nobody knows how it would have ended
             except KafkaError as error:
+                if not task.done() or task.cancelled():
+                    raise  # nobody knows how it will end, or would have
                 if not is_same:
                     logger.info("%s(), which another call waited for, failed: %s", left, error)
             if is_same:
@@ -313,7 +313,7 @@ class TransactionRunner:
         if tells and self._left is not None and self._left[1] is task:
             self._left = None
         if task.cancelled():
-            raise TransactionTimeoutError(f"{name}() was cut short because the producer was closed")
+            raise self._cut_short(name)
         return task.result()
 
     def _timed_out(self, name: str, began_ms: int) -> TransactionTimeoutError:
@@ -323,13 +323,24 @@ class TransactionRunner:
         return TransactionTimeoutError(
             f"{name}() of transactional id {self.transactional_id!r} had not ended after "
             f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}",
-            maybe_written=name in ENDS and self._may_be_committed_yet(),
+            # A commit that goes on may be asked for later.
+            maybe_written=name in ENDS and (self._in_doubt or self.states.state is TransactionState.COMMITTING),
         )
 
-    def _may_be_committed_yet(self) -> bool:
-        """Whether the transaction was committed, or will be by a call that goes on, as far as is known."""
-        is_committing = self.states.state is TransactionState.COMMITTING
-        return is_committing or self._commit_asked or self._maybe_committed or self._prepared
+    def _cut_short(self, name: str) -> ProducerClosedError:
+        in_doubt = name in ENDS and self._in_doubt
+        if name == "begin_transaction":
+            told = "no transaction was begun"
+        else:
+            told = f"the transaction {'may have been' if in_doubt else 'was not'} committed"
+        return ProducerClosedError(
+            f"{name}() was cut short because the producer was closed; {told}", maybe_written=in_doubt
+        )
+
+    @property
+    def _in_doubt(self) -> bool:
+        """Whether the transaction may have been committed, here or by whoever else has what was prepared."""
+        return self._commit_asked or self._maybe_committed or self._prepared
 
     def _deadline_ms(self) -> int:
         return self._now_ms() + self._max_block_ms

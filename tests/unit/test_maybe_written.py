@@ -6,13 +6,13 @@ The rows of the failure table in docs/guarantees.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from aioproducer import Delivery, Producer
+from aioproducer import Producer
 from aioproducer.errors import (
     BufferExhaustedError,
     ClusterAuthorizationFailedError,
@@ -163,9 +163,9 @@ def producer_of(cluster: FakeCluster, **configs: Any) -> Producer:
     return Producer(bootstrap_servers=cluster.bootstrap_servers, **{**HASTY, **configs})
 
 
-async def error_of(delivery: Delivery) -> KafkaError:
+async def error_of(awaited: Awaitable[object]) -> KafkaError:
     with pytest.raises(KafkaError) as caught:
-        await asyncio.wait_for(delivery, PATIENCE_S)
+        await asyncio.wait_for(awaited, PATIENCE_S)
     return caught.value
 
 
@@ -244,6 +244,27 @@ async def test_a_record_that_the_producer_gives_up(end: str) -> None:
         assert [record.value for record in cluster.records("orders")] == [b"first", VALUE]
         await producer.close()
         assert used_bytes(producer) == 0
+
+
+async def test_a_commit_that_closing_cuts_short() -> None:
+    """The coordinator may have carried it out, and to call it again leads nowhere."""
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        patience: dict[str, Any] = {"request_timeout_ms": 10_000, "delivery_timeout_ms": 20_000}
+        producer = producer_of(cluster, transactional_id="name", **patience)
+        await producer.start()
+        await producer.begin_transaction()
+        await producer.send("orders", VALUE)
+        swallowing = cluster.faults.swallow("EndTxn", when="after")
+        commit = asyncio.create_task(producer.commit_transaction())
+        async with asyncio.timeout(PATIENCE_S):
+            while not swallowing.struck:
+                await asyncio.sleep(0.001)
+        await producer.close(timeout=0)
+        error = await error_of(commit)
+        assert type(error) is ProducerClosedError
+        assert error.maybe_written
+        assert [record.value for record in cluster.records("orders", read_committed=True)] == [VALUE]
 
 
 REFUSED: dict[str, tuple[type[KafkaError], Callable[[Producer], Any]]] = {

@@ -1055,9 +1055,48 @@ async def test_close_is_cancelled_during_a_commit(version: int) -> None:
     await turns()
     scene.runner.cut_short()
     await asyncio.wait_for(close, GENEROUS_S)
-    with pytest.raises(TransactionTimeoutError, match="cut short because the producer was closed"):
+    with pytest.raises(ProducerClosedError, match=r"commit_transaction\(\) was cut short.*may have been") as raised:
         await commit
+    assert raised.value.maybe_written
+    assert not raised.value.retriable
     assert scene.coordinators.is_quiet
+
+
+async def test_close_is_cancelled_before_the_commit_is_asked_for(version: int) -> None:
+    """No EndTxn has left, and none will."""
+    scene = Scene(version)
+    await scene.begun()
+    scene.records.pending = True
+    commit = asyncio.create_task(scene.runner.commit())
+    await turns()
+    scene.runner.cut_short()
+    with pytest.raises(ProducerClosedError, match=r"commit_transaction\(\) was cut short.*was not committed") as raised:
+        await commit
+    assert not raised.value.maybe_written
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("name", ["send_offsets_to_transaction", "prepare_transaction", "abort_transaction"])
+async def test_close_is_cancelled_during_a_call_that_commits_nothing(name: str) -> None:
+    scene = Scene(2)
+    await scene.begun()
+    call = asyncio.create_task(cast(Coroutine[Any, Any, Any], CALLS[name](scene)))
+    await turns()
+    scene.runner.cut_short()
+    with pytest.raises(ProducerClosedError, match=rf"{name}\(\) was cut short.*was not committed") as raised:
+        await call
+    assert not raised.value.maybe_written
+
+
+async def test_close_is_cancelled_during_an_abort_of_what_is_prepared() -> None:
+    scene = Scene(2)
+    await scene.prepared()
+    abort = asyncio.create_task(scene.runner.abort())
+    await scene.asked(EndTxnRequest)
+    scene.runner.cut_short()
+    with pytest.raises(ProducerClosedError, match="may have been") as raised:
+        await abort
+    assert raised.value.maybe_written
 
 
 @pytest.mark.parametrize("next_call", ["commit_transaction", "abort_transaction"])
@@ -1072,8 +1111,9 @@ async def test_a_call_that_was_left_is_cut_short(version: int, next_call: str) -
     call = asyncio.create_task(cast(Coroutine[Any, Any, Any], CALLS[next_call](scene)))
     await turns()
     scene.runner.cut_short()
-    with pytest.raises(TransactionTimeoutError, match="cut short because the producer was closed"):
+    with pytest.raises(ProducerClosedError, match="cut short because the producer was closed") as raised:
         await call
+    assert raised.value.maybe_written
 
 
 async def test_close_is_cancelled_before_it_aborts(version: int) -> None:
