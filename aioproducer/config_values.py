@@ -6,6 +6,7 @@ are added by the caller.
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 import re
@@ -227,6 +228,13 @@ def _callable(value: object) -> object:
     return value
 
 
+def _error_handler(value: object) -> object:
+    handler = _callable(value)
+    if any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__))):
+        raise ValueError("it is async, and on_error is only called: give a plain function, which may create a task")
+    return handler
+
+
 def _interceptors(value: object) -> tuple[object, ...]:
     if isinstance(value, str) and not value.strip():
         return ()
@@ -263,6 +271,6 @@ PARTITIONER = ConfigType(
     _partitioner,
 )
 INTERCEPTORS = ConfigType("list of objects with on_send or on_acknowledgement", "tuple[Any, ...]", _interceptors)
-ERROR_HANDLER = ConfigType("function of (error, records)", "Callable[[Any, Any], object]", _callable)
+ERROR_HANDLER = ConfigType("function of (error, records)", "Callable[[Any, Any], object]", _error_handler)
 TOKEN_PROVIDER = ConfigType("async function without arguments", "Callable[[], Awaitable[Any]]", _callable)
 SSL_CONTEXT = ConfigType("ssl.SSLContext", "ssl.SSLContext", _ssl_context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import pickle
 from pathlib import Path
@@ -318,6 +319,25 @@ def test_refused_value_names_config_value_and_range(values: dict[str, object], t
 )
 def test_refused_serializer(value: object, hint: str) -> None:
     assert hint in refusal(key_serializer=value)
+
+
+async def _told(error: object, records: object) -> None: ...
+
+
+class _Teller:
+    async def __call__(self, error: object, records: object) -> None: ...
+
+
+@pytest.mark.parametrize("value", [_told, functools.partial(_told), _Teller(), _Teller().__call__])
+def test_an_async_on_error_is_refused(value: object) -> None:
+    """Nothing would await it."""
+    told = refusal(on_error=value)
+    assert "it is async, and on_error is only called: give a plain function, which may create a task" in told
+
+
+@pytest.mark.parametrize("value", [print, functools.partial(print), lambda error, records: None])
+def test_a_plain_on_error_is_taken(value: object) -> None:
+    assert parse(on_error=value).on_error is value
 
 
 @pytest.mark.parametrize("value", ["org.apache.kafka.clients.producer.internals.DefaultPartitioner", "sticky", 5])
