@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import random
 import re
@@ -55,7 +56,13 @@ class OAuthBearer:
         provider = self._config.sasl_oauth_token_provider
         assert provider is not None
         try:
-            answer = await provider()
+            awaitable = provider()
+            if not inspect.isawaitable(awaitable):
+                raise AuthenticationError(
+                    f"sasl_oauth_token_provider returned a {type(awaitable).__name__} and no awaitable; it has to be "
+                    "an async function"
+                )
+            answer = await awaitable
         except KafkaError:
             raise
         except Exception as error:

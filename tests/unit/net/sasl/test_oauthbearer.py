@@ -124,6 +124,23 @@ async def test_a_provider_that_gives_something_else_is_told_what() -> None:
     assert "s3cret" not in str(caught.value)
 
 
+async def test_a_provider_that_is_not_async_is_told_so() -> None:
+    """That does not pass: it is no matter of the connection."""
+    with pytest.raises(
+        AuthenticationError, match="returned a str and no awaitable; it has to be an async function"
+    ) as caught:
+        await mechanism(lambda: "s3cret").begin("host")
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_a_plain_function_may_return_an_awaitable() -> None:
+    async def fetch() -> str:
+        return "t"
+
+    login = await mechanism(lambda: fetch()).begin("host")
+    assert await login.respond(None) == b"n,,\x01auth=Bearer t\x01\x01"
+
+
 async def test_a_provider_that_fails_is_tried_again_later() -> None:
     async def provider() -> str:
         raise RuntimeError("s3cret")
