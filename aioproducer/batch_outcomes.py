@@ -79,6 +79,8 @@ class BatchOutcomes:
         on_failure: Callable[[KafkaError], None] = _nothing,
         on_old_epoch: Callable[[KafkaError], bool] = _not_asked,
     ) -> None:
+        self.given_up: int = 0
+        """Records that ``fail_all`` has failed."""
         self._on_failure = on_failure
         self._on_old_epoch = on_old_epoch
         self._retries = config.retries
@@ -179,6 +181,7 @@ class BatchOutcomes:
         self, error_of: Callable[[ProducerBatch], KafkaError], now_ms: int, *, unobserved: bool
     ) -> Callable[[], None]:
         """Fail everything that has not ended; the returned call gives the memory back, once no connection is left."""
+        self.given_up += self._accumulator.live_record_count(self._accumulator.last_serial)
         batches = self._accumulator.take_all()
         for batch in batches:
             if batch.in_flight:

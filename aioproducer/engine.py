@@ -215,6 +215,16 @@ class Engine:
         """Why no broker can be reached at the moment."""
         return self._client.unreachable
 
+    @property
+    def pending(self) -> int:
+        """Records that have not ended."""
+        return self.accumulator.live_record_count(self.accumulator.last_serial)
+
+    @property
+    def given_up(self) -> int:
+        """Records that were failed because nobody waits for them any more."""
+        return self._outcomes.given_up
+
     def attach(self, admission: Admission) -> None:
         """Tell the compiled path when somebody queues for memory."""
         self._admission = weakref.ref(admission)

@@ -30,6 +30,10 @@ class ProducerHealth:
     """Why it has failed; while it runs, why no broker can be reached."""
     waiting: int = 0
     """Calls that wait for room in the buffer."""
+    pending: int = 0
+    """Records that were taken and have not ended."""
+    given_up: int = 0
+    """Records that ``close(timeout)``, or the failure of the producer, has failed because it did not wait for them."""
 
     @property
     def live(self) -> bool:

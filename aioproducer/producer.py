@@ -679,17 +679,24 @@ class Producer(Admission):
         """What the producer is doing, and what keeps it from sending; a plain look that waits for nothing.
 
         ``ready`` says whether a record would go on its way at once, ``live`` whether this producer can still recover.
+        ``pending`` counts the records that have not ended, ``given_up`` those that ``close(timeout)`` has failed.
         """
-        engine = self._engine
-        if self._closing is not None:
-            return ProducerHealth(ProducerState.CLOSED if self._closing.done() else ProducerState.CLOSING)
-        if self._refusal is not _not_started:
-            return ProducerHealth(ProducerState.FAILED, self._refusal())
+        state, engine, waiting = self._state(), self._engine, 0
+        error = self._refusal() if state is ProducerState.FAILED else None
         if engine is None:
-            return ProducerHealth(ProducerState.NEW)
-        if not self._is_open:
-            return ProducerHealth(ProducerState.STARTING)
-        return ProducerHealth(ProducerState.RUNNING, engine.unreachable, len(engine.memory_queue))
+            return ProducerHealth(state, error)
+        if state is ProducerState.RUNNING:
+            error, waiting = engine.unreachable, len(engine.memory_queue)
+        return ProducerHealth(state, error, waiting, engine.pending, engine.given_up)
+
+    def _state(self) -> ProducerState:
+        if self._closing is not None:
+            return ProducerState.CLOSED if self._closing.done() else ProducerState.CLOSING
+        if self._refusal is not _not_started:
+            return ProducerState.FAILED
+        if self._engine is None:
+            return ProducerState.NEW
+        return ProducerState.RUNNING if self._is_open else ProducerState.STARTING
 
     # --- refusing -----------------------------------------------------------------------------------------------------
 

@@ -91,6 +91,48 @@ async def test_the_buffer_is_full() -> None:
             assert producer.health().ready
 
 
+async def test_what_has_not_ended_and_what_closing_gave_up() -> None:
+    """Accepted is acknowledged, failed, pending or given up at any time."""
+    async with FakeCluster(1) as cluster:
+        for topic in ("orders", "refused"):
+            cluster.create_topic(topic)
+        producer = producer_of(cluster, max_in_flight_requests_per_connection=1)
+        await producer.start()
+        await producer.send("orders", b"acknowledged")
+        cluster.faults.fail("Produce", 29)
+        refused = await producer.submit("refused", b"value")
+        await until(refused.done)
+        assert refused.exception() is not None
+        assert (producer.health().pending, producer.health().given_up) == (0, 0)
+        cluster.faults.swallow("Produce", when="after", times=None)
+        for number in range(5):
+            producer.submit_nowait("orders", f"{number}")
+            assert producer.health().pending == number + 1
+        assert producer.health().ready
+        closing = asyncio.create_task(producer.close(timeout=0.05))
+        await asyncio.sleep(0)
+        assert (producer.health().state, producer.health().pending) == (ProducerState.CLOSING, 5)
+        await closing
+        assert producer.health() == ProducerHealth(ProducerState.CLOSED, given_up=5)
+        assert producer.metrics()["producer-metrics"]["record-error-total"] == 1 + 5
+
+
+async def test_what_a_failure_of_the_producer_gave_up() -> None:
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        producer = producer_of(cluster)
+        await producer.start()
+        await producer.send("orders", b"acknowledged")
+        cluster.faults.swallow("Produce", times=None)
+        for _ in range(3):
+            producer.submit_nowait("orders", b"value").add_done_callback(lambda delivery: delivery.exception())
+        (sender,) = [task for task in asyncio.all_tasks() if task.get_name() == "aioproducer sender"]
+        sender.cancel()
+        await until(lambda: not producer.health().live)
+        assert (producer.health().pending, producer.health().given_up) == (0, 3)
+        await producer.close()
+
+
 async def test_a_producer_that_has_failed() -> None:
     async with FakeCluster(1) as cluster:
         cluster.create_topic("orders")
