@@ -28,6 +28,7 @@ cdef class DeliveryLedger:
     cdef object called                      # deque of (index, callback, Delivery) that wait for their turn of the loop
     cdef bint is_calling                    # a turn of the loop will call some of them
     cdef readonly int64_t callbacks_called  # since the start
+    cdef readonly list deadlines            # of those who wait for callbacks: no turn goes on past the first of them
 
     cdef void call_soon(self)
     cdef void add(self, int64_t serial, object error, int64_t records)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NoReturn, final
+from typing import Any, NoReturn, Protocol, final
 
 from aioproducer._tally import Tally
 from aioproducer.errors import KafkaError
@@ -133,6 +133,12 @@ class ProduceRequestResult:
             pieces: (index of its first record here, result), ascending; together they hold every record.
         """
 
+class Deadline(Protocol):
+    """A time by the loop's clock, in seconds, which may change."""
+
+    @property
+    def at(self) -> float: ...
+
 @final
 class DeliveryLedger:
     """What the Deliveries of one producer share: its loop, and the failures that nobody observed.
@@ -156,6 +162,10 @@ class DeliveryLedger:
     @property
     def callbacks_called(self) -> int:
         """Done callbacks, since the start."""
+
+    @property
+    def deadlines(self) -> list[Deadline]:
+        """Of those who wait for done callbacks: no turn of the loop goes on calling them past the first of these."""
 
     def book(self, serial: int, error: KafkaError, records: int) -> None:
         """Count records of the batch ``serial`` as failed and unobserved."""

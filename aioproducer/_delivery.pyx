@@ -22,6 +22,8 @@ from collections import deque
 from copy import copy
 from operator import itemgetter
 
+from libc.math cimport INFINITY
+
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
@@ -56,6 +58,7 @@ cdef class DeliveryLedger:
         self.running = []
         self.clock = 1
         self.called = deque()
+        self.deadlines = []
 
     cdef void call_soon(self):
         """Have the waiting callbacks called; one queue for all batches keeps the order of their ends."""
@@ -320,10 +323,12 @@ def run_callbacks(DeliveryLedger ledger not None):
     """Call the next done callbacks in order, some hundred a turn of the loop, or more if they pile up.
 
     Their records have given their memory back, so nothing else would keep a busy program, whose loop has few turns,
-    from filling the memory with records that wait to be told of.
+    from filling the memory with records that wait to be told of. A turn ends early where somebody's time to wait for
+    them is over.
     """
     cdef object called = ledger.called
     cdef Py_ssize_t left = max(CALLBACKS_A_TURN, len(called) // CALLBACKS_BACKLOG)
+    cdef double until = min([deadline.at for deadline in ledger.deadlines]) if ledger.deadlines else INFINITY
     ledger.is_calling = False
     if len(called) > left:
         ledger.call_soon()
@@ -340,6 +345,9 @@ def run_callbacks(DeliveryLedger ledger not None):
             ledger.loop.call_exception_handler(
                 {"message": "a done callback of a Delivery raised", "exception": error, "handle": fn}
             )
+        if until != INFINITY and ledger.loop.time() >= until:
+            ledger.call_soon()
+            break
 
 
 @cython.final

@@ -8,7 +8,8 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from aioproducer._accumulator import RecordAccumulator
@@ -19,6 +20,7 @@ from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.cluster import Cluster
 from aioproducer.config import ProducerConfig
 from aioproducer.coordinator import Coordinators
+from aioproducer.deadline import Deadline
 from aioproducer.errors import (
     BrokerError,
     DeliveryErrors,
@@ -310,8 +312,12 @@ class Engine:
             )
         self._sender.fail_all(error_of, unobserved=unobserved)
 
-    async def stop(self) -> None:
-        """End tasks and connections; what has not ended must have been failed before."""
+    async def stop(self, deadline: Deadline | None = None) -> None:
+        """End tasks and connections; what has not ended must have been failed before.
+
+        Args:
+            deadline: to wait for worker threads that compress; they can't be stopped.
+        """
         self._stopping = True
         await self.telemetry.stop()
         if self._producer_id.task is not None:
@@ -321,7 +327,7 @@ class Engine:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._sealer.close()
+        await (deadline or Deadline(self.loop, None)).bound(self._sealer.close())
         self._metadata.close()
         await self._client.close()
 
@@ -404,11 +410,14 @@ class Engine:
     def _progressed(self) -> None:
         """Batches have ended or memory has come back: let those go on who waited for that."""
         self.memory_queue.memory_freed()
-        if self._flushes:
-            oldest = self.accumulator.oldest_live_serial()
-            for waiter, last_serial in self._flushes.items():
-                if (oldest < 0 or oldest > last_serial) and not waiter.done():
-                    waiter.set_result(None)
+        for waiter, last_serial in self._flushes.items():
+            if self._has_ended(last_serial) and not waiter.done():
+                waiter.set_result(None)
+
+    def _has_ended(self, last_serial: int) -> bool:
+        """Whether no batch up to this one lives."""
+        oldest = self.accumulator.oldest_live_serial()
+        return oldest < 0 or oldest > last_serial
 
     async def wait_for_memory(self, attempt: Callable[[], T | None], deadline_ms: int) -> T | None:
         """Queue up for memory; None if ``attempt`` had not succeeded by the deadline."""
@@ -423,7 +432,12 @@ class Engine:
         """Count a record that could not wait."""
         self._metrics.record_buffer_exhausted(self.now_ms())
 
-    async def flush(self, timeout: float | None) -> None:
+    async def flush(self, deadline: Deadline, *, callbacks_may_wait: bool = False) -> None:
+        """Send all that is there, and wait for the ends and the done callbacks of it.
+
+        Args:
+            callbacks_may_wait: they are nothing to fail for.
+        """
         began_ms = self.now_ms()
         last_serial = self.accumulator.last_serial
         token = self._ledger.start_flush()
@@ -431,14 +445,24 @@ class Engine:
         failures: list[tuple[KafkaError, int]] = []
         finished = False
         try:
-            await asyncio.wait_for(waiter, timeout)
-            await self.called_back()
+            with self.callbacks_until(deadline):
+                await deadline.bound(waiter)
+                ended = self._has_ended(last_serial)
+                waiting = await self.called_back(deadline) if ended else 0
+            if not ended:
+                pending = self.accumulator.live_record_count(last_serial)
+                raise FlushTimeoutError(
+                    f"{pending:,} records had not ended after {deadline.timeout} s; they go on",
+                    pending=pending,
+                    maybe_written=True,
+                )
+            if waiting and not callbacks_may_wait:
+                raise FlushTimeoutError(
+                    f"all records had ended after {deadline.timeout} s, but {waiting:,} done callbacks were not called "
+                    "yet; they go on",
+                    pending=0,
+                )
             finished = True
-        except TimeoutError:
-            pending = self.accumulator.live_record_count(last_serial)
-            raise FlushTimeoutError(
-                f"{pending:,} records had not ended after {timeout} s; they go on", pending=pending, maybe_written=True
-            ) from None
         finally:
             del self._flushes[waiter]
             self._metrics.record_flush(self.now_ms() - began_ms, self.now_ms())
@@ -446,15 +470,30 @@ class Engine:
         if failures:
             raise DeliveryErrors.of(failures, total_records=sum(records for _, records in failures))
 
-    async def called_back(self) -> None:
-        """Wait until the done callbacks of all that has ended were called; the loop calls some hundred a turn.
+    async def called_back(self, deadline: Deadline) -> int:
+        """Wait until the done callbacks of all that has ended were called; returns how many were not, in time.
 
-        A program that ends its loop after ``close()`` or ``flush()`` would never see the others called.
+        The loop calls some hundred a turn, and those that are late too. A program that ends its loop after ``close()``
+        or ``flush()`` would never see them called.
         """
         ledger = self._ledger
         last = ledger.callbacks_called + ledger.callbacks_waiting
-        while ledger.callbacks_called < last:  # noqa: ASYNC110 - each turn calls some
-            await asyncio.sleep(0)
+
+        async def called() -> None:
+            while ledger.callbacks_called < last:  # noqa: ASYNC110 - each turn calls some
+                await asyncio.sleep(0)
+
+        await deadline.bound(called())
+        return max(0, last - ledger.callbacks_called)
+
+    @contextmanager
+    def callbacks_until(self, deadline: Deadline) -> Iterator[None]:
+        """Let no turn of the loop go on calling done callbacks when the time to wait for them is over."""
+        self._ledger.deadlines.append(deadline)
+        try:
+            yield
+        finally:
+            self._ledger.deadlines.remove(deadline)
 
     def _when_ended(self, last_serial: int) -> asyncio.Future[None]:
         """Send what is there without lingering; a future, in ``_flushes`` until it is taken out, of its end."""

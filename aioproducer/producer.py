@@ -9,6 +9,7 @@ import random
 import warnings
 import weakref
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from aioproducer._producer_batch import ProducerBatch
 from aioproducer.bulk import BulkSend
 from aioproducer.config import ProducerConfig
 from aioproducer.config_librdkafka import translate as translate_librdkafka
+from aioproducer.deadline import Deadline
 from aioproducer.engine import Engine
 from aioproducer.errors import (
     AlreadyStartedError,
@@ -51,6 +53,12 @@ from aioproducer.start_count import StartCount
 from aioproducer.transaction_runner import TransactionRunner, closed_meanwhile
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
+
+LAST_CALLBACKS_S = 0.05
+"""What the done callbacks of what ``close`` has failed have when the time is over."""
+
+LAST_SERIALIZERS_S = 0.02
+"""What serializers have to close then, and again when they are cancelled."""
 
 _started: weakref.WeakSet[Producer] = weakref.WeakSet()
 _starts = StartCount()
@@ -173,8 +181,12 @@ class Producer(Admission):
         """Stop admission, send what was admitted, and end everything.
 
         Waits until every admitted record is acknowledged or failed; with ``timeout`` (seconds) for at most so long,
-        then fails the rest. When it returns, all done callbacks were called. A transaction that is open and not
-        prepared is aborted. Idempotent. Cancelled, it ends as ``close(0)`` would.
+        then fails the rest. When it returns, all done callbacks were called. Where their time is over they are not:
+        the loop goes on calling them, and a warning in the log says how many they are; a serializer that does not end
+        its ``close`` is cancelled, with a warning. A transaction that is open and not prepared is aborted.
+
+        May be called by many, and often: the first time to be over holds for all calls. Cancelled, it ends as
+        ``close(0)`` would.
 
         Raises:
             DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
@@ -187,54 +199,87 @@ class Producer(Admission):
         if self._closing is None:
             self._refusal = _closed
             self._close_admission()
-            self._closing = loop.create_task(self._close(timeout), name="aioproducer close")
+            self._closing_ends = Deadline(loop, timeout)
+            self._closing = loop.create_task(self._close(self._closing_ends), name="aioproducer close")
             self._closing.add_done_callback(_retrieve)
         elif self._closing.done():
             return  # what it had to raise, it has raised
+        else:
+            self._closing_ends.bring_forward(timeout)
         try:
-            await asyncio.wait([self._closing])
+            with self._callbacks_until(self._closing_ends):
+                await asyncio.wait([self._closing])
             self._closing.result()
         except asyncio.CancelledError:
             if self._engine is not None:
                 self._engine.fail_all(_closed_too_early, unobserved=False)
                 if self._engine.transaction is not None:
                     self._engine.transaction.cut_short()
+            self._closing_ends.bring_forward(0)
             raise
 
-    async def _close(self, timeout: float | None) -> None:
+    async def _close(self, deadline: Deadline) -> None:
         engine = self._engine
-        if engine is None:
-            await self._preparation.close_serializers()
+        try:
+            if engine is not None:
+                with self._callbacks_until(deadline):
+                    await self._end(engine, deadline)
+        finally:
+            await self._close_serializers(deadline)
             self._preparation.close()
-            return
+
+    async def _end(self, engine: Engine, deadline: Deadline) -> None:
         engine.turn_away(_closed())
         try:
-            await self._finish(engine, timeout)
+            await self._finish(engine, deadline)
         finally:
             _started.discard(self)
-            await engine.stop()
+            await engine.stop(deadline)
             engine.report_failures()
-            await engine.called_back()
-            await self._preparation.close_serializers()
-            self._preparation.close()
+            deadline.leave(LAST_CALLBACKS_S)
+            waiting = await engine.called_back(deadline)
+            if waiting:
+                logger.warning(
+                    "close(timeout=%s): %d done callbacks were not called yet; the event loop calls them as long as it "
+                    "runs", deadline.timeout, waiting,
+                )  # fmt: skip
 
-    async def _finish(self, engine: Engine, timeout: float | None) -> None:
+    async def _finish(self, engine: Engine, deadline: Deadline) -> None:
         """Wait until every record has ended and left, or fail what has not in time."""
-        began_ms = engine.now_ms()
-
-        def left() -> float | None:
-            return None if timeout is None else timeout - (engine.now_ms() - began_ms) / 1000
-
         try:
-            await engine.flush(None if timeout is None else max(0.0, timeout))
+            await engine.flush(deadline, callbacks_may_wait=True)
         except FlushTimeoutError as error:
-            logger.warning("close(timeout=%s): %d records had not ended and failed", timeout, error.pending)
+            logger.warning("close(timeout=%s): %d records had not ended and failed", deadline.timeout, error.pending)
             engine.fail_all(_closed_too_early, unobserved=False)
         finally:
-            if engine.transaction is not None:
-                await engine.transaction.close(left())
-            await engine.telemetry.close(left())
-            await engine.written(left())
+            transaction = engine.transaction
+            if transaction is not None and not await deadline.bound(transaction.close(deadline.left_s)):
+                logger.warning("close(timeout=%s): the open transaction could not be aborted", deadline.timeout)
+                transaction.cut_short()
+            await deadline.bound(engine.telemetry.close(deadline.left_s))
+            await deadline.bound(engine.written(deadline.left_s))
+
+    def _callbacks_until(self, deadline: Deadline) -> AbstractContextManager[None]:
+        return nullcontext() if self._engine is None else self._engine.callbacks_until(deadline)
+
+    async def _close_serializers(self, deadline: Deadline) -> None:
+        """Close all side by side; those that take longer are cancelled, and left alone if that does not help."""
+        loop = asyncio.get_running_loop()
+        tasks = {
+            loop.create_task(closing, name=f"aioproducer close {name}"): name
+            for name, closing in self._preparation.closing_serializers().items()
+        }
+        if not tasks:
+            return
+        deadline.leave(LAST_SERIALIZERS_S)
+        # Callbacks that are late by now are called one a turn, and so leave the time to the serializers.
+        with self._callbacks_until(Deadline(loop, 0)):
+            if await deadline.bound(asyncio.wait(tasks)):
+                return
+            for task in [task for task in tasks if not task.done()]:
+                logger.warning("%s.close had not ended after timeout=%s: cancelled", tasks[task], deadline.timeout)
+                task.cancel()
+            await asyncio.wait(tasks, timeout=LAST_SERIALIZERS_S)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -628,11 +673,13 @@ class Producer(Admission):
         Args:
             timeout: seconds; None waits as long as it takes, which ``delivery_timeout_ms`` bounds.
         Raises:
-            FlushTimeoutError: the time was not enough; ``pending`` records go on, nothing is dropped.
+            FlushTimeoutError: the time was not enough; ``pending`` records go on, nothing is dropped. With 0 of them it
+                was done callbacks that took too long, and that the loop goes on calling.
             DeliveryErrors: records it covers failed and nobody had looked at their Deliveries.
         """
         self._check_open()
-        await self._running_engine().flush(timeout)
+        engine = self._running_engine()
+        await engine.flush(Deadline(engine.loop, timeout))
 
     async def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic by number; waits for its metadata.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import operator
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,13 +45,13 @@ class RecordPreparation:
         max_block_ms: int = 60_000,
     ) -> None:
         self._interceptors = tuple(interceptors)
-        self._bound: list[BoundSerializer] = []
+        self._bound: list[tuple[str, BoundSerializer]] = []
         self._serializers, self._serializers_nowait = zip(
             self._bind("key", key_serializer, max_block_ms),
             self._bind("value", value_serializer, max_block_ms),
             strict=True,
         )
-        self.adds_headers = any(each.adds_headers for each in self._bound)
+        self.adds_headers = any(bound.adds_headers for _, bound in self._bound)
         """Whether records need a list of headers of their own, which serializers append to."""
         self.partitioner = partitioner
 
@@ -59,7 +59,7 @@ class RecordPreparation:
         """A serializer for calls that may wait, and for those that do not."""
         if isinstance(serializer, BindableSerializer):
             bound = serializer.bind(is_key=what == "key", max_block_ms=max_block_ms)
-            self._bound.append(bound)
+            self._bound.append((what, bound))
             return (what, _guarded(what, bound.serialize)), (what, _guarded(what, bound.serialize_nowait))
         use = what, None if serializer is None else _guarded(what, as_function(serializer))
         return use, use
@@ -134,13 +134,15 @@ class RecordPreparation:
         """Close each interceptor."""
         self._tell("close")
 
-    async def close_serializers(self) -> None:
-        """Close the serializers that were bound; one that fails is logged and passed by."""
-        for bound in self._bound:
-            try:
-                await bound.close()
-            except Exception:
-                logger.warning("serializer %s.close raised", type(bound).__name__, exc_info=True)
+    def closing_serializers(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What closes each serializer that was bound, by its name; one that fails is logged."""
+        return {f"{what}_serializer {type(bound).__name__}": self._closing(bound) for what, bound in self._bound}
+
+    async def _closing(self, bound: BoundSerializer) -> None:
+        try:
+            await bound.close()
+        except Exception:
+            logger.warning("serializer %s.close raised", type(bound).__name__, exc_info=True)
 
     def serialize_nowait(self, record: Record) -> tuple[bytes | None, bytes | None]:
         """Key and value as bytes, by serializers that do not have to be awaited.

@@ -68,6 +68,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
+    def spend(self, seconds: float) -> None:
+        """Let what runs take so long, in which the loop can do nothing else."""
+        self._now += seconds
+
     def wall_time(self) -> float:
         """What time.time() would say in a machine whose clock somebody sets."""
         return WALL_EPOCH_S + self._now + self.wall_shift_s

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,12 +14,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 from aioproducer import ConfigError, ProducerClosedError
 from aioproducer.testing.fake.client_metrics import CODECS, MAX_BYTES, Push
 from aioproducer.testing.fake.frames import RequestFrame
-from aioproducer.testing.fake.model import ClusterModel
+from tests.simulation import world as simulation
 from tests.simulation.link import Link
-from tests.simulation.loop import SimulatedLoop
-from tests.simulation.network import SimulatedNetwork
-from tests.simulation.producer import SimulatedProducer
-from tests.simulation.story import Story
 
 ASK, PUSH = "GetTelemetrySubscriptions", "PushTelemetry"
 INTERVAL_MS = 60_000
@@ -33,37 +28,13 @@ INVALID_REQUEST, UNSUPPORTED_COMPRESSION, INVALID_RECORD, UNKNOWN_SUBSCRIPTION, 
 )  # fmt: skip
 
 
-class World:
-    """A cluster that wants metrics, a producer, and the times at which the brokers read a request."""
+class World(simulation.World):
+    """A cluster that wants metrics, and the times at which the brokers read a request."""
 
     def __init__(self, seed: int = 1, *, brokers: int = 1, receives_metrics: bool = True, **configs: Any) -> None:
-        self.loop = SimulatedLoop(random.Random(seed))
-        self.model = ClusterModel(brokers=brokers, rng=random.Random(seed), receives_metrics=receives_metrics)
-        self.model.create_topic("orders", brokers, 1)
-        self.complaints: list[str] = []
-        self.network = SimulatedNetwork(
-            self.loop,
-            random.Random(seed),
-            self.model,
-            Story(self.loop.time),
-            lambda template, *facts: self.complaints.append(template % facts),
-            keeps_views=True,
-            max_in_flight=5,
-            acknowledged=True,
-        )
-        self.loop.network = self.network
-        self.network.point("bootstrap.invalid", 1)
+        super().__init__(seed, brokers=brokers, receives_metrics=receives_metrics, **configs)
         self.network.on_request = self._arrived
         self.requests: list[tuple[float, int, RequestFrame]] = []
-        self.producer = SimulatedProducer.made_for(
-            self.loop,
-            random.Random(seed),
-            self.model,
-            lambda template, *facts: self.complaints.append(template % facts),
-            bootstrap_servers=["bootstrap.invalid:9092"],
-            client_id="simulated",
-            **configs,
-        )
 
     def wants(
         self, *names: str, interval_ms: int = INTERVAL_MS, max_bytes: int = MAX_BYTES, delta: bool = True,
@@ -79,16 +50,7 @@ class World:
             async with self.producer:
                 await work(self)
 
-        try:
-            self.loop.run_until_complete(main())
-            assert not asyncio.all_tasks(self.loop)
-        finally:
-            for task in asyncio.all_tasks(self.loop):
-                task.cancel()
-            self.loop.run_until_complete(asyncio.sleep(1))
-            self.loop.close()
-        assert self.complaints == []
-        assert self.loop.errors == []
+        self.run_alone(main)
 
     @property
     def pushes(self) -> list[Push]:

@@ -395,9 +395,11 @@ async def test_closing_bound_serializers(caplog: pytest.LogCaptureFixture) -> No
     """Each use is closed; one that fails is logged and holds nobody up."""
     serializer, other = Bindable(), Bindable()
     prepared = preparation(key_serializer=serializer, value_serializer=other)
-    await prepared.close_serializers()
+    for closing in prepared.closing_serializers().values():
+        await closing
     assert (serializer.closed, other.closed) == (1, 1)
-    await prepared.close_serializers()
+    for closing in prepared.closing_serializers().values():
+        await closing
     assert (serializer.closed, other.closed) == (2, 2)
     assert "Bindable.close raised" in caplog.text
 

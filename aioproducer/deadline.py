@@ -1,0 +1,58 @@
+"""Deadline: a time limit for several steps, which may be brought forward while one of them is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable
+
+
+class Deadline:
+    """Ends ``timeout`` seconds from now; None is no limit.
+
+    Attributes:
+        at: by the loop's clock, in seconds; infinite without a limit.
+        timeout: what it was set by, for messages.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float | None) -> None:
+        self.at = math.inf
+        self.timeout: float | None = None
+        self._loop = loop
+        self._least_s = 0.0
+        self._step: asyncio.Timeout | None = None
+        self.bring_forward(timeout)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds, None without a limit."""
+        return None if self.at == math.inf else max(0.0, self.at - self._loop.time())
+
+    def bring_forward(self, timeout: float | None) -> None:
+        """Let it end ``timeout`` seconds from now, unless it ends earlier in any case."""
+        if timeout is None:
+            return
+        at = self._loop.time() + max(timeout, self._least_s)
+        if at < self.at:
+            self.at, self.timeout = at, timeout
+            if self._step is not None and not self._step.expired():
+                self._step.reschedule(at)
+
+    def leave(self, seconds: float) -> None:
+        """Let the steps from here on have at least so long, whatever is left."""
+        self._least_s = seconds
+        self.at = max(self.at, self._loop.time() + seconds)
+
+    async def bound(self, step: Awaitable[object]) -> bool:
+        """Wait for a step; False if the time was over first, and the step was cancelled. One at a time."""
+        try:
+            async with asyncio.timeout_at(None if self.at == math.inf else self.at) as scope:
+                self._step = scope
+                await step
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return False
+        finally:
+            self._step = None
+        return True

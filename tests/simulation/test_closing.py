@@ -1,0 +1,287 @@
+"""How long close() and flush() take at most, whatever brokers, callbacks and serializers do; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from aioproducer import Delivery, DeliveryErrors, FlushTimeoutError, KafkaError, ProducerClosedError
+from tests.simulation.world import World
+
+SLACK_S = 0.1
+"""What a timeout may be passed by."""
+
+CALLBACK_S = 0.0001
+RECORDS = 20_000
+
+
+async def took(world: World, work: Awaitable[object]) -> float:
+    """Seconds that it takes; errors aside."""
+    began_s = world.loop.time()
+    with suppress(KafkaError):
+        await work
+    return world.loop.time() - began_s
+
+
+async def slow_callbacks(world: World) -> list[Delivery]:
+    """Records with callbacks that take two seconds together; those that were called, in their order."""
+    called: list[Delivery] = []
+
+    def callback(delivery: Delivery) -> None:
+        world.loop.spend(CALLBACK_S)
+        called.append(delivery)
+
+    await world.producer.partitions_for("orders")
+    for _ in range(RECORDS):
+        (await world.producer.submit("orders", b"v")).add_done_callback(callback)
+    return called
+
+
+async def until_called(called: list[Delivery]) -> None:
+    async with asyncio.timeout(60):
+        while len(called) < RECORDS:
+            await asyncio.sleep(0.01)
+
+
+class SlowSerializer:
+    """One whose end takes its time; ``stubborn``: whoever cancels it."""
+
+    adds_headers = False
+
+    def __init__(self, close_s: float, *, stubborn: bool = False) -> None:
+        self.close_s = close_s
+        self.stubborn = stubborn
+        self.ends: list[str] = []
+
+    def bind(self, *, is_key: bool, max_block_ms: int) -> SlowSerializer:
+        return self
+
+    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> Any:
+        return value
+
+    serialize = serialize_nowait
+
+    async def close(self) -> None:
+        try:
+            await asyncio.sleep(self.close_s)
+        except asyncio.CancelledError:
+            self.ends.append("cancelled")
+            if not self.stubborn:
+                raise
+            await asyncio.sleep(self.close_s)
+        else:
+            self.ends.append("closed")
+
+
+# --- several calls of close -------------------------------------------------------------------------------------------
+
+
+def test_the_shortest_time_that_anybody_gives_holds() -> None:
+    """A later, shorter timeout holds for the close that is under way; a longer one changes nothing."""
+    world = World()
+
+    async def main() -> None:
+        await world.producer.start()
+        world.model.faults.swallow("Produce", times=None)
+        delivery = await world.producer.submit("orders", b"v")
+        first = asyncio.create_task(took(world, world.producer.close(timeout=50)))
+        await asyncio.sleep(1)
+        second = asyncio.create_task(took(world, world.producer.close(timeout=0.5)))
+        third = asyncio.create_task(took(world, world.producer.close(timeout=20)))
+        fourth = asyncio.create_task(took(world, world.producer.close()))
+        for task, least_s in (first, 1.5), (second, 0.5), (third, 0.5), (fourth, 0.5):
+            assert least_s <= await task < least_s + SLACK_S
+        assert isinstance(delivery.exception(), ProducerClosedError)
+
+    world.run_alone(main)
+
+
+def test_a_shorter_time_holds_while_a_transaction_is_aborted(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(transactional_id="t")
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.begin_transaction()
+        await world.producer.send("orders", b"v")
+        world.model.faults.swallow("EndTxn", times=None)
+        first = asyncio.create_task(took(world, world.producer.close()))
+        await asyncio.sleep(1)
+        assert 0.5 <= await took(world, world.producer.close(timeout=0.5)) < 0.5 + SLACK_S
+        assert await first < 1.5 + SLACK_S
+
+    world.run_alone(main)
+    assert "could not be aborted" in caplog.text
+
+
+def test_a_shorter_time_holds_while_requests_without_answers_leave() -> None:
+    world = World(acks=0)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.send("orders", b"v")
+        for link in world.network.links:
+            link.stalled = True
+        world.network.conditions.room = 0
+        await world.producer.submit("orders", bytes(100_000))
+        first = asyncio.create_task(took(world, world.producer.close()))
+        await asyncio.sleep(1)
+        assert not first.done()
+        assert await took(world, world.producer.close(timeout=0.5)) < 0.5 + SLACK_S
+        assert await first < 1.5 + SLACK_S
+
+    world.run_alone(main)
+
+
+# --- callbacks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [0.2, 1.0])
+def test_flush_does_not_wait_longer_for_callbacks(timeout: float) -> None:
+    """They go on being called, and a later flush waits for them."""
+    world = World()
+
+    async def main() -> None:
+        await world.producer.start()
+        called = await slow_callbacks(world)
+        began_s = world.loop.time()
+        with pytest.raises(FlushTimeoutError, match=r"done callbacks .* go on") as caught:
+            await world.producer.flush(timeout)
+        assert world.loop.time() - began_s < timeout + SLACK_S
+        assert caught.value.pending == 0
+        assert 0 < len(called) < RECORDS
+        await world.producer.flush()
+        assert len(called) == len(set(called)) == RECORDS
+        await world.producer.close()
+
+    world.run_alone(main)
+
+
+def test_close_does_not_wait_longer_for_callbacks(caplog: pytest.LogCaptureFixture) -> None:
+    """The loop goes on calling them, and a line in the log says how many they are."""
+    world = World()
+
+    async def main() -> None:
+        await world.producer.start()
+        called = await slow_callbacks(world)
+        assert await took(world, world.producer.close(timeout=0.5)) < 0.5 + SLACK_S
+        told = re.search(r"close\(timeout=0.5\): (\d+) done callbacks were not called yet", caplog.text)
+        assert told is not None
+        assert 0 <= int(told[1]) - (RECORDS - len(called)) < 10
+        await until_called(called)
+        assert len(set(called)) == RECORDS
+
+    world.run_alone(main)
+
+
+def test_close_in_no_time_does_not_wait_for_callbacks() -> None:
+    world = World()
+
+    async def main() -> None:
+        await world.producer.start()
+        world.model.faults.swallow("Produce", times=None)
+        called = await slow_callbacks(world)
+        assert await took(world, world.producer.close(timeout=0)) < SLACK_S
+        await until_called(called)
+        assert all(isinstance(delivery.exception(), ProducerClosedError) for delivery in called)
+
+    world.run_alone(main)
+
+
+def test_close_still_raises_what_nobody_looked_at() -> None:
+    """Failures are told, however long the callbacks of others take."""
+    world = World()
+
+    async def main() -> None:
+        await world.producer.start()
+        world.model.faults.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=1)
+        await world.producer.submit("orders", b"refused")
+        with pytest.raises(FlushTimeoutError):
+            await world.producer.flush(0)
+        slow = await slow_callbacks(world)
+        with pytest.raises(DeliveryErrors):
+            await world.producer.close(timeout=0.5)
+        await until_called(slow)
+
+    world.run_alone(main)
+
+
+# --- compression ------------------------------------------------------------------------------------------------------
+
+
+def test_close_does_not_wait_longer_for_worker_threads() -> None:
+    """A job that runs can't be stopped; nobody hears of its end."""
+    world = World(compression_type="gzip", batch_size=1 << 20)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.partitions_for("orders")
+        world.loop.slow_jobs_s = 3.0
+        delivery = await world.producer.submit("orders", bytes(500_000))
+        assert await took(world, world.producer.close(timeout=0.5)) < 0.5 + SLACK_S
+        assert isinstance(delivery.exception(), ProducerClosedError)
+        assert world.loop.jobs == 1
+        await asyncio.sleep(5)
+        metrics = world.producer.metrics()["producer-metrics"]
+        assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+
+    world.run_alone(main)
+
+
+# --- serializers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_close_does_not_wait_longer_for_serializers(stubborn: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """One that does not end is cancelled, which is logged; the other is closed all the same."""
+    slow, quick = SlowSerializer(3, stubborn=stubborn), SlowSerializer(0)
+    world = World(key_serializer=slow, value_serializer=quick)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.send("orders", b"v")
+        assert await took(world, world.producer.close(timeout=0.5)) < 0.5 + SLACK_S
+        assert (slow.ends, quick.ends) == (["cancelled"], ["closed"])
+        assert "SlowSerializer.close had not ended after timeout=0.5: cancelled" in caplog.text
+        await asyncio.sleep(5)
+
+    world.run_alone(main)
+
+
+def test_serializers_are_closed_also_in_no_time() -> None:
+    quick = SlowSerializer(0.01)
+    world = World(value_serializer=quick)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.close(timeout=0)
+        assert quick.ends == ["closed"]
+
+    world.run_alone(main)
+
+
+def test_a_producer_that_was_not_started_waits_no_longer_either() -> None:
+    slow = SlowSerializer(3)
+    world = World(value_serializer=slow)
+
+    async def main() -> None:
+        assert await took(world, world.producer.close(timeout=0.5)) < 0.5 + SLACK_S
+
+    world.run_alone(main)
+    assert slow.ends == ["cancelled"]
+
+
+def test_without_a_timeout_serializers_have_their_time() -> None:
+    slow = SlowSerializer(3)
+    world = World(value_serializer=slow)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.close()
+
+    world.run_alone(main)
+    assert slow.ends == ["closed"]
