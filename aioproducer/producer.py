@@ -116,6 +116,7 @@ class Producer(Admission):
     def _configure(self, config: ProducerConfig) -> None:
         self._config = config
         self._refusal: Callable[[], KafkaError] = _not_started
+        self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._engine: Engine | None = None
         self._preparation = RecordPreparation(
@@ -138,7 +139,8 @@ class Producer(Admission):
                 called again.
             TransactionTimeoutError: the coordinator of the ``transactional_id`` did not answer in time.
             AuthenticationError: a broker and this client do not accept each other.
-            AlreadyStartedError, ProducerClosedError: called in the wrong order.
+            AlreadyStartedError: one ``start`` is enough.
+            ProducerClosedError: the producer was closed, before or meanwhile.
         """
         if self._engine is not None or self._closing is not None:
             if self._refusal is not _not_started:
@@ -146,12 +148,9 @@ class Producer(Admission):
             raise AlreadyStartedError("the producer was started already; one start() is enough")
         loop = asyncio.get_running_loop()
         engine = self._engine = self._make_engine(loop)
+        self._starting = loop.create_task(engine.start(), name="aioproducer start")
         try:
-            await engine.start()
-            if self._closing is not None:
-                # close() came after the engine was up and before this coroutine had its turn: nobody would close what
-                # is opened now.
-                raise self._refusal()
+            await self._engine_started(self._starting)
         except BaseException:
             self._engine = None
             await engine.stop()
@@ -172,6 +171,21 @@ class Producer(Admission):
             engine.transaction.on_begin = self._preparation.transaction_began
             engine.transaction.on_end = self._preparation.transaction_ended
         engine.attach(self)
+
+    async def _engine_started(self, starting: asyncio.Task[None]) -> None:
+        """Wait for the engine, as long as nobody closes the producer.
+
+        close() may also come after the engine is up and before this coroutine has its turn: nobody would close what is
+        opened then.
+        """
+        try:
+            await starting
+        except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if self._closing is None or (this is not None and this.cancelling()):
+                raise
+        if self._closing is not None:
+            raise self._refusal()
 
     def _make_engine(self, loop: asyncio.AbstractEventLoop) -> Engine:
         """The parts that ``start`` brings up; where chance comes from is chosen here."""
@@ -222,11 +236,18 @@ class Producer(Admission):
         engine = self._engine
         try:
             if engine is not None:
+                await self._end_start()
                 with self._callbacks_until(deadline):
                     await self._end(engine, deadline)
         finally:
             await self._close_serializers(deadline)
             self._preparation.close()
+
+    async def _end_start(self) -> None:
+        """End a start that is under way, with its connection, of which nobody else knows yet."""
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
 
     async def _end(self, engine: Engine, deadline: Deadline) -> None:
         engine.turn_away(_closed())

@@ -137,6 +137,52 @@ def test_a_shorter_time_holds_while_requests_without_answers_leave() -> None:
     world.run_alone(main)
 
 
+# --- while it starts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [None, 0])
+@pytest.mark.parametrize("waits_for", ["a name", "a connection", "ApiVersions", "Metadata", "InitProducerId"])
+def test_close_ends_a_start(waits_for: str, timeout: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it waits for: start() raises at once, and no connection and no task is left."""
+    world = World(transactional_id="t" if waits_for == "InitProducerId" else None)
+    if waits_for == "a name":
+        monkeypatch.setattr(world.network, "resolve", lambda host: asyncio.sleep(100))
+    elif waits_for == "a connection":
+        world.network.silent_addresses = {address: None for address, _ in world.network.listeners}
+    else:
+        world.model.faults.swallow(waits_for, times=None)
+
+    async def main() -> None:
+        starting = asyncio.create_task(world.producer.start())
+        await asyncio.sleep(1)
+        assert await took(world, world.producer.close(timeout)) < SLACK_S
+        assert world.network.transports == []
+        assert asyncio.all_tasks() <= {asyncio.current_task(), starting}
+        with pytest.raises(ProducerClosedError):
+            await starting
+        with pytest.raises(ProducerClosedError):
+            await world.producer.start()
+
+    world.run_alone(main)
+
+
+def test_a_start_that_is_cancelled_while_it_is_closed_is_cancelled() -> None:
+    world = World()
+    world.model.faults.swallow("Metadata", times=None)
+
+    async def main() -> None:
+        starting = asyncio.create_task(world.producer.start())
+        await asyncio.sleep(1)
+        closing = asyncio.create_task(world.producer.close())
+        await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await closing
+
+    world.run_alone(main)
+
+
 # --- callbacks --------------------------------------------------------------------------------------------------------
 
 

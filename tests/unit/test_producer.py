@@ -35,6 +35,9 @@ from aioproducer.errors import (
     TopicAuthorizationFailedError,
     WrongLoopError,
 )
+from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.schema import Request
 from aioproducer.start_count import MANY
 from tests.unit.net.fake_broker import closed_port
 from tests.unit.producing_broker import ProducingBroker
@@ -183,6 +186,20 @@ async def test_closed_during_start(broker: ProducingBroker) -> None:
         assert isinstance(result, (KafkaError, type(None)))
         with pytest.raises(ProducerClosedError):
             producer.submit_nowait("orders", b"v")
+
+
+@pytest.mark.parametrize("unanswered", [ApiVersionsRequest, MetadataRequest])
+async def test_closed_while_the_start_waits(broker: ProducingBroker, unanswered: type[Request[Any]]) -> None:
+    """A start that no broker answers ends with the close, and so does its connection."""
+    broker.silent(unanswered)
+    producer = producer_of(broker)
+    starting = asyncio.create_task(producer.start())
+    await broker.next_request(unanswered)
+    await asyncio.wait_for(producer.close(), PATIENCE_S)
+    with pytest.raises(ProducerClosedError):
+        await asyncio.wait_for(starting, PATIENCE_S)
+    for peer in broker.peers:
+        await asyncio.wait_for(peer.gone.wait(), PATIENCE_S)
 
 
 async def test_closed_as_the_start_succeeds(broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
