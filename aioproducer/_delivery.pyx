@@ -316,7 +316,10 @@ cdef class ProduceRequestResult:
         if waiters is not None:
             for future in waiters:
                 if not future.done():
-                    future.set_result(None)
+                    try:
+                        future.set_result(None)
+                    except RuntimeError:
+                        pass        # the loop is closed: nobody goes on
 
 
 def run_callbacks(DeliveryLedger ledger not None):

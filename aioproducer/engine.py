@@ -191,7 +191,6 @@ class Engine:
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._failure: KafkaError | None = None
         self._stopping = False
-        self._ending: asyncio.Task[None] | None = None
         self._logged_ms = -LOG_FAILURES_EVERY_MS
         self._unlogged = 0
 
@@ -278,6 +277,7 @@ class Engine:
             ended(error)
         self.turn_away(self.failure_of(error))
         self.fail_all(lambda batch: self.failure_of(error, batch), unobserved=True)
+        self._drop_failed()
 
     def failure_of(self, error: KafkaError, batch: ProducerBatch | None = None) -> KafkaError:
         """What a call gets, or a pending record, because the producer has failed with ``error``.
@@ -318,18 +318,37 @@ class Engine:
         Args:
             deadline: to wait for worker threads that compress; they can't be stopped.
         """
-        self._stopping = True
+        self.drop()
         await self.telemetry.stop()
-        if self._producer_id.task is not None:
-            self._tasks.append(self._producer_id.task)
-        if self.transaction is not None:
-            self._tasks.extend(self.transaction.tasks())
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._all_tasks(), return_exceptions=True)
         await (deadline or Deadline(self.loop, None)).bound(self._sealer.close())
         self._metadata.close()
         await self._client.close()
+
+    def drop(self) -> None:
+        """As ``stop``, without waiting for the ends of tasks and connections."""
+        self._stopping = True
+        self.telemetry.drop()
+        for task in self._all_tasks():
+            task.cancel()
+        self._sealer.drop()
+        self._client.drop()
+
+    def _all_tasks(self) -> list[asyncio.Task[Any]]:
+        tasks = [*self._tasks]
+        if self._producer_id.task is not None:
+            tasks.append(self._producer_id.task)
+        if self.transaction is not None:
+            tasks.extend(self.transaction.tasks())
+        return tasks
+
+    def _drop_failed(self) -> None:
+        """The producer has failed: end what still runs, once the calls of a transaction have told how they ended."""
+        running = [task for task in self.transaction.tasks() if not task.done()] if self.transaction is not None else []
+        if running:
+            running[0].add_done_callback(lambda _: self._drop_failed())
+        else:
+            self.drop()
 
     def abandon(self) -> None:
         """The producer was dropped unclosed: end what runs, from wherever the garbage collector runs."""
@@ -344,10 +363,17 @@ class Engine:
                 ),
                 unobserved=True,
             )
-            self._ending = self.loop.create_task(self.stop(), name="aioproducer end")
+            self.drop()
 
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(end)
+
+    def fail_after_loop(self, error_of: Callable[[ProducerBatch], KafkaError]) -> int:
+        """Fail what is pending when the loop is closed, which runs nothing any more; returns how many records."""
+        pending = self.accumulator.live_record_count(self.accumulator.last_serial)
+        self._ledger.on_failure = None  # a Delivery that somebody keeps must not keep the sockets
+        self._outcomes.fail_all(error_of, self.now_ms(), unobserved=False)
+        return pending
 
     # --- topics -------------------------------------------------------------------------------------------------------
 

@@ -200,7 +200,8 @@ class Producer(Admission):
         its ``close`` is cancelled, with a warning. A transaction that is open and not prepared is aborted.
 
         May be called by many, and often: the first time to be over holds for all calls. Cancelled, it ends as
-        ``close(0)`` would.
+        ``close(0)`` would. Once the loop in which the producer was started is closed, any other may close it: what is
+        pending fails.
 
         Raises:
             DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
@@ -209,7 +210,9 @@ class Producer(Admission):
             raise self._refusal()
         loop = asyncio.get_running_loop()
         if self._engine is not None and self._engine.loop is not loop:
-            raise WrongLoopError("this producer was started in another event loop; close it there")
+            if not self._engine.loop.is_closed():
+                raise WrongLoopError("this producer was started in another event loop; close it there")
+            self._outlive_loop(self._engine)
         if self._closing is None:
             self._refusal = _closed
             self._close_admission()
@@ -231,6 +234,14 @@ class Producer(Admission):
                     self._engine.transaction.cut_short()
             self._closing_ends.bring_forward(0)
             raise
+
+    def _outlive_loop(self, engine: Engine) -> None:
+        """Only in that loop could tasks and connections end: let go of them as they are, and fail what is pending."""
+        self._engine = None
+        _started.discard(self)
+        pending = engine.fail_after_loop(_closed_too_early)
+        if pending:
+            logger.warning("close(): %d records had not ended when their event loop was closed, and failed", pending)
 
     async def _close(self, deadline: Deadline) -> None:
         engine = self._engine
@@ -318,7 +329,7 @@ class Producer(Admission):
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
-        if engine is not None and self._closing is None and self._refusal is _not_started:
+        if engine is not None and self._closing is None and self._refusal is not _in_fork:
             warnings.warn(
                 f"{self!r} was never closed; use async with, or await close()",
                 ResourceWarning,

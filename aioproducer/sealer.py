@@ -108,9 +108,13 @@ class Sealer:
 
     async def close(self) -> None:
         """Let the workers end; jobs that have not begun are dropped."""
+        self.drop()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+
+    def drop(self) -> None:
+        """As ``close``, without waiting for jobs that have begun."""
         if self._workers is not None:
             self._workers.shutdown(wait=False, cancel_futures=True)
-            await asyncio.gather(*self._jobs, return_exceptions=True)
 
 
 def _worker_count() -> int:

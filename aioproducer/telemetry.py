@@ -136,13 +136,18 @@ class ClientTelemetry:
 
     async def stop(self) -> None:
         """End the pushes; nobody gets an id any more."""
+        self.drop()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def drop(self) -> None:
+        """As ``stop``, without waiting for the end of its task."""
         self._ended = True
         for waiter in self._waiting_for_id:
             if not waiter.done():
                 waiter.set_exception(ProducerClosedError("the producer was closed before the cluster had given an id"))
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait([self._task])
 
     # --- the task -----------------------------------------------------------------------------------------------------
 

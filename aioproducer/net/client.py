@@ -508,6 +508,13 @@ class NetworkClient:
 
     async def close(self) -> None:
         """End everything, for good: connections, attempts, waits, timers. Idempotent."""
+        self.drop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in list(self._alive):
+            await connection.wait_closed()
+
+    def drop(self) -> None:
+        """As ``close``, without waiting for the ends of its tasks."""
         self._closed = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -515,9 +522,6 @@ class NetworkClient:
         for task in self._tasks:
             task.cancel()
         self._changed_now()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for connection in list(self._alive):
-            await connection.wait_closed()
 
     def _check_open(self) -> None:
         if self._closed:

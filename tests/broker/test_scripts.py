@@ -143,8 +143,26 @@ UNCLOSED = """
 """
 
 
-async def test_a_script_that_forgets_to_close_ends_with_a_warning(kafka: KafkaCluster) -> None:
-    with script(UNCLOSED, kafka.bootstrap_servers) as process:
+UNCLOSED_FOR_ALL = """
+    import asyncio, sys
+    from aioproducer import Producer
+
+    producer = Producer(bootstrap_servers=sys.argv[1])
+
+    async def main():
+        await producer.start()
+        await producer.send("unclosed", b"value")
+        print("sent", flush=True)
+
+    asyncio.run(main())
+    print("over", flush=True)
+"""
+
+
+@pytest.mark.parametrize("source", [UNCLOSED, UNCLOSED_FOR_ALL], ids=["of a function", "of a module"])
+async def test_a_script_that_forgets_to_close_ends_with_a_warning(kafka: KafkaCluster, source: str) -> None:
+    """Also where its event loop has ended long before the producer is dropped."""
+    with script(source, kafka.bootstrap_servers) as process:
         output, errors = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
     assert (process.returncode, output) == (0, "sent\nover\n")
     assert "ResourceWarning" in errors

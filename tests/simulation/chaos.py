@@ -462,7 +462,7 @@ class Chaos:
             (task for task in asyncio.all_tasks(self._loop) if task.get_name().startswith("aioproducer")),
             key=lambda task: task.get_name(),
         )
-        tasks = [task for task in tasks if task.get_name() not in ("aioproducer close", "aioproducer end")]
+        tasks = [task for task in tasks if task.get_name() != "aioproducer close"]
         if not tasks:
             return
         victim = self._rng.choice(tasks)

@@ -7,6 +7,7 @@ import gc
 import inspect
 import logging
 import sys
+import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -39,6 +40,7 @@ from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.schema import Request
 from aioproducer.start_count import MANY
+from aioproducer.testing import FakeCluster
 from tests.unit.net.fake_broker import closed_port
 from tests.unit.producing_broker import ProducingBroker
 
@@ -360,6 +362,101 @@ async def test_dropped_unclosed(broker: ProducingBroker) -> None:
         await asyncio.wait_for(peer.gone.wait(), PATIENCE_S)
     while len(asyncio.all_tasks()) >= before:
         await asyncio.sleep(0)
+
+
+async def failed_producer(broker: ProducingBroker, **configs: Any) -> Producer:
+    """One that has sent a record, and whose sender was cancelled then."""
+    producer = producer_of(broker, **configs)
+    await producer.start()
+    await producer.send("orders", b"v")
+    for task in asyncio.all_tasks():
+        if task.get_name() == "aioproducer sender":
+            task.cancel()
+    while producer.health().state is not ProducerState.FAILED:
+        await asyncio.sleep(0)
+    return producer
+
+
+async def test_failed_producers_leave_nothing(broker: ProducingBroker) -> None:
+    """One that has failed for good ends its tasks and connections, closed or not; it can still be closed."""
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(PATIENCE_S):
+        producer = await failed_producer(broker)
+        while any(task.get_name().startswith("aioproducer") for task in asyncio.all_tasks() - before):
+            await asyncio.sleep(0)
+        for peer in broker.peers:
+            await peer.gone.wait()
+        await producer.close()
+
+
+async def test_failed_and_dropped_unclosed(broker: ProducingBroker) -> None:
+    """It says so too."""
+    producers = [await failed_producer(broker)]
+    with pytest.warns(ResourceWarning, match="never closed"):
+        producers.clear()
+
+
+@pytest.mark.parametrize("why", ["closed", "failed and closed", "forked", "not started"])
+async def test_dropped_without_a_word(broker: ProducingBroker, recwarn: pytest.WarningsRecorder, why: str) -> None:
+    """Nothing is to be said of one that was closed, of a fork's copy, and of one that has never begun."""
+    producer = producer_of(broker)
+    engine = None
+    if why == "failed and closed":
+        producer = await failed_producer(broker)
+    elif why != "not started":
+        await producer.start()
+    if "closed" in why:
+        await producer.close()
+    if why == "forked":
+        engine = producer._engine
+        producer._forked()
+    del producer
+    gc.collect()
+    assert [warning for warning in recwarn if warning.category is ResourceWarning] == []
+    if engine is not None:
+        await engine.stop()
+
+
+@pytest.mark.parametrize("end", ["run", "close"])
+def test_closed_when_its_loop_is(end: str) -> None:
+    """In another loop, close() ends what is left; what was pending has failed then, and nothing is raised."""
+
+    async def begin(servers: str) -> tuple[Producer, Delivery]:
+        producer = Producer(bootstrap_servers=servers, linger_ms=60_000, delivery_timeout_ms=200_000)
+        await producer.start()
+        return producer, await producer.submit("orders", b"v")
+
+    async def close(producer: Producer) -> None:
+        await producer.close()
+        await producer.close(timeout=1)
+
+    with FakeCluster() as cluster:
+        if end == "run":
+            producer, delivery = asyncio.run(begin(cluster.bootstrap_servers))
+        else:
+            loop = asyncio.new_event_loop()
+            producer, delivery = loop.run_until_complete(begin(cluster.bootstrap_servers))
+            waiting = loop.create_task(awaited(delivery))
+            loop.run_until_complete(turns())
+            for task in asyncio.all_tasks(loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            loop.close()
+            assert not waiting.done()
+            del loop, waiting, task
+        asyncio.run(close(producer))
+        assert producer.health().state is ProducerState.CLOSED
+        asyncio.run(close(producer))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of sockets over which a loop was closed
+            del producer
+            gc.collect()
+        error = delivery.exception()
+        assert isinstance(error, ProducerClosedError)
+        assert not error.maybe_written
+
+
+async def awaited(delivery: Delivery) -> RecordMetadata:
+    return await delivery
 
 
 async def test_closed_producers_are_free(broker: ProducingBroker) -> None:
