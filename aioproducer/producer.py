@@ -31,6 +31,7 @@ from aioproducer.errors import (
     MetadataUnavailableError,
     NotStartedError,
     ProducerClosedError,
+    ProducerFailedError,
     SerializationError,
     TransactionStateError,
     WrongLoopError,
@@ -180,10 +181,12 @@ class Producer(Admission):
         """
         try:
             await starting
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             this = asyncio.current_task()
-            if self._closing is None or (this is not None and this.cancelling()):
+            if this is not None and this.cancelling():
                 raise
+            if self._closing is None:
+                raise ProducerFailedError("the task of start() was cancelled by somebody") from error
         if self._closing is not None:
             raise self._refusal()
 

@@ -177,6 +177,20 @@ async def test_cancelled_start(broker: ProducingBroker) -> None:
         assert await producer.send("orders", b"v")
 
 
+async def test_start_whose_task_is_cancelled(broker: ProducingBroker) -> None:
+    """Who cancels all tasks but the caller's fails the start, and does not cancel the caller."""
+    broker.silent(MetadataRequest)
+    producer = producer_of(broker)
+    starting = asyncio.create_task(producer.start())
+    await broker.next_request(MetadataRequest)
+    for task in asyncio.all_tasks():
+        if task.get_name() == "aioproducer start":
+            task.cancel()
+    with pytest.raises(ProducerFailedError, match="was cancelled"):
+        await starting
+    await producer.close()
+
+
 async def test_closed_during_start(broker: ProducingBroker) -> None:
     """Closing while start is under way ends both, and nothing is admitted afterwards."""
     for steps in range(0, 12, 3):
