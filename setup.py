@@ -24,6 +24,7 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "cdivision": True,
     "always_allow_keywords": True,
+    "auto_pickle": False,  # a copy would have pointers of its own to what belongs to the original
     "warn.unreachable": True,
     "warn.unused": True,
 }

@@ -40,6 +40,7 @@ from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_iter_send, aiop_s
 from aioproducer._accumulator cimport last_delivery
 from aioproducer._clock cimport AIOP_HAS_CLOCK, aiop_monotonic_ns, aiop_wall_ns
 from aioproducer._delivery cimport new_waiter
+from aioproducer._not_by_hand cimport aiop_not_by_hand
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, headers_size
 
 from aioproducer.errors import RecordTooLargeError, SerializationError, SerializerNotReadyError, WrongLoopError
@@ -587,3 +588,4 @@ cdef int submission_am_send(PyObject* self, PyObject* value, PyObject** result) 
 
 
 aiop_set_am_send(Submission, submission_am_send)
+aiop_not_by_hand(Submission)

@@ -80,7 +80,7 @@ cdef class ArrowBatch:
 @cython.final
 cdef class ArrowSource:
 
-    def __init__(self, data):
+    def __cinit__(self, data):
         # A record batch has both; as an array it is here at once, and nobody has to be asked for more.
         if hasattr(data, "__arrow_c_array__"):
             self.take_array(*data.__arrow_c_array__())
@@ -468,8 +468,8 @@ cdef class Column:
 @cython.final
 cdef class ArrowFeed:
 
-    def __init__(self, Admission producer not None, Tally tally not None, ArrowSource source not None, *, key, value,
-                 headers, partition, timestamp, topic_column):
+    def __cinit__(self, Admission producer not None, Tally tally not None, ArrowSource source not None, *, key, value,
+                  headers, partition, timestamp, topic_column):
         cdef ArrowSchema* schema = &source.schema
         cdef dict places = {}
         cdef int64_t i

@@ -27,6 +27,8 @@ from cpython.exc cimport PyErr_Fetch, PyErr_Restore
 from cpython.object cimport PyObject
 from libc.stdlib cimport free, malloc
 
+from aioproducer._not_by_hand cimport aiop_not_by_hand
+
 cdef enum:
     SMALL_SHARE = 8     # of a block: what a batch begins with
     LARGE_BLOCKS = 4    # in a large one, and so many large ones have to be available
@@ -160,3 +162,6 @@ cdef class BufferPool:
         if kept is not None and self.keeps:
             kept.append(buffer)
             self.idle_bytes += buffer.capacity
+
+
+aiop_not_by_hand(Buffer)

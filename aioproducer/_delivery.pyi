@@ -20,9 +20,6 @@ class Delivery:
     attached a callback. One that is dropped unobserved is reported by ``on_error`` and by ``flush`` or ``close``.
     """
 
-    def __init__(self) -> None:
-        """Raises TypeError."""
-
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         """Wait for the end; the record's place in the log.
 

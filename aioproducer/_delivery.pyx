@@ -29,6 +29,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 
 from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_set_am_send
+from aioproducer._not_by_hand cimport aiop_not_by_hand
 from aioproducer._record_metadata cimport new_record_metadata
 
 from aioproducer.errors import WrongLoopError
@@ -358,9 +359,6 @@ def run_callbacks(DeliveryLedger ledger not None):
 @cython.freelist(4096)
 cdef class Delivery:
 
-    def __init__(self):
-        raise TypeError("a Delivery comes from submit() or submit_nowait()")
-
     def __dealloc__(self):
         cdef ProduceRequestResult owner = self.owner
         if owner is None:
@@ -550,3 +548,6 @@ cdef int waiter_am_send(PyObject* self, PyObject* value, PyObject** result) exce
 
 
 aiop_set_am_send(DeliveryWaiter, waiter_am_send)
+aiop_not_by_hand(Delivery)
+aiop_not_by_hand(DeliveryWaiter)
+aiop_not_by_hand(Failure)

@@ -37,7 +37,7 @@ FEED_EMPTY = EMPTY
 @cython.final
 cdef class RecordFeed:
 
-    def __init__(self, Admission producer not None, Tally tally not None, records=None):
+    def __cinit__(self, Admission producer not None, Tally tally not None, records=None):
         self.producer = producer
         self.tally = tally
         self.topic = tally.topic

@@ -16,6 +16,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
+from aioproducer._not_by_hand cimport aiop_not_by_hand
 from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
 from aioproducer._record_batch cimport HEADER_BYTES
 from aioproducer._varint cimport (
@@ -298,7 +299,7 @@ cdef class Reader:
 
 
 def decode_produce_response(int version, bytes frame not None):
-    cdef Reader reader = Reader()
+    cdef Reader reader = Reader.__new__(Reader)
     cdef ProduceResponse response = ProduceResponse()
     cdef int64_t _
     reader.data = <const unsigned char*>PyBytes_AS_STRING(frame)
@@ -378,3 +379,6 @@ cdef int read_endpoints(Reader reader, int version, ProduceResponse response) ex
         if reader.at != end:
             raise ProtocolError(f"tag {tag} of a Produce answer has a wrong size")
     return 0
+
+
+aiop_not_by_hand(Reader)

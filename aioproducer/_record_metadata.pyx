@@ -15,6 +15,7 @@ import dataclasses
 
 
 @cython.final
+@cython.auto_pickle(True)
 @cython.freelist(256)
 @cython.dataclasses.dataclass(frozen=True)
 cdef class RecordMetadata:

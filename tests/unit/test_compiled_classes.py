@@ -1,0 +1,91 @@
+"""Instances of compiled classes that nobody has filled in: there are none, or they do no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import importlib
+import pickle
+import pkgutil
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+import aioproducer
+from aioproducer import Delivery, Producer
+from aioproducer.testing import FakeCluster
+
+COMPILED = [module.name for module in pkgutil.iter_modules(aioproducer.__path__) if module.name.startswith("_")]
+
+POKE = """
+    import copy, importlib, pickle, sys
+
+    for name in sys.argv[1:]:
+        module = importlib.import_module(f"aioproducer.{name}")
+        for kind in [each for each in vars(module).values() if isinstance(each, type)]:
+            if kind.__module__ != module.__name__ or kind.__flags__ & 1 << 9:
+                continue
+            for make in kind.__new__, type.__call__:
+                try:
+                    made = make(kind)
+                except TypeError:
+                    continue
+                print(kind, "from", make, flush=True)
+                looks = [lambda f=f: f(made) for f in (repr, hash, copy.copy, pickle.dumps, memoryview)]
+                for call in looks + [lambda each=each: getattr(made, each)() for each in dir(made)]:
+                    try:
+                        call()
+                    except Exception:
+                        pass
+"""
+
+
+def test_whatever_can_be_made_by_hand_does_no_harm() -> None:
+    """An instance without its parts must not take the process along."""
+    poked = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(POKE), *COMPILED], capture_output=True, text=True, timeout=60
+    )
+    assert poked.returncode == 0, poked.stdout.splitlines()[-1:]
+
+
+@pytest.fixture
+def made_by_the_producer() -> dict[str, Any]:
+    """What a program gets from a producer, and can ask for its type."""
+    found: dict[str, Any] = {}
+
+    async def main(servers: str) -> None:
+        async with Producer(bootstrap_servers=servers) as producer:
+            delivery = await producer.submit("orders", b"v")
+            sending: Any = producer.send("orders", b"v")
+            found.update(delivery=delivery, waiter=delivery.__await__(), submission=sending, metadata=await sending)
+            await delivery
+
+    with FakeCluster() as cluster:
+        asyncio.run(main(cluster.bootstrap_servers))
+    return found
+
+
+@pytest.mark.parametrize("what", ["delivery", "waiter", "submission"])
+def test_only_the_producer_makes_them(made_by_the_producer: dict[str, Any], what: str) -> None:
+    """By no way that Python has: not by their type, not as a copy, not from a pickle."""
+    made = made_by_the_producer[what]
+    kind: Any = type(made)
+    for make in (kind, lambda: kind.__new__(kind), lambda: object.__new__(kind)):
+        with pytest.raises(TypeError):
+            make()
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="pickle"):
+            make(made)
+
+
+def test_metadata_is_a_plain_value(made_by_the_producer: dict[str, Any]) -> None:
+    metadata = made_by_the_producer["metadata"]
+    assert copy.copy(metadata) == copy.deepcopy(metadata) == pickle.loads(pickle.dumps(metadata)) == metadata
+
+
+def test_compiled_modules_are_found() -> None:
+    assert "_delivery" in COMPILED
+    assert importlib.import_module("aioproducer._delivery").Delivery is Delivery
