@@ -341,6 +341,11 @@ class Producer(Admission):
             )
             engine.abandon()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Producer can't be copied or pickled; make one from its configs where it is used, one for each event loop"
+        )
+
     def __repr__(self) -> str:
         servers = ",".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
         return f"<Producer {self._config.client_id} of {servers}>"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import inspect
 import logging
+import pickle
 import sys
 import warnings
 import weakref
@@ -483,6 +485,20 @@ async def test_closed_producers_are_free(broker: ProducingBroker) -> None:
     del producer, engine
     gc.collect()
     assert [each() for each in gone] == [None, None]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("started", [False, True])
+async def test_neither_copied_nor_pickled(
+    broker: ProducingBroker, duplicate: Callable[[Producer], object], started: bool
+) -> None:
+    """A copy would share the engine, and close it for the original."""
+    producer = producer_of(broker)
+    if started:
+        await producer.start()
+    with pytest.raises(TypeError, match="can't be copied or pickled; make one"):
+        duplicate(producer)
+    await producer.close()
 
 
 # --- sending ----------------------------------------------------------------------------------------------------------
