@@ -131,7 +131,7 @@ class Producer(Admission):
     # --- starting and ending ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster; at most ``max_block_ms``.
+        """Connect to the cluster; at most ``max_block_ms``. Each bootstrap server is tried once, in the given order.
 
         With a ``transactional_id`` also fence older producers of that id, and end what they left open.
 

@@ -161,6 +161,14 @@ async def test_an_address_that_hangs_is_left_after_its_setup_timeout(hanging: Fa
         await hanging.peers[0].gone.wait()
 
 
+async def test_bootstrap_tries_each_address_once(hanging: FakeBroker) -> None:
+    """However much of max_block_ms is left: whoever wants to wait for a cluster calls start() again."""
+    async with Client(hanging, f"127.0.0.1:{closed_port()}", socket_connection_setup_timeout_ms=30) as client:
+        with pytest.raises(BootstrapError):
+            await client.bootstrap(client.soon(60_000))
+        assert len(hanging.peers) == 1
+
+
 async def test_bootstrap_ends_at_its_deadline(hanging: FakeBroker, broker: FakeBroker) -> None:
     async with Client(hanging, broker) as client:
         with pytest.raises(BootstrapError) as caught:
