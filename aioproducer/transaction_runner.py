@@ -131,6 +131,8 @@ class TransactionRunner:
         self._hurried = False
         self._asking: asyncio.Task[None] | None = None
         self._ended_by_broker = False
+        self._abort_asked = False
+        """Offsets that wait for what may never be, such as a partition, are given up then."""
         self._commit_asked = False
         """EndTxn(commit) may have left, and was not refused."""
         self._maybe_committed = False
@@ -162,6 +164,7 @@ class TransactionRunner:
         """Let a call that goes on end, and abort a transaction that is open and not prepared; as far as time allows."""
         timeout_ms = self._max_block_ms if timeout is None else max(0, int(timeout * 1000))
         deadline_ms = self._now_ms() + timeout_ms
+        self._abort_asked = True
         try:
             if self._left is not None and self.states.state is not TransactionState.FATAL_ERROR:
                 await self._wait(*self._left, deadline_ms, tells=True)
@@ -241,11 +244,13 @@ class TransactionRunner:
         deadline_ms = self._deadline_ms()
         await self._turn("send_offsets_to_transaction", deadline_ms)
         self.states.check("send_offsets_to_transaction")
+        self._abort_asked = False  # an abort that was cancelled while it waited
         if offsets:
             await self._call("send_offsets_to_transaction", self._send_offsets(offsets, group), deadline_ms)
 
     async def abort(self) -> None:
         deadline_ms = self._deadline_ms()
+        self._abort_asked = True
         if (same := await self._turn("abort_transaction", deadline_ms)) is not None:
             same.result()
             return
@@ -510,9 +515,6 @@ class TransactionRunner:
         """Producer id and epoch."""
         return self._sequences.producer_id, self._sequences.epoch
 
-    def _admits(self) -> bool:
-        return self.states.admits
-
     def _alive(self) -> bool:
         return self.states.state is not TransactionState.FATAL_ERROR
 
@@ -530,7 +532,7 @@ class TransactionRunner:
         partitions = self._partitions
         try:
             if partitions.version < 2:
-                added = await self._requests.add_group(*self._who, group.group_id, wanted=self._admits)
+                added = await self._requests.add_group(*self._who, group.group_id, wanted=self._wants_offsets)
                 self._new_epoch_due = self._new_epoch_due or added.doubtful
             partitions.sent()
             await self._requests.commit_offsets(
@@ -538,7 +540,7 @@ class TransactionRunner:
                 offsets,
                 group,
                 is_v2=partitions.version >= 2,
-                wanted=self._admits,
+                wanted=self._wants_offsets,
                 lost=self._offsets_may_come_late,
             )
         except KafkaError as error:
@@ -546,11 +548,16 @@ class TransactionRunner:
                 partitions.may_have_added()
             if isinstance(error, ProducerFencedError) and partitions.version >= 2:
                 await self._ask_who_has_the_epoch(error)
+            elif self.states.error is None and not (error.abortable or error.fatal):
+                self._spoil(error)  # it may pass, and was not waited for because of an abort
             elif self.states.error is None:
                 self._refused(error)
             raise copy.copy(self.states.error or error) from error.__cause__
         finally:
             self._records.timed("send-offsets", self._now_ms() - began_ms)
+
+    def _wants_offsets(self) -> bool:
+        return self.states.admits and not self._abort_asked
 
     def _offsets_may_come_late(self) -> None:
         """They would set back those of the next transaction, unless that has another epoch."""

@@ -24,6 +24,7 @@ from aioproducer.errors import (
     TransactionAbortableError,
     TransactionStateError,
     TransactionTimeoutError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from aioproducer.net.connection import Connection
@@ -632,6 +633,56 @@ async def test_offsets_are_refused(version: int) -> None:
     with pytest.raises(RecordTooLargeError):
         await scene.runner.commit()
     assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("ends", ["abort", "close"])
+async def test_an_abort_gives_up_offsets_that_find_no_end(version: int, ends: str) -> None:
+    """Those of a partition that is not there would be repeated for ever, and nothing else could be called."""
+    scene = Scene(version)
+    await scene.begun()
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    if version == 1:
+        (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
+    question = await scene.asked(TxnOffsetCommitRequest)
+    assert question.wanted()
+    ending = asyncio.create_task(scene.runner.abort() if ends == "abort" else scene.runner.close(None))
+    await turns()
+    assert not question.wanted()
+    question.bad(UnknownTopicOrPartitionError("for example"))
+    with pytest.raises(UnknownTopicOrPartitionError) as raised:
+        await sending
+    assert (raised.value.abortable, raised.value.fatal) == (True, False)
+    end = await scene.asked(EndTxnRequest)
+    assert not end.request.committed
+    end.good(ended(1))
+    await ending
+    assert scene.state is S.READY
+
+
+async def test_an_abort_does_not_hide_that_the_producer_is_fenced() -> None:
+    scene = Scene(1)
+    await scene.begun()
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    question = await scene.asked(AddOffsetsToTxnRequest)
+    abort = asyncio.create_task(scene.runner.abort())
+    await turns()
+    question.bad(fenced())
+    for call in (sending, abort):
+        with pytest.raises(ProducerFencedError):
+            await call
+    assert scene.state is S.FATAL_ERROR
+
+
+async def test_offsets_are_wanted_again_in_the_next_transaction() -> None:
+    scene = Scene(2)
+    await scene.begun(sent=False)
+    await scene.runner.abort()
+    await scene.runner.begin()
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    question = await scene.asked(TxnOffsetCommitRequest)
+    assert question.wanted()
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    await sending
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -194,6 +194,18 @@ async def test_wrong_arguments(kafka_v2: KafkaCluster) -> None:
             await producer.send_offsets_to_transaction({}, group)
 
 
+async def test_a_partition_that_is_not_there(any_kafka: KafkaCluster) -> None:
+    """It may come, so its offset is tried again and again; an abort ends that, and the producer goes on."""
+    topic, group = await filled(any_kafka), ConsumerGroupMetadata(new_name())
+    async with producer_of(any_kafka, transactional_id=new_name()) as producer:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2), producer.transaction():
+                await producer.send_offsets_to_transaction({TopicPartition(topic, 99): 1}, group)
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({TopicPartition(topic, 0): 1}, group)
+    await committed_are(any_kafka, group.group_id, topic, [1, -1001])
+
+
 async def test_a_cancelled_call_goes_on(kafka_v2: KafkaCluster) -> None:
     """The commit after it waits for it."""
     source, group = await filled(kafka_v2), new_name()
