@@ -190,16 +190,7 @@ class ProducerConfig:
         cls, values: Mapping[str, object], *, next_client_number: Callable[[], int] = _next_client_number
     ) -> ProducerConfig:
         """Read configs by Java's names with dots; names with ``_`` are understood too."""
-        underscored: dict[str, object] = {}
-        for name, value in values.items():
-            if name in _ENCODINGS:
-                _check_encoding(name, value)
-                continue
-            key = _underscored(name) if _underscored(name) in _BY_NAME else name  # errors show unknown names as given
-            if key in underscored:
-                raise ConfigError(f"config {key} is given twice, the second time as {name}")
-            underscored[key] = value
-        return cls.parse(underscored, next_client_number=next_client_number)
+        return cls.parse(underscored(values), next_client_number=next_client_number)
 
     @classmethod
     def parse_properties(
@@ -223,6 +214,26 @@ class ProducerConfig:
             if value != definition.default:
                 shown.append(f"{definition.name}={definition.show(value)}")
         return f"ProducerConfig({', '.join(shown)})"
+
+
+def underscored(values: Mapping[str, object]) -> dict[str, object]:
+    """Configs by Java's names with dots, or with ``_``, by their names with ``_``.
+
+    Raises:
+        ConfigError: a name is given both ways, or is no string. Unknown ones stay as they are, for errors to show them.
+    """
+    result: dict[str, object] = {}
+    for name, value in values.items():
+        if not isinstance(name, str):
+            _refuse_name(name)
+        if name in _ENCODINGS:
+            _check_encoding(name, value)
+            continue
+        key = _underscored(name) if _underscored(name) in _BY_NAME else name
+        if key in result:
+            raise ConfigError(f"config {key} is given twice, the second time as {name}")
+        result[key] = value
+    return result
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:

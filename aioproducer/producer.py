@@ -11,7 +11,6 @@ import weakref
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -19,7 +18,7 @@ from aioproducer._admission import Admission, check_partition, encodable_headers
 from aioproducer._delivery import Delivery, watch
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.bulk import BulkSend
-from aioproducer.config import ProducerConfig
+from aioproducer.config import ProducerConfig, read_properties, underscored
 from aioproducer.config_librdkafka import translate as translate_librdkafka
 from aioproducer.deadline import Deadline
 from aioproducer.engine import Engine
@@ -80,15 +79,24 @@ class Producer(Admission):
         ConfigError: a config is unknown, out of range, or contradicts another.
     """
 
-    def __init__(self, **configs: Any) -> None:
-        self._configure(ProducerConfig.parse(configs))
+    def __init__(self, /, **configs: Any) -> None:
+        self._config = config = ProducerConfig.parse(configs)
+        self._refusal: Callable[[], KafkaError] = _not_started
+        self._starting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._engine: Engine | None = None
+        self._preparation = RecordPreparation(
+            interceptors=config.interceptor_classes,
+            key_serializer=config.key_serializer,
+            value_serializer=config.value_serializer,
+            partitioner=config.partitioner_class if callable(config.partitioner_class) else None,
+            max_block_ms=config.max_block_ms,
+        )
 
     @classmethod
     def from_config(cls, configs: Mapping[str, Any]) -> Self:
         """Make a producer from configs with Java's own dotted names, e.g. ``{"bootstrap.servers": ...}``."""
-        producer = cls.__new__(cls)
-        producer._configure(ProducerConfig.parse_dotted(configs))
-        return producer
+        return cls(**underscored(configs))
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
@@ -97,9 +105,7 @@ class Producer(Admission):
         Raises:
             ConfigError: as the constructor; also for key stores that are not PEM, with the command that converts them.
         """
-        producer = cls.__new__(cls)
-        producer._configure(ProducerConfig.parse_properties(Path(path)))
-        return producer
+        return cls(**underscored(read_properties(path)))
 
     @classmethod
     def from_librdkafka_config(cls, configs: Mapping[str, Any]) -> Self:
@@ -113,20 +119,6 @@ class Producer(Admission):
             ConfigError: as the constructor; also for what an application relies on and has here by another way.
         """
         return cls(**translate_librdkafka(configs))
-
-    def _configure(self, config: ProducerConfig) -> None:
-        self._config = config
-        self._refusal: Callable[[], KafkaError] = _not_started
-        self._starting: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
-        self._engine: Engine | None = None
-        self._preparation = RecordPreparation(
-            interceptors=config.interceptor_classes,
-            key_serializer=config.key_serializer,
-            value_serializer=config.value_serializer,
-            partitioner=config.partitioner_class if callable(config.partitioner_class) else None,
-            max_block_ms=config.max_block_ms,
-        )
 
     # --- starting and ending ------------------------------------------------------------------------------------------
 

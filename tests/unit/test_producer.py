@@ -12,6 +12,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, create_autospec
 
@@ -104,6 +105,33 @@ def test_made_without_a_loop() -> None:
     assert producer.metrics() == {}
     with pytest.raises(ConfigError, match="bootstrap_server"):
         Producer(bootstrap_server="localhost:9092")
+
+
+@pytest.mark.parametrize("way", ["from_config", "from_properties", "from_librdkafka_config"])
+def test_a_subclass_is_made_by_its_constructor(tmp_path: Path, way: str) -> None:
+    """Whichever way the configs come: it gets them by the names of the constructor."""
+
+    class Shop(Producer):
+        def __init__(self, **configs: Any) -> None:
+            super().__init__(**{**configs, "client_id": "shop"})
+            self.given = configs
+
+    configs: Any = {"bootstrap.servers": "a:1"}
+    if way == "from_properties":
+        configs = tmp_path / "producer.properties"
+        configs.write_text("bootstrap.servers=a:1\nmetric.reporters=org.x\n")
+    shop = getattr(Shop, way)(configs)
+    assert type(shop) is Shop
+    assert shop.given["bootstrap_servers"] == "a:1"
+    assert shop.client_id == "shop"
+
+
+def test_config_names_that_no_call_can_take() -> None:
+    """They are told as any other name that is wrong."""
+    with pytest.raises(ConfigError, match="config names are strings, not 1"):
+        Producer.from_config({1: 2})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match="config self is unknown"):
+        Producer.from_config({"self": 2})
 
 
 @each_call
