@@ -178,6 +178,8 @@ cdef str type_of(ArrowSchema* schema):
 
 
 cdef str name_of(ArrowSchema* schema):
+    if schema == NULL:
+        raise CorruptArrowError("the Arrow data has a column that is not there")
     return "" if schema.name == NULL else (<bytes>schema.name).decode("utf-8", "replace")
 
 
@@ -456,7 +458,9 @@ cdef class Column:
             memcpy(large, self.fixed + 8 * at, 8)
             memcpy(large + 1, self.data + 8 * at, 8)
             first[0] = large[0]
-            end[0] = large[0] + large[1] if large[1] <= self.entries.length else -1
+            end[0] = -1
+            if 0 <= large[0] <= self.entries.length and large[1] <= self.entries.length - large[0]:
+                end[0] = large[0] + large[1]
         if first[0] < 0 or end[0] < first[0] or end[0] > self.entries.length:
             raise CorruptArrowError(f"column {self.name!r}, row {row}: entries {first[0]} to {end[0]} can't be")
         return 0

@@ -140,13 +140,12 @@ def broken(data: Any) -> str:
 
 
 TEXT = pa.array(["one", None, "three"])
+OURS = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 @pytest.fixture
 def batch() -> Batch:
-    headers = pa.array(
-        [[{"key": "a", "value": b"1"}], None, []], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    )
+    headers = pa.array([[{"key": "a", "value": b"1"}], None, []], pa.list_(OURS))
     return Batch(
         {"value": TEXT, "key": TEXT.dictionary_encode(), "headers": headers, "partition": pa.array([0, None, 0])}
     )
@@ -276,6 +275,22 @@ def test_views_without_sizes() -> None:
     batch = Batch({"value": VIEWS})
     batch.buffer(batch.column("value"), 3, None)
     assert "how large its buffers are" in broken(batch)
+
+
+@pytest.mark.parametrize(("first", "size"), [((1 << 63) - 1, 1), (1, 1), (-1, 1), (0, 2), (0, (1 << 63) - 1), (0, -1)])
+def test_large_list_views(first: int, size: int) -> None:
+    """That begin, or end, outside of their entries."""
+    headers = pa.array([[{"key": "a", "value": b"1"}]], pa.large_list_view(OURS))
+    batch = Batch({"value": pa.array(["v"]), "headers": headers})
+    for number, said in ((1, first), (2, size)):
+        batch.buffer(batch.column("headers"), number, said.to_bytes(8, "little", signed=True))
+    assert re.search(r"column 'headers', row 0: entries .* can't be", broken(batch))
+
+
+def test_a_column_that_is_not_there(batch: Batch) -> None:
+    batch.schema.children[1] = ctypes.POINTER(Schema)()
+    with pytest.raises(CorruptArrowError, match="a column that is not there"):
+        feed_of(batch)
 
 
 def test_a_row_of_more_bytes_than_a_record_can_have() -> None:
