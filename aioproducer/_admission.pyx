@@ -346,7 +346,6 @@ cdef class Admission:
         except SerializerNotReadyError:
             return None
 
-    @cython.binding(True)
     def submit_nowait(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
         if not self.admits():
             self._refuse()

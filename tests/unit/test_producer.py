@@ -91,7 +91,7 @@ def test_what_is_awaited_is_known_for_a_coroutine_function(call: str) -> None:
     assert isinstance(getattr(create_autospec(Producer, instance=True), call), AsyncMock)
 
 
-@pytest.mark.parametrize("call", ["send", "submit", "submit_nowait"])
+@pytest.mark.parametrize("call", ["send", "submit"])
 def test_the_signature_of_a_compiled_call_can_be_read(call: str) -> None:
     names = list(inspect.signature(getattr(Producer, call)).parameters)
     assert names == ["self", "topic", "value", "key", "partition", "headers", "timestamp_ms"]
