@@ -23,11 +23,11 @@ CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 INTRODUCTION = """\
 # Benchmarks
 
-Written by `{command}` on {today}. All clients run in one plan, one after the other and round by round (A B C, A B C),
-each run in a fresh process. Cells: **median** (least-most) of the rounds, and the median's ratio to the first row's.
-CPU time is user and system time of the client's whole process between the end of a warm-up and the last record's end;
-import, start and closing are left out. CPU seconds a million records are the steadiest figure; records/s also depends
-on how the machine's cores are shared with the server.
+Written by `{command}` on {today}. All clients run in one plan, one after the other and round by round, each round in
+an order drawn anew, each run in a fresh process. Cells: **median** (least-most) of the rounds, and the median's ratio
+to the first row's. CPU time is user and system time of the client's whole process between the end of a warm-up and the
+last record's end; import, start and closing are left out. CPU seconds a million records are the steadiest figure;
+records/s also depends on how the machine's cores are shared with the server.
 
 The same for all: acks=all, idempotence on, 6 partitions, 16-byte keys, murmur2 partitioning, the same JSON values from
 a pool made beforehand, the client's own default batch size, uvloop for what runs on asyncio. A run counts only if every

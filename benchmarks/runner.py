@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import resource
 import subprocess
 import sys
@@ -43,10 +44,16 @@ class Run:
 
 
 def planned(bench: Bench, clients: list[Client], repeats: int) -> Iterator[tuple[int, Case, Client]]:
-    """Yield repeat, case and client in the order they run in: A B C, A B C, so that a slow minute hits all alike."""
+    """Yield repeat, case and client in the order they run in.
+
+    Round by round, so that a slow minute hits all alike, and each round in an order of its own, so that nobody always
+    comes after the same client, whose writes a broker may still be busy with. The orders are the same in every plan.
+    """
     for repeat in range(repeats):
         for case in bench.cases:
-            for client in clients:
+            order = list(clients)
+            random.Random(f"{bench.slug}, {case.name}, {repeat}").shuffle(order)
+            for client in order:
                 yield repeat, case, client
 
 
