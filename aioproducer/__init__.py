@@ -5,6 +5,7 @@ async with Producer(bootstrap_servers="localhost:9092") as producer:
 """
 
 from aioproducer._delivery import Delivery
+from aioproducer.config_keywords import ProducerConfigs
 from aioproducer.errors import (
     AlreadyStartedError,
     AuthenticationError,
@@ -73,6 +74,7 @@ __all__ = [
     "PreparedTransaction",
     "Producer",
     "ProducerClosedError",
+    "ProducerConfigs",
     "ProducerFailedError",
     "ProducerFencedError",
     "ProducerHealth",

@@ -95,6 +95,8 @@ cdef class RecordAccumulator:
     cpdef release(self, ProducerBatch batch)
     cdef void land(self, ProducerBatch batch)
     cdef void forget(self, ProducerBatch batch)
+    cdef int learn_limit(self, ProducerBatch batch, int64_t now_ms) except -1
+    cdef Py_ssize_t piece_limit(self, ProducerBatch batch)
     cdef ProducerBatch new_piece(self, ProducerBatch parent, Py_ssize_t number, int32_t first_index)
     cdef list take_live(self, bint in_flight, bint in_doubt)
     cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint in_doubt) except -1

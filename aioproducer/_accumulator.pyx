@@ -102,6 +102,8 @@ cdef class RecordAccumulator:
         if topic is None:
             topic = TopicQueues(name)
             self.topics[name] = topic
+        elif topic.topic_id != topic_id:
+            topic.forget_limit()
         topic.topic_id = topic_id
         for partition, (leader, epoch) in enumerate(leaders):
             if partition == len(topic.queues):
@@ -248,13 +250,13 @@ cdef class RecordAccumulator:
         return batch
 
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size):
-        """Whether one more record keeps the batch, as it will go out, within batch_size."""
+        """Whether one more record keeps the batch, as it will go out, within its limit."""
         cdef Py_ssize_t plain = HEADER_BYTES + batch.size_bytes + record_size
         if not self.compresses:
-            return plain <= self.batch_size
+            return plain <= batch.limit_bytes
         if plain > max(self.batch_size, self.max_request_size):
             return False
-        return HEADER_BYTES + (plain - HEADER_BYTES) * batch.queue.topic.compression_ratio * 1.05 <= self.batch_size
+        return HEADER_BYTES + (plain - HEADER_BYTES) * batch.queue.topic.compression_ratio * 1.05 <= batch.limit_bytes
 
     cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1:
         """Queue a new batch, which takes records."""
@@ -263,6 +265,7 @@ cdef class RecordAccumulator:
         batch.serial = self.last_serial
         batch.result.serial = self.last_serial
         queue.topic.used_ms = now_ms
+        batch.limit_bytes = queue.topic.limit(self.batch_size, now_ms)
         batch.created_ms = now_ms
         batch.appended_before = self.appended_records
         queue.push(batch)
@@ -592,12 +595,14 @@ cdef class RecordAccumulator:
         cdef ProducerBatch piece = None
         cdef RecordView record
         cdef Py_ssize_t size
-        cdef Py_ssize_t limit = min(self.batch_size, HEADER_BYTES + batch.size_bytes // 2)
+        cdef Py_ssize_t limit
         cdef int32_t index = 0
         cdef bytes key, value
         if batch.state != IN_FLIGHT or batch.expired:
             raise ValueError(f"only a batch in flight whose Deliveries are pending can be split, not {batch!r}")
         self.land(batch)
+        self.learn_limit(batch, now_ms)
+        limit = self.piece_limit(batch)
         for delta, key, value, headers in split_records(plain, batch.result.record_count):
             record.key = NULL if key is None else PyBytes_AS_STRING(key)
             record.key_size = -1 if key is None else PyBytes_GET_SIZE(key)
@@ -627,6 +632,26 @@ cdef class RecordAccumulator:
             batch.queue.insert(<ProducerBatch>item)
         self.mark_ready(batch.queue)
         return pieces
+
+    cdef int learn_limit(self, ProducerBatch batch, int64_t now_ms) except -1:
+        """Fill the topic's batches less from now on, also those that take records already."""
+        cdef TopicQueues topic = batch.queue.topic
+        cdef ProducerBatch other
+        topic.refused(batch.wire_size(), now_ms)
+        for item in topic.open:
+            other = <ProducerBatch>item
+            if other is not None:
+                other.limit_bytes = min(other.limit_bytes, topic.batch_limit)
+        return 0
+
+    cdef Py_ssize_t piece_limit(self, ProducerBatch batch):
+        """Bytes of a piece before compression: half of the batch at most, and no more than the topic's limit allows."""
+        cdef Py_ssize_t limit = min(self.batch_size, HEADER_BYTES + batch.size_bytes // 2)
+        cdef Py_ssize_t sealed = batch.wire_size()
+        cdef Py_ssize_t allowed = batch.queue.topic.batch_limit - HEADER_BYTES
+        if allowed < sealed - HEADER_BYTES:
+            limit = min(limit, HEADER_BYTES + batch.size_bytes * allowed // (sealed - HEADER_BYTES))
+        return limit
 
     cdef ProducerBatch new_piece(self, ProducerBatch parent, Py_ssize_t number, int32_t first_index):
         cdef ProducerBatch piece = ProducerBatch.__new__(ProducerBatch, self.outside)

@@ -37,6 +37,7 @@ cdef class Admission:
     cdef int64_t turn_ns                    # when the loop last had a turn, as far as is known
     cdef Py_ssize_t bytes_since_turn
     cdef bint queueing                      # somebody waits for memory; later calls queue up behind
+    cdef Py_ssize_t wanted_bytes            # that the record takes at most that there was no memory for last
 
     cdef inline bint admits(self) noexcept
     cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited)

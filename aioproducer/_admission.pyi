@@ -7,7 +7,7 @@ from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar, final
 
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery
-from aioproducer.records import Headers, RecordMetadata
+from aioproducer.records import Headers, Key_contra, RecordMetadata, Value_contra
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -25,15 +25,15 @@ def check_partition(partition: SupportsIndex | None, topic: str) -> int | None:
         SerializationError: it can't be one.
     """
 
-class Admission:
+class Admission(Generic[Key_contra, Value_contra]):
     """Turns calls into admitted records, or hands them to the slow path of its subclass."""
 
     def send(
         self,
         topic: str,
-        value: Any = None,
+        value: Value_contra | None = None,
         *,
-        key: Any = None,
+        key: Key_contra | None = None,
         partition: int | None = None,
         headers: Headers | None = None,
         timestamp_ms: int | None = None,
@@ -63,9 +63,9 @@ class Admission:
     def submit(
         self,
         topic: str,
-        value: Any = None,
+        value: Value_contra | None = None,
         *,
-        key: Any = None,
+        key: Key_contra | None = None,
         partition: int | None = None,
         headers: Headers | None = None,
         timestamp_ms: int | None = None,
@@ -92,9 +92,9 @@ class Admission:
     def submit_nowait(
         self,
         topic: str,
-        value: Any = None,
+        value: Value_contra | None = None,
         *,
-        key: Any = None,
+        key: Key_contra | None = None,
         partition: int | None = None,
         headers: Headers | None = None,
         timestamp_ms: int | None = None,
@@ -158,6 +158,10 @@ class Admission:
     def _queueing(self, queueing: bool) -> None: ...
     def _turn_taken(self) -> None:
         """A turn of the loop has just begun."""
+
+    @property
+    def _wanted_bytes(self) -> int:
+        """What the record takes at most that there was no memory for last."""
 
     @property
     def _turn_is_due(self) -> bool:

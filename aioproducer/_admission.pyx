@@ -25,7 +25,7 @@ import sys
 import time
 import warnings
 from asyncio import get_running_loop
-from types import CoroutineType
+from types import CoroutineType, GenericAlias
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -69,8 +69,8 @@ cdef object as_buffer(object data, str what, str topic):
     if isinstance(data, str):
         return str.__str__(data)
     try:
-        return bytes(memoryview(data).cast("B") if memoryview(data).contiguous else memoryview(data))
-    except TypeError as error:
+        return bytes(memoryview(data))      # in the order of its indexes, however it lies in memory
+    except (BufferError, TypeError, ValueError) as error:
         raise SerializationError(
             f"the {what} of a record for topic {topic!r} is a {type(data).__name__}; "
             f"bytes-like, str or None is needed, or a {what}_serializer that makes it so"
@@ -135,6 +135,7 @@ cdef object lasting_headers(headers, topic):
 
 
 cdef class Admission:
+    __class_getitem__ = classmethod(GenericAlias)  # Producer[str, Order], for type checkers
 
     def _open_admission(self, RecordAccumulator accumulator not None, loop, *, bint direct, Py_ssize_t max_record_bytes,
                         serializers=None, clocks=None):
@@ -150,6 +151,7 @@ cdef class Admission:
         self.last_topic = None
         self.last_queues = None
         self.queueing = False
+        self.wanted_bytes = 0
         self.state = ADMITTING
 
     def _close_admission(self):
@@ -175,6 +177,10 @@ cdef class Admission:
     def _queueing(self, bint queueing):
         self.queueing = queueing
         self.accumulator.memory_short = queueing
+
+    @property
+    def _wanted_bytes(self):
+        return self.wanted_bytes
 
     def _look_again(self):
         """Compare loop and clocks anew at the next call; a turn of the loop has just begun."""
@@ -317,12 +323,15 @@ cdef class Admission:
                 "(the smaller of max_request_size and buffer_memory)"
             )
         if self.queueing:
+            self.wanted_bytes = size
             return None
         cdef ProducerBatch batch = self.accumulator.append_record(
             queues, partition, record, pairs, self.now_ns // 1000000, awaited
         )
         if batch is not None:
             self.bytes_since_turn += size
+        else:
+            self.wanted_bytes = size
         return batch
 
     def _admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited, bint queued=False):

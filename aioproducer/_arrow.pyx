@@ -171,7 +171,7 @@ cdef str type_of(ArrowSchema* schema):
     if text.startswith("w:"):
         return f"fixed_size_binary[{text[2:]}]"
     if text[:4] in TIMESTAMP_UNITS:
-        return f"timestamp[{ {'s': 's', 'm': 'ms', 'u': 'us', 'n': 'ns'}[text[2]] }]"
+        return "timestamp[s]" if text[2] == "s" else f"timestamp[{text[2]}s]"
     if text.startswith("+w:"):
         return "fixed_size_list"
     return TYPE_NAMES.get(text, f"of Arrow format {text!r}")

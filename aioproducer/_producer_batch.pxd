@@ -103,9 +103,14 @@ cdef class TopicQueues:
     cdef Py_ssize_t sticky_bytes
     cdef uint32_t round_robin
     cdef double compression_ratio           # running estimate, of what goes out to what came in
+    cdef readonly Py_ssize_t batch_limit    # bytes of a batch as it goes out, by what a broker has refused,
+    cdef int64_t limited_ms                 # since when,
+    cdef Py_ssize_t stood_limit             # and the limit that stood until larger batches were tried; 0: none yet
     cdef readonly int64_t used_ms           # when its latest batch was opened
     cdef public int64_t touched_ms          # when metadata was told that it is in use
 
+    cdef void refused(self, Py_ssize_t size, int64_t now_ms) noexcept
+    cdef Py_ssize_t limit(self, Py_ssize_t batch_size, int64_t now_ms) noexcept
     cdef int32_t partition_of_key(self, const char* key, Py_ssize_t size) noexcept
 
 

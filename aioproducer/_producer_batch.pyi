@@ -176,5 +176,12 @@ class TopicQueues:
     def used_ms(self) -> int:
         """When its latest batch was opened."""
 
+    @property
+    def batch_limit(self) -> int:
+        """Bytes of a batch as it goes out, by what a broker has refused; without bound until one has."""
+
+    def forget_limit(self) -> None:
+        """The topic is another one by now, with a limit of its own."""
+
     def observe_ratio(self, ratio: float) -> None:
         """Follow the topic's compression ratio (compressed to plain), by which batches of later records are filled."""

@@ -17,9 +17,16 @@ from collections import deque
 from cpython.bytes cimport PyBytes_GET_SIZE
 
 from aioproducer._hashing cimport murmur2_raw
+from aioproducer._record_batch cimport HEADER_BYTES
 
+
+cdef extern from "Python.h":
+    const Py_ssize_t PY_SSIZE_T_MAX
 
 cdef int64_t NEVER = -1 << 62
+
+cdef enum:
+    LIMIT_STANDS_MS = 600000    # a limit that was learned stands so long before larger batches are tried
 
 
 @cython.final
@@ -212,6 +219,7 @@ cdef class TopicQueues:
         self.open = []
         self.sticky = -1
         self.compression_ratio = 1.0
+        self.batch_limit = PY_SSIZE_T_MAX
         self.touched_ms = NEVER
 
     @property
@@ -224,6 +232,29 @@ cdef class TopicQueues:
             self.compression_ratio = max(self.compression_ratio + 0.05, ratio)
         elif ratio < self.compression_ratio:
             self.compression_ratio = max(self.compression_ratio - 0.005, ratio)
+
+    cdef void refused(self, Py_ssize_t size, int64_t now_ms) noexcept:
+        """A broker found a batch of so many bytes too large; it does not tell how many it takes."""
+        cdef Py_ssize_t limit = HEADER_BYTES + (size - HEADER_BYTES) // 2
+        if limit < self.stood_limit < size:
+            limit = self.stood_limit
+        if limit < self.batch_limit:
+            self.batch_limit = limit
+        self.limited_ms = now_ms
+
+    cdef Py_ssize_t limit(self, Py_ssize_t batch_size, int64_t now_ms) noexcept:
+        """Bytes of the next batch as it goes out; now and then more, as the topic's limit may have been raised."""
+        if self.batch_limit >= batch_size:
+            return batch_size
+        if now_ms - self.limited_ms >= LIMIT_STANDS_MS:
+            self.stood_limit = self.batch_limit
+            self.batch_limit = min(2 * self.batch_limit, batch_size)
+            self.limited_ms = now_ms
+        return self.batch_limit
+
+    def forget_limit(self):
+        self.batch_limit = PY_SSIZE_T_MAX
+        self.stood_limit = 0
 
     cdef int32_t partition_of_key(self, const char* key, Py_ssize_t size) noexcept:
         cdef uint32_t positive = murmur2_raw(<const unsigned char*>key, size) & 0x7FFFFFFF

@@ -41,6 +41,7 @@ cdef class RecordBatch:
     cdef readonly Py_ssize_t largest_record_bytes
     cdef readonly int64_t base_timestamp_ms
     cdef readonly int64_t max_timestamp_ms
+    cdef Py_ssize_t limit_bytes             # that it may take as it goes out, if it has more than one record
     cdef BufferPool pool
     cdef Buffer head                        # the first of a chain of buffers,
     cdef Buffer tail                        # which takes records at its last one

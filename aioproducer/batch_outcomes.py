@@ -3,7 +3,8 @@
     answer                                      what happens
     ------------------------------------------  ---------------------------------------------------------------------
     none, or DUPLICATE_SEQUENCE_NUMBER          acknowledged
-    MESSAGE_TOO_LARGE, more than one record     split: its pieces go in its place; failed if it is in doubt
+    MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE  split where it has more than one record: its pieces go in its place;
+                                                failed if it is in doubt
     retriable, or the broker lost its state     queued again in the order of its partition, after a back-off
     no answer: the connection ended             the same, and the batch is in doubt until a later answer tells
     anything else, or no retries left           failed
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("aioproducer.batch_outcomes")
 
-MESSAGE_TOO_LARGE = 10
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 DUPLICATE_SEQUENCE_NUMBER = 46
 INVALID_PRODUCER_EPOCH = 47
 UNKNOWN_PRODUCER_ID = 59
 INVALID_RECORD = 87
+TOO_LARGE = frozenset((10, 18))
+"""MESSAGE_TOO_LARGE, above what the topic takes; RECORD_LIST_TOO_LARGE, above what one segment of its log holds."""
 LOST_STATE = frozenset((OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID))
 """Codes that prove a numbered batch is not in the log, and that sending it again in order, or a bump, cures."""
 
@@ -107,7 +109,7 @@ class BatchOutcomes:
             return None
         batch.maybe_written = batch.maybe_written or error_class(answer.error_code).in_doubt
         error = _error_of(batch, answer, broker)
-        if answer.error_code == MESSAGE_TOO_LARGE and self._may_split(batch):
+        if answer.error_code in TOO_LARGE and self._may_split(batch):
             self._split(batch, now_ms)
         elif self._retriable(batch, error) or (error.code == INVALID_PRODUCER_EPOCH and self._on_old_epoch(error)):
             self._retry(batch, error, now_ms, in_doubt=error.in_doubt)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+)
 from typing import Any, NoReturn, Protocol
 
 from aioproducer._admission import Admission
@@ -99,7 +108,7 @@ class BulkSend:
 
     async def send(self, records: Iterable[Any] | AsyncIterable[Any], *, raise_on_error: bool) -> BatchResult:
         """Send records that nothing of the user's has to see first."""
-        return await self._run(self._take_all(records), raise_on_error=raise_on_error)
+        return await self._run(_closing(records, self._take_all(records)), raise_on_error=raise_on_error)
 
     async def send_arrow(
         self, data: Any, columns: Mapping[str, str], submit: SubmitSlow | None, *, raise_on_error: bool
@@ -139,7 +148,7 @@ class BulkSend:
         self, records: Iterable[Any] | AsyncIterable[Any], submit: SubmitSlow, *, raise_on_error: bool
     ) -> BatchResult:
         """Send records that interceptors, serializers or a partitioner have to see, one after the other."""
-        return await self._run(self._submit_all(records, submit), raise_on_error=raise_on_error)
+        return await self._run(_closing(records, self._submit_all(records, submit)), raise_on_error=raise_on_error)
 
     # --- all of them --------------------------------------------------------------------------------------------------
 
@@ -319,6 +328,27 @@ class BulkSend:
             count_in(delivery, self.tally)
         if self._admission._turn_is_due:
             await self._engine.turns.next()
+
+
+async def _closing(records: Iterable[Any] | AsyncIterable[Any], admission: Awaitable[None]) -> None:
+    """Close a generator from which no more is taken, there and then; what that raises is noted at what came before.
+
+    Left alone, an asynchronous one would be closed by the loop in a task of its own, and both no sooner than when the
+    last traceback that leads to them is gone. What is no generator is its owner's to close.
+    Source: PEP 525; contextlib.aclosing.
+    """
+    try:
+        await admission
+    except BaseException as error:
+        first = error.cause if isinstance(error, _Stopped) else error
+        try:
+            if isinstance(records, Generator):
+                records.close()
+            elif isinstance(records, AsyncGenerator) and not isinstance(error, GeneratorExit):  # that may not await
+                await records.aclose()
+        except Exception as failure:
+            first.add_note(f"closing the generator of the records failed too: {failure!r}")
+        raise
 
 
 def _take_over(data: Any) -> ArrowSource:

@@ -126,6 +126,7 @@ class ProducerConfig:
     sasl_login_refresh_min_period_seconds: int
     sasl_login_refresh_buffer_seconds: int
     sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_jwt_retriever_class: str
     sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None
@@ -216,13 +217,13 @@ class ProducerConfig:
         return f"ProducerConfig({', '.join(shown)})"
 
 
-def underscored(values: Mapping[str, object]) -> dict[str, object]:
+def underscored(values: Mapping[str, object]) -> dict[str, Any]:
     """Configs by Java's names with dots, or with ``_``, by their names with ``_``.
 
     Raises:
         ConfigError: a name is given both ways, or is no string. Unknown ones stay as they are, for errors to show them.
     """
-    result: dict[str, object] = {}
+    result: dict[str, Any] = {}
     for name, value in values.items():
         if not isinstance(name, str):
             _refuse_name(name)

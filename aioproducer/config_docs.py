@@ -12,7 +12,9 @@ _INTRODUCTION = """\
 
 `Producer(...)` takes the names below as keyword arguments. They are those of Kafka's Java producer with `_` for `.`;
 defaults and ranges are Java's too, unless a line says otherwise. Values may be Python values or Java's strings
-(`"true"`, `"5"`, `"a:9092,b:9092"`). Times are whole milliseconds, sizes whole bytes.
+(`"true"`, `"5"`, `"a:9092,b:9092"`). Times are whole milliseconds, sizes whole bytes. Type checkers and editors know
+each name and what it takes; for them annotate a dict that you pass on by `**` as `ProducerConfigs`, or as
+`dict[str, Any]`. `from_config` takes any mapping.
 
 `Producer.from_config(mapping)` takes Java's own names with dots, `Producer.from_properties(path)` a Java `.properties`
 file. Both take `serializer.encoding`, `key.serializer.encoding` and `value.serializer.encoding` if they say UTF-8,

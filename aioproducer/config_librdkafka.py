@@ -33,6 +33,8 @@ _IN_JAAS = {"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.oauthbearer
 _UNLIMITED_MS = 2_147_483_647
 _MAX_IN_FLIGHT = 1_000_000
 """librdkafka's default, which a producer with idempotence can't have."""
+_SMALLER_COUNTS = "metadata_max_age_ms"
+"""librdkafka renews what it knows at an interval, and lets it expire by its age: what is over first has it renewed."""
 _DEFINITIONS = {definition.name: definition for definition in CONFIGS}
 _ALIASES = {definition.alias for definition in CONFIGS}
 
@@ -58,9 +60,11 @@ def translate(configs: Mapping[str, Any]) -> dict[str, Any]:
         if name in IGNORED or name in CONSUMERS or name in SETTLED:
             continue
         for own, converted in _converted(name, value, given):
-            if own in names:
+            if own in names and own != _SMALLER_COUNTS:
                 raise ConfigError(f"{names[own]} and {name} are two names of one config: give one")
             _check(name, own, converted)
+            if own in names:
+                converted = min(int(ours[own]), int(converted))
             names[own] = name
             ours[own] = converted
     _add_login_options(ours, given)
@@ -229,6 +233,19 @@ def _whole_ms(value: Any) -> int:
     return max(1, round(number)) if number > 0 else math.floor(number)
 
 
+_GRANTS = {
+    "client_credentials": "DefaultJwtRetriever",
+    "urn:ietf:params:oauth:grant-type:jwt-bearer": "JwtBearerJwtRetriever",
+}
+
+
+def _grant(value: Any) -> str:
+    try:
+        return _GRANTS[value]
+    except (KeyError, TypeError):
+        raise ConfigError(f"sasl.oauthbearer.grant.type={value} is refused; allowed: {', '.join(_GRANTS)}") from None
+
+
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "connections.max.idle.ms": lambda value: -1 if int(value) == 0 else value,
     "delivery.timeout.ms": _or_never,
@@ -239,6 +256,7 @@ _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "partitioner": _partitioner,
     "queue.buffering.max.kbytes": lambda value: int(value) * 1024,
     "queue.buffering.max.ms": _whole_ms,
+    "sasl.oauthbearer.grant.type": _grant,
     "security.protocol": lambda value: str(value).upper(),
     "socket.receive.buffer.bytes": _or_system,
     "socket.send.buffer.bytes": _or_system,

@@ -40,6 +40,7 @@ RENAMED: Mapping[str, str] = MappingProxyType(
         "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
         "sasl.oauthbearer.assertion.jwt.template.file": "sasl_oauthbearer_assertion_template_file",
         "sasl.oauthbearer.extensions": "sasl_jaas_config",
+        "sasl.oauthbearer.grant.type": "sasl_oauthbearer_jwt_retriever_class",
     }
 )
 """librdkafka's name, and ours."""
@@ -121,7 +122,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "partitioner_cb": "give a function as partitioner_class",
         "plugin.library.paths": "plugins of librdkafka can't be loaded; interceptor_classes takes Python objects",
         "resolve_cb": _SOCKETS,
-        "sasl.oauthbearer.assertion.private.key.pem": _TOKEN,
+        "sasl.oauthbearer.assertion.private.key.pem": "give sasl.oauthbearer.assertion.private.key.file",
         "socket_cb": _SOCKETS,
         "ssl.certificate.verify_cb": _CONTEXT,
         "ssl.crl.location": _CONTEXT,
@@ -152,7 +153,6 @@ SETTLED: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
             ("", f"kinit -R {_KINIT} || kinit {_KINIT}"),
             "run it outside, or give sasl.kerberos.keytab and sasl.kerberos.principal, which need no command",
         ),
-        "sasl.oauthbearer.grant.type": (("client_credentials",), _TOKEN),
         "sasl.oauthbearer.metadata.authentication.type": (("none",), _TOKEN),
         "ssl.ca.certificate.stores": (("Root",), _CONTEXT),
     }

@@ -25,6 +25,10 @@ _OIDC = {
     "clientSecret": "sasl_oauthbearer_client_credentials_client_secret",
     "scope": "sasl_oauthbearer_scope",
 }
+_RETRIEVER = "sasl_oauthbearer_jwt_retriever_class"
+_URL = "sasl_oauthbearer_token_endpoint_url"
+_ASSERTION = "sasl_oauthbearer_assertion_file"
+_ASSERTION_KEY = "sasl_oauthbearer_assertion_private_key_file"
 _PACKAGES = {
     "SCRAM-SHA-256": ("scramp", "scram"),
     "SCRAM-SHA-512": ("scramp", "scram"),
@@ -92,35 +96,61 @@ def _check_token(values: MutableMapping[str, Any], jaas: Jaas) -> None:
             if values[name] is not None:
                 raise ConfigError(f"{name} contradicts sasl_jaas_config, which has {option} too")
             values[name] = jaas.options[option]
-    url = values["sasl_oauthbearer_token_endpoint_url"]
+    url = values[_URL]
     if values["sasl_oauth_token_provider"] is not None:
         if url:
-            raise ConfigError("sasl_oauth_token_provider contradicts sasl_oauthbearer_token_endpoint_url: give one")
+            raise ConfigError(f"sasl_oauth_token_provider contradicts {_URL}: give one")
         return
     if not url:
         raise ConfigError(
-            "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url with "
-            "client id and secret"
+            f"sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider, or {_URL} with client id and secret"
         )
-    _check_endpoint(url)
-    for name in (_OIDC["clientId"], _OIDC["clientSecret"]):
-        if not values[name]:
-            raise ConfigError(f"sasl_oauthbearer_token_endpoint_url needs {name}")
-    _check_package("OAUTHBEARER with sasl_oauthbearer_token_endpoint_url", "httpx", "oauth")
+    is_file = _check_endpoint(url)
+    retriever = values[_RETRIEVER]
+    if retriever == "DefaultJwtRetriever":
+        retriever = values[_RETRIEVER] = "FileJwtRetriever" if is_file else "ClientCredentialsJwtRetriever"
+    if is_file != (retriever == "FileJwtRetriever"):
+        raise ConfigError(f"{_RETRIEVER}={retriever} contradicts {_URL}, which is {'' if is_file else 'not '}of a file")
+    if is_file:
+        return
+    if retriever == "JwtBearerJwtRetriever" or _asserts(values):
+        values[_OIDC["clientSecret"]] = None  # the assertion takes its place
+        _check_assertion(values)
+    else:
+        for name in (_OIDC["clientId"], _OIDC["clientSecret"]):
+            if not values[name]:
+                raise ConfigError(f"{_URL} needs {name}")
+    _check_package(f"OAUTHBEARER with {_URL}", "httpx", "oauth")
 
 
-def _check_endpoint(url: str) -> None:
-    """No part of it is shown, as some have a password in it."""
-    name = "sasl_oauthbearer_token_endpoint_url"
+def _asserts(values: MutableMapping[str, Any]) -> bool:
+    """Whether client credentials are by an assertion, in Kafka's order: one in a file, one signed here, the secret."""
+    by_key = values[_ASSERTION_KEY] and not values[_OIDC["clientSecret"]]
+    return bool(values[_ASSERTION] or values["sasl_oauthbearer_assertion_claim_iss"] or by_key)
+
+
+def _check_assertion(values: MutableMapping[str, Any]) -> None:
+    if values[_ASSERTION]:
+        return
+    if not values[_ASSERTION_KEY]:
+        raise ConfigError(f"an assertion for OAUTHBEARER needs {_ASSERTION_KEY}, or {_ASSERTION}")
+    _check_package(f"OAUTHBEARER with {_ASSERTION_KEY}", "jwt", "oauth")
+    _check_package(f"OAUTHBEARER with {_ASSERTION_KEY}", "cryptography", "oauth")
+
+
+def _check_endpoint(url: str) -> bool:
+    """Whether it is a file. No part of it is shown, as some have a password in it."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
+        is_file = parts.scheme == "file" and parts.netloc in ("", "localhost") and len(parts.path) > 1
+        usable = is_file or (parts.scheme in ("https", "http") and parts.hostname and parts.port != 0)
     except ValueError:
         usable = False
     if not usable:
-        raise ConfigError(f"{name} is refused; allowed: https://host/..., http://host/...")
+        raise ConfigError(f"{_URL} is refused; allowed: https://host/..., http://host/..., file:///path")
     if "@" in parts.netloc:
-        raise ConfigError(f"{name} has a user in it: give {_OIDC['clientId']} and {_OIDC['clientSecret']} instead")
+        raise ConfigError(f"{_URL} has a user in it: give {_OIDC['clientId']} and {_OIDC['clientSecret']} instead")
+    return is_file
 
 
 def _check_package(what: str, module: str, extra: str) -> None:

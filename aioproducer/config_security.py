@@ -1,16 +1,12 @@
-"""The part of the config table about TLS and logging in.
-
-All of it is known and checked; what the producer can't do yet is refused unless it is the default.
-"""
+"""The part of the config table about TLS and logging in."""
 
 from __future__ import annotations
-
-import functools
 
 from aioproducer.config_def import ConfigDef
 from aioproducer.config_values import (
     BOOLEAN,
     INT,
+    JWT_RETRIEVER,
     LIST,
     LONG,
     NUMBER,
@@ -21,8 +17,6 @@ from aioproducer.config_values import (
     OneOf,
     Range,
 )
-
-_unsupported = functools.partial(ConfigDef, supported=False)
 
 TLS: tuple[ConfigDef, ...] = (
     ConfigDef(
@@ -243,7 +237,16 @@ SASL: tuple[ConfigDef, ...] = (
         type=STRING,
         default=None,
         importance="medium",
-        doc="Where tokens are fetched.",
+        doc="Where tokens are fetched; with `file:` where one lies, which is read for each login that needs another.",
+    ),
+    ConfigDef(
+        name="sasl_oauthbearer_jwt_retriever_class",
+        type=JWT_RETRIEVER,
+        default="DefaultJwtRetriever",
+        importance="medium",
+        doc="How tokens are fetched. `DefaultJwtRetriever` chooses by the URL: `FileJwtRetriever` for a file, else "
+        "`ClientCredentialsJwtRetriever`, for a secret or an assertion that takes its place (KIP-1258). "
+        "`JwtBearerJwtRetriever` hands in an assertion for a token (KIP-1139).",
     ),
     ConfigDef(
         name="sasl_oauthbearer_scope",
@@ -273,84 +276,84 @@ SASL: tuple[ConfigDef, ...] = (
         importance="low",
         doc="Whether name and secret are URL-encoded in the request for a token.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_algorithm",
         type=STRING,
         default="RS256",
         valid=OneOf("ES256", "RS256", any_case=True),
         importance="medium",
-        doc="How an assertion to the token endpoint is signed.",
+        doc="How assertions are signed: with an RSA key, or with one of the curve P-256.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_claim_aud",
         type=STRING,
         default=None,
         importance="medium",
-        doc="The audience that the assertion claims.",
+        doc="The audience that assertions claim, most often the token endpoint.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_claim_exp_seconds",
         type=INT,
         default=300,
         valid=Range(0, 86_400),
         importance="low",
-        doc="How long after it was made the assertion ends.",
+        doc="How long after it was made an assertion ends.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_claim_iss",
         type=STRING,
         default=None,
         importance="medium",
-        doc="The issuer that the assertion claims.",
+        doc="The issuer that assertions claim. With client credentials it takes the place of the secret.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_claim_jti_include",
         type=BOOLEAN,
         default=False,
         importance="medium",
-        doc="Whether the assertion carries a number of its own.",
+        doc="Whether each assertion has a number of its own.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_claim_nbf_seconds",
         type=INT,
         default=60,
         valid=Range(0, 3_600),
         importance="low",
-        doc="How long before it was made the assertion begins.",
+        doc="How long before it was made an assertion begins.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_claim_sub",
         type=STRING,
         default=None,
         importance="medium",
-        doc="The subject that the assertion claims.",
+        doc="The subject that assertions claim.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_file",
         type=STRING,
         default=None,
         importance="medium",
-        doc="A file with a ready assertion.",
+        doc="A file with a ready assertion, read for each request; it goes before one that is signed here.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_private_key_file",
         type=STRING,
         default=None,
         importance="medium",
-        doc="PEM file of the key that signs assertions.",
+        doc="PEM file of the key that signs assertions, read for each.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_private_key_passphrase",
         type=PASSWORD,
         default=None,
         importance="medium",
         doc="Opens that key.",
     ),
-    _unsupported(
+    ConfigDef(
         name="sasl_oauthbearer_assertion_template_file",
         type=STRING,
         default=None,
         importance="medium",
-        doc="A JSON file with the fixed parts of assertions.",
+        doc="A JSON file with `header` and `payload`, parts of assertions that go before those of the `claim` configs.",
     ),
 )

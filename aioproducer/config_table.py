@@ -275,7 +275,8 @@ _BATCHES = (
         doc="A batch of a partition that has this many bytes is sent without waiting for `linger_ms`. Small batches "
         "cost throughput, on the brokers too; 0 sends each record alone. Memory is taken in blocks, of 2 KiB, 16 and "
         "then 64, as the batch grows, so a large value costs idle partitions nothing; records without a key still "
-        "change partition after 16 KiB unless this config is set.",
+        "change partition after 16 KiB unless this config is set. A topic that a broker takes no such batches for gets "
+        "smaller ones, see docs/architecture.md.",
         departs="16384 there. Measured with records of 1 KB on one broker, CPU seconds per million records: client 2.2 "
         "at 16 KiB and 1.2 from 256 KiB on; with lz4 4.2, 3.9 at 256 KiB and 3.6 at 512, broker 3.3, 2.6 and 2.4; "
         "larger gains little more.",
@@ -401,8 +402,8 @@ _RECORDS = (
         default=(),
         importance="low",
         doc="Objects that see, and may change, each record before it is serialized, and that see its end; "
-        "on_transaction_begin(), on_transaction_end(committed), on_bulk_begin(topic) and on_bulk_end(result, error) "
-        "are called if they have them.",
+        "on_start(client_id), on_transaction_begin(), on_transaction_end(committed), on_bulk_begin(topic) and "
+        "on_bulk_end(result, error) are called if they have them.",
     ),
 )
 
@@ -480,7 +481,6 @@ JVM_ONLY: Mapping[str, str] = MappingProxyType(
         "sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms": _BROKER,
         "sasl_oauthbearer_jwks_endpoint_retry_backoff_ms": _BROKER,
         "sasl_oauthbearer_jwks_endpoint_url": _BROKER,
-        "sasl_oauthbearer_jwt_retriever_class": f"{_CLASS}; sasl_oauth_token_provider takes its place",
         "sasl_oauthbearer_jwt_validator_class": _CLASS,
         "sasl_oauthbearer_scope_claim_name": _BROKER,
         "sasl_oauthbearer_sub_claim_name": _BROKER,

@@ -25,6 +25,8 @@ class ConfigType:
     """As documentation and errors call it."""
     annotation: str
     """Of the attribute of ProducerConfig."""
+    accepts: str
+    """Of the keyword of Producer: Python values, or Java's strings."""
     parse: Callable[[object], Any]
 
 
@@ -148,13 +150,16 @@ def _list(value: object) -> tuple[str, ...]:
     return words
 
 
-INT = ConfigType("32-bit integer", "int", _integer(32))
-LONG = ConfigType("64-bit integer", "int", _integer(64))
-NUMBER = ConfigType("number", "float", _number)
-BOOLEAN = ConfigType("true or false", "bool", _boolean)
-STRING = ConfigType("string", "str", _string)
-PASSWORD = ConfigType("secret string", "str", _password)
-LIST = ConfigType("list of strings, or one string with commas", "tuple[str, ...]", _list)
+_INTEGERS = "SupportsIndex | str"
+_LISTS = "list[str] | tuple[str, ...] | str"
+
+INT = ConfigType("32-bit integer", "int", _INTEGERS, _integer(32))
+LONG = ConfigType("64-bit integer", "int", _INTEGERS, _integer(64))
+NUMBER = ConfigType("number", "float", "float | str", _number)
+BOOLEAN = ConfigType("true or false", "bool", "bool | str", _boolean)
+STRING = ConfigType("string", "str", "str", _string)
+PASSWORD = ConfigType("secret string", "str", "str", _password)
+LIST = ConfigType("list of strings, or one string with commas", "tuple[str, ...]", _LISTS, _list)
 
 
 # --- types of one config ----------------------------------------------------------------------------------------------
@@ -208,6 +213,17 @@ def _serializer(value: object) -> object:
     return value
 
 
+_RETRIEVERS = ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever", "FileJwtRetriever")
+_RETRIEVERS_PACKAGE = "org.apache.kafka.common.security.oauthbearer."
+
+
+def _retriever(value: object) -> str:
+    name = value.strip().removeprefix(_RETRIEVERS_PACKAGE) if isinstance(value, str) else ""
+    if name not in _RETRIEVERS:
+        raise ValueError("of others sasl_oauth_token_provider takes the place")
+    return name
+
+
 _PARTITIONERS = {
     "round_robin": "round_robin",
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
@@ -253,24 +269,43 @@ def _ssl_context(value: object) -> object:
     return value
 
 
-ACKS = ConfigType("all, -1, 0 or 1", "int", _acks)
+ACKS = ConfigType("all, -1, 0 or 1", "int", _INTEGERS, _acks)
 SERVERS = ConfigType(
     "host:port or [IPv6]:port with a port from 1 to 65535, several as a list or with commas, none twice",
     "tuple[tuple[str, int], ...]",
+    _LISTS,
     _servers,
 )
 SERIALIZER = ConfigType(
     "function of the value, object with serialize(topic, headers, value), or the name of one of Kafka's serializer "
     "classes: " + ", ".join(name.rpartition(".")[2] for name in JAVA_CLASSES),
     "Serializer",
+    "Serializer | str",
     _serializer,
 )
+JWT_RETRIEVER = ConfigType(f"one of Kafka's {', '.join(_RETRIEVERS)}", "str", "str", _retriever)
 PARTITIONER = ConfigType(
     "function of (topic, key, value, partitions), round_robin, or Kafka's RoundRobinPartitioner",
     "Callable[..., int | BuiltIn] | str",
+    "Partitioner | str",
     _partitioner,
 )
-INTERCEPTORS = ConfigType("list of objects with on_send or on_acknowledgement", "tuple[Any, ...]", _interceptors)
-ERROR_HANDLER = ConfigType("function of (error, records)", "Callable[[Any, Any], object]", _error_handler)
-TOKEN_PROVIDER = ConfigType("async function without arguments", "Callable[[], Awaitable[Any]]", _callable)
-SSL_CONTEXT = ConfigType("ssl.SSLContext", "ssl.SSLContext", _ssl_context)
+INTERCEPTORS = ConfigType(
+    "list of objects with on_send or on_acknowledgement",
+    "tuple[Any, ...]",
+    'list[Any] | tuple[Any, ...] | Literal[""]',
+    _interceptors,
+)
+ERROR_HANDLER = ConfigType(
+    "function of (error, records)",
+    "Callable[[Any, Any], object]",
+    "Callable[[KafkaError, int], object]",
+    _error_handler,
+)
+TOKEN_PROVIDER = ConfigType(
+    "async function without arguments",
+    "Callable[[], Awaitable[Any]]",
+    "Callable[[], Awaitable[OAuthToken | str]]",
+    _callable,
+)
+SSL_CONTEXT = ConfigType("ssl.SSLContext", "ssl.SSLContext", "ssl.SSLContext", _ssl_context)

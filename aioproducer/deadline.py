@@ -6,10 +6,15 @@ import asyncio
 import math
 from collections.abc import Awaitable
 
+LONGEST_S = 1e9
+"""More is no limit; a loop could not keep it."""
+
 
 class Deadline:
     """Ends ``timeout`` seconds from now; None is no limit.
 
+    Raises:
+        TypeError, ValueError: ``timeout`` is no number; nothing has changed.
     Attributes:
         at: by the loop's clock, in seconds; infinite without a limit.
         timeout: what it was set by, for messages.
@@ -29,10 +34,14 @@ class Deadline:
         return None if self.at == math.inf else max(0.0, self.at - self._loop.time())
 
     def bring_forward(self, timeout: float | None) -> None:
-        """Let it end ``timeout`` seconds from now, unless it ends earlier in any case."""
-        if timeout is None:
+        """Let it end ``timeout`` seconds from now, unless it ends earlier in any case.
+
+        Raises:
+            TypeError, ValueError: as the constructor.
+        """
+        if timeout is None or not _is_limit(timeout):
             return
-        at = self._loop.time() + max(timeout, self._least_s)
+        at = self._loop.time() + max(float(timeout), self._least_s)
         if at < self.at:
             self.at, self.timeout = at, timeout
             if self._step is not None and not self._step.expired():
@@ -56,3 +65,15 @@ class Deadline:
         finally:
             self._step = None
         return True
+
+
+def _is_limit(timeout: float) -> bool:
+    """Whether it is ever over."""
+    try:
+        if timeout > LONGEST_S:
+            return False
+        if not math.isnan(timeout):
+            return True
+    except TypeError:
+        raise TypeError(f"timeout is a {type(timeout).__name__}; seconds or None are needed") from None
+    raise ValueError("timeout is not a number; seconds or None are needed")

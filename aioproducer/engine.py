@@ -98,23 +98,7 @@ class Engine:
             transaction=TransactionPartitions() if config.transactional_id is not None else None,
         )
         self.transaction: TransactionRunner | None = None
-        self.accumulator = RecordAccumulator(
-            ledger=self._ledger,
-            random=rng,
-            batch_size=min(config.batch_size, config.max_request_size),
-            sticky_size=config.batch_size if "batch_size" in config.given else min(JAVA_BATCH_SIZE, config.batch_size),
-            linger_ms=config.linger_ms,
-            buffer_memory=config.buffer_memory,
-            delivery_timeout_ms=config.delivery_timeout_ms,
-            max_request_size=config.max_request_size,
-            compresses=config.compression_type != "none",
-            ignore_keys=config.partitioner_ignore_keys,
-            adaptive=config.partitioner_adaptive_partitioning_enable,
-            round_robin=config.partitioner_class == "round_robin",
-            availability_timeout_ms=config.partitioner_availability_timeout_ms,
-            mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
-            longest_linger_ms=_longest_linger_ms(config),
-        )
+        self.accumulator = _accumulator(config, self._ledger, rng)
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
         self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
         self._client = NetworkClient(
@@ -173,20 +157,7 @@ class Engine:
         )
         self.accumulator.pool.call_on_late_return(self._memory_came_late)
         if config.transactional_id is not None:
-            self.transaction = TransactionRunner(
-                config,
-                loop=loop,
-                coordinators=Coordinators(
-                    config,
-                    loop=loop,
-                    client=self._client,
-                    rng=rng,
-                    request_metadata=self._metadata.request_update,
-                ),
-                sequences=self._transactions,
-                feature=self._client.feature,
-                records=_Records(self),
-            )
+            self.transaction = self._transaction_runner(rng)
         self._tasks: list[asyncio.Task[Any]] = []
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._failure: KafkaError | None = None
@@ -198,6 +169,23 @@ class Engine:
         return SaslAuthenticator(
             self._config, loop=self.loop, rng=rng, on_internal_error=self._internal_error
         ).authenticate
+
+    def _transaction_runner(self, rng: random.Random) -> TransactionRunner:
+        coordinators = Coordinators(
+            self._config,
+            loop=self.loop,
+            client=self._client,
+            rng=rng,
+            request_metadata=self._metadata.request_update,
+        )
+        return TransactionRunner(
+            self._config,
+            loop=self.loop,
+            coordinators=coordinators,
+            sequences=self._transactions,
+            feature=self._client.feature,
+            records=_Records(self),
+        )
 
     def _register_gauges(self) -> None:
         pool = self.accumulator.pool
@@ -316,13 +304,25 @@ class Engine:
         """End tasks and connections; what has not ended must have been failed before.
 
         Args:
-            deadline: to wait for worker threads that compress; they can't be stopped.
+            deadline: to wait for code of the program's in one of them that does not heed its cancellation, and for
+                worker threads that compress, which can't be stopped.
         """
+        deadline = deadline or Deadline(self.loop, None)
         self.drop()
-        await self.telemetry.stop()
-        await asyncio.gather(*self._all_tasks(), return_exceptions=True)
-        await (deadline or Deadline(self.loop, None)).bound(self._sealer.close())
+        if not await deadline.bound(self._ended_tasks()):
+            logger.warning(
+                "close(timeout=%s): a connection had not ended; does the token provider heed that it is cancelled?",
+                deadline.timeout,
+            )
         self._metadata.close()
+        await deadline.bound(self._sealer.close())
+
+    async def _ended_tasks(self) -> None:
+        await self.telemetry.stop()
+        if tasks := self._all_tasks():
+            await asyncio.wait(tasks)  # not gather, which waits for them also when it is cancelled
+            for task in tasks:
+                _ = task.cancelled() or task.exception()  # nobody is left to be told
         await self._client.close()
 
     def drop(self) -> None:
@@ -370,8 +370,9 @@ class Engine:
 
     def fail_after_loop(self, error_of: Callable[[ProducerBatch], KafkaError]) -> int:
         """Fail what is pending when the loop is closed, which runs nothing any more; returns how many records."""
-        pending = self.accumulator.live_record_count(self.accumulator.last_serial)
+        pending = self.pending
         self._ledger.on_failure = None  # a Delivery that somebody keeps must not keep the sockets
+        self._ledger.deadlines.clear()  # nor by the tasks that wait
         self._outcomes.fail_all(error_of, self.now_ms(), unobserved=False)
         return pending
 
@@ -418,9 +419,10 @@ class Engine:
     def used_bytes(self) -> int:
         return self.accumulator.pool.used_bytes
 
-    def has_room(self) -> bool:
+    def has_room(self, wanted_bytes: int = 0) -> bool:
+        """Whether there is more than a block, and as much as is wanted."""
         pool = self.accumulator.pool
-        return pool.available_bytes >= min(pool.total_bytes // 4, ROOM_BYTES)
+        return pool.available_bytes >= max(wanted_bytes, min(pool.total_bytes // 4, ROOM_BYTES))
 
     def _queueing_changed(self, queueing: bool) -> None:
         if self._admission is not None and (admission := self._admission()) is not None:
@@ -477,16 +479,19 @@ class Engine:
                 waiting = await self.called_back(deadline) if ended else 0
             if not ended:
                 pending = self.accumulator.live_record_count(last_serial)
-                raise FlushTimeoutError(
-                    f"{pending:,} records had not ended after {deadline.timeout} s; they go on",
-                    pending=pending,
-                    maybe_written=True,
-                )
+                told = f"{pending:,} records had not ended after {deadline.timeout} s; they go on"
+                if not pending:
+                    told = (
+                        f"all records had ended after {deadline.timeout} s, but the memory of some that expired in "
+                        "flight was not back yet: it comes with the end of their requests (request_timeout_ms)"
+                    )
+                raise FlushTimeoutError(told, pending=pending, maybe_written=True)
             if waiting and not callbacks_may_wait:
                 raise FlushTimeoutError(
                     f"all records had ended after {deadline.timeout} s, but {waiting:,} done callbacks were not called "
                     "yet; they go on",
                     pending=0,
+                    maybe_written=True,
                 )
             finished = True
         finally:
@@ -519,7 +524,8 @@ class Engine:
         try:
             yield
         finally:
-            self._ledger.deadlines.remove(deadline)
+            if deadline in self._ledger.deadlines:
+                self._ledger.deadlines.remove(deadline)
 
     def _when_ended(self, last_serial: int) -> asyncio.Future[None]:
         """Send what is there without lingering; a future, in ``_flushes`` until it is taken out, of its end."""
@@ -607,6 +613,27 @@ class _Records:
 
     def timed(self, call: str, elapsed_ms: int) -> None:
         self._engine._metrics.record_transaction_call(call, elapsed_ms, self._engine.now_ms())
+
+
+def _accumulator(config: ProducerConfig, ledger: DeliveryLedger, rng: random.Random) -> RecordAccumulator:
+    """What of the configs concerns the batches."""
+    return RecordAccumulator(
+        ledger=ledger,
+        random=rng,
+        batch_size=min(config.batch_size, config.max_request_size),
+        sticky_size=config.batch_size if "batch_size" in config.given else min(JAVA_BATCH_SIZE, config.batch_size),
+        linger_ms=config.linger_ms,
+        buffer_memory=config.buffer_memory,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        max_request_size=config.max_request_size,
+        compresses=config.compression_type != "none",
+        ignore_keys=config.partitioner_ignore_keys,
+        adaptive=config.partitioner_adaptive_partitioning_enable,
+        round_robin=config.partitioner_class == "round_robin",
+        availability_timeout_ms=config.partitioner_availability_timeout_ms,
+        mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
+        longest_linger_ms=_longest_linger_ms(config),
+    )
 
 
 def _longest_linger_ms(config: ProducerConfig) -> int:

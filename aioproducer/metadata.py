@@ -103,11 +103,6 @@ class Metadata:
 
     # --- for those who send -------------------------------------------------------------------------------------------
 
-    def topic_ready(self, topic: str) -> bool:
-        """Whether the topic's partitions are known."""
-        known = self.cluster.topics.get(topic)
-        return known is not None and bool(known.partitions)
-
     def age_ms(self, now_ms: int) -> int:
         """Milliseconds since the last full answer."""
         return now_ms - self._schedule.full_at_ms
@@ -218,11 +213,13 @@ class Metadata:
         self._schedule.started(self._now_ms())
 
     async def run(self) -> None:
-        """Keep the cluster fresh until cancelled."""
+        """Keep the cluster fresh until cancelled, or until the client is closed."""
         try:
             while True:
                 await self._until_due()
                 await self._update()
+        except ProducerClosedError:
+            pass  # something on the way did not heed the cancellation, such as a token provider
         except Exception as error:
             self._end(ProducerFailedError(f"the task of metadata ended by an internal error: {error!r}", cause=error))
             self._on_fatal(error)
@@ -257,6 +254,8 @@ class Metadata:
         try:
             connection, version, frame = await self._ask(update.topics)
             await self._work_in(update, connection, version, frame)
+        except ProducerClosedError:
+            raise
         except KafkaError as error:
             await self._update_failed(update, error)
 
@@ -375,6 +374,8 @@ class Metadata:
             self._rebootstrapping = True
         try:
             response = await self._client.rebootstrap()
+        except ProducerClosedError:
+            raise
         except KafkaError as error:
             self._last_error = error
             if isinstance(error, AuthenticationError):

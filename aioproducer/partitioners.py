@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, SupportsIndex, TypeAlias
 
 from aioproducer._hashing import fnv1a as _fnv1a
 from aioproducer._hashing import murmur2 as _murmur2
@@ -30,6 +30,9 @@ class BuiltIn(Enum):
 
 BUILT_IN: Final = BuiltIn.BUILT_IN
 """What any function given as ``partitioner_class`` may return to leave a record to the built-in choice."""
+
+Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], SupportsIndex | BuiltIn]
+"""A function of topic, key, value and partitions; key and value are bytes, as serializers made them."""
 
 
 def consistent(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:

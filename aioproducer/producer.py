@@ -9,27 +9,25 @@ import random
 import warnings
 import weakref
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeAlias, Unpack
 
 from aioproducer._admission import Admission, check_partition, encodable_headers
 from aioproducer._delivery import Delivery, watch
-from aioproducer._producer_batch import ProducerBatch
 from aioproducer.bulk import BulkSend
+from aioproducer.closing import Closing, closed, closed_too_early
 from aioproducer.config import ProducerConfig, read_properties, underscored
+from aioproducer.config_keywords import ProducerConfigs
 from aioproducer.config_librdkafka import translate as translate_librdkafka
 from aioproducer.deadline import Deadline
 from aioproducer.engine import Engine
 from aioproducer.errors import (
     AlreadyStartedError,
     BufferExhaustedError,
-    FlushTimeoutError,
     KafkaError,
     MetadataUnavailableError,
     NotStartedError,
-    ProducerClosedError,
     ProducerFailedError,
     SerializationError,
     TransactionStateError,
@@ -43,28 +41,27 @@ from aioproducer.records import (
     BatchResult,
     ConsumerGroupMetadata,
     Headers,
+    Key_contra,
     OffsetAndMetadata,
     PartitionInfo,
     PreparedTransaction,
     Record,
     TopicPartition,
+    Value_contra,
 )
 from aioproducer.start_count import StartCount
 from aioproducer.transaction_runner import TransactionRunner, closed_meanwhile
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
-LAST_CALLBACKS_S = 0.05
-"""What the done callbacks of what ``close`` has failed have when the time is over."""
-
-LAST_SERIALIZERS_S = 0.02
-"""What serializers have to close then, and again when they are cancelled."""
+Sendable: TypeAlias = tuple[Key_contra | None, Value_contra | None] | Value_contra | Record | None
+"""What ``send_many`` takes for one record."""
 
 _started: weakref.WeakSet[Producer] = weakref.WeakSet()
 _starts = StartCount()
 
 
-class Producer(Admission):
+class Producer(Admission[Key_contra, Value_contra]):
     """Publishes records to an Apache Kafka cluster from one asyncio event loop.
 
     Making one does no I/O and needs no running loop. ``async with`` starts and closes it; all calls belong to the loop
@@ -74,17 +71,21 @@ class Producer(Admission):
             metadata = await producer.send("orders", b"value", key=b"key")
 
     Args:
-        configs: the Java producer's configs with ``_`` for ``.``; see docs/configuration.md.
+        configs: the Java producer's configs with ``_`` for ``.``, Python values or Java's strings; see
+            docs/configuration.md. Type checkers know by the serializers what keys and values the producer takes;
+            without types, or without serializers, that is any.
     Raises:
         ConfigError: a config is unknown, out of range, or contradicts another.
     """
 
-    def __init__(self, /, **configs: Any) -> None:
+    def __init__(self, /, **configs: Unpack[ProducerConfigs[Key_contra, Value_contra]]) -> None:
         self._config = config = ProducerConfig.parse(configs)
         self._refusal: Callable[[], KafkaError] = _not_started
         self._starting: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._closing: Closing | None = None
         self._engine: Engine | None = None
+        self._refused_bytes = 0
+        """What the last record takes that submit_nowait() has refused; ready() waits for that much, once."""
         self._preparation = RecordPreparation(
             interceptors=config.interceptor_classes,
             key_serializer=config.key_serializer,
@@ -151,6 +152,7 @@ class Producer(Admission):
         _started.add(self)
         _starts.started(engine.now_ms(), len(_started))
         _watch_forks()
+        self._preparation.started(self._config.client_id)
         self._open_admission(
             engine.accumulator,
             loop,
@@ -190,9 +192,10 @@ class Producer(Admission):
         """Stop admission, send what was admitted, and end everything.
 
         Waits until every admitted record is acknowledged or failed; with ``timeout`` (seconds) for at most so long,
-        then fails the rest. When it returns, all done callbacks were called. Where their time is over they are not:
-        the loop goes on calling them, and a warning in the log says how many they are; a serializer that does not end
-        its ``close`` is cancelled, with a warning. A transaction that is open and not prepared is aborted.
+        then fails the rest. That it does not raise: ``health().given_up`` has the number of those records afterwards,
+        and a warning in the log. When it returns, all done callbacks were called. Where their time is over they are
+        not: the loop goes on calling them, and a warning in the log says how many they are; a serializer that does not
+        end its ``close`` is cancelled, with a warning. A transaction that is open and not prepared is aborted.
 
         May be called by many, and often: the first time to be over holds for all calls. Cancelled, it ends as
         ``close(0)`` would. Once the loop in which the producer was started is closed, any other may close it: what is
@@ -200,6 +203,7 @@ class Producer(Admission):
 
         Raises:
             DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
+            TypeError, ValueError: ``timeout`` is no number; the producer is as it was.
         """
         if self._refusal is _in_fork:
             raise self._refusal()
@@ -208,105 +212,32 @@ class Producer(Admission):
             if not self._engine.loop.is_closed():
                 raise WrongLoopError("this producer was started in another event loop; close it there")
             self._outlive_loop(self._engine)
+        if self._closing is not None and self._closing.was_cut_off:
+            self._closing = None  # its loop was closed in the middle of it
         if self._closing is None:
-            self._refusal = _closed
+            deadline = Deadline(loop, timeout)
+            self._refusal = closed
             self._close_admission()
-            self._closing_ends = Deadline(loop, timeout)
-            self._closing = loop.create_task(self._close(self._closing_ends), name="aioproducer close")
-            self._closing.add_done_callback(_retrieve)
-        elif self._closing.done():
+            self._closing = Closing(
+                self._engine,
+                self._preparation,
+                deadline,
+                starting=self._starting,
+                on_end=lambda: _started.discard(self),
+            )
+        elif self._closing.is_over:
             return  # what it had to raise, it has raised
         else:
-            self._closing_ends.bring_forward(timeout)
-        try:
-            with self._callbacks_until(self._closing_ends):
-                await asyncio.wait([self._closing])
-            self._closing.result()
-        except asyncio.CancelledError:
-            if self._engine is not None:
-                self._engine.fail_all(_closed_too_early, unobserved=False)
-                if self._engine.transaction is not None:
-                    self._engine.transaction.cut_short()
-            self._closing_ends.bring_forward(0)
-            raise
+            self._closing.bring_forward(timeout)
+        await self._closing.wait()
 
     def _outlive_loop(self, engine: Engine) -> None:
         """Only in that loop could tasks and connections end: let go of them as they are, and fail what is pending."""
         self._engine = None
         _started.discard(self)
-        pending = engine.fail_after_loop(_closed_too_early)
+        pending = engine.fail_after_loop(closed_too_early)
         if pending:
             logger.warning("close(): %d records had not ended when their event loop was closed, and failed", pending)
-
-    async def _close(self, deadline: Deadline) -> None:
-        engine = self._engine
-        try:
-            if engine is not None:
-                await self._end_start()
-                with self._callbacks_until(deadline):
-                    await self._end(engine, deadline)
-        finally:
-            await self._close_serializers(deadline)
-            self._preparation.close()
-
-    async def _end_start(self) -> None:
-        """End a start that is under way, with its connection, of which nobody else knows yet."""
-        if self._starting is not None and not self._starting.done():
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
-
-    async def _end(self, engine: Engine, deadline: Deadline) -> None:
-        engine.turn_away(_closed())
-        try:
-            await self._finish(engine, deadline)
-        finally:
-            _started.discard(self)
-            await engine.stop(deadline)
-            engine.report_failures()
-            deadline.leave(LAST_CALLBACKS_S)
-            waiting = await engine.called_back(deadline)
-            if waiting:
-                logger.warning(
-                    "close(timeout=%s): %d done callbacks were not called yet; the event loop calls them as long as it "
-                    "runs", deadline.timeout, waiting,
-                )  # fmt: skip
-
-    async def _finish(self, engine: Engine, deadline: Deadline) -> None:
-        """Wait until every record has ended and left, or fail what has not in time."""
-        try:
-            await engine.flush(deadline, callbacks_may_wait=True)
-        except FlushTimeoutError as error:
-            logger.warning("close(timeout=%s): %d records had not ended and failed", deadline.timeout, error.pending)
-            engine.fail_all(_closed_too_early, unobserved=False)
-        finally:
-            transaction = engine.transaction
-            if transaction is not None and not await deadline.bound(transaction.close(deadline.left_s)):
-                logger.warning("close(timeout=%s): the open transaction could not be aborted", deadline.timeout)
-                transaction.cut_short()
-            await deadline.bound(engine.telemetry.close(deadline.left_s))
-            await deadline.bound(engine.written(deadline.left_s))
-
-    def _callbacks_until(self, deadline: Deadline) -> AbstractContextManager[None]:
-        return nullcontext() if self._engine is None else self._engine.callbacks_until(deadline)
-
-    async def _close_serializers(self, deadline: Deadline) -> None:
-        """Close all side by side; those that take longer are cancelled, and left alone if that does not help."""
-        loop = asyncio.get_running_loop()
-        tasks = {
-            loop.create_task(closing, name=f"aioproducer close {name}"): name
-            for name, closing in self._preparation.closing_serializers().items()
-        }
-        if not tasks:
-            return
-        deadline.leave(LAST_SERIALIZERS_S)
-        # Callbacks that are late by now are called one a turn, and so leave the time to the serializers.
-        with self._callbacks_until(Deadline(loop, 0)):
-            if await deadline.bound(asyncio.wait(tasks)):
-                return
-            for task in [task for task in tasks if not task.done()]:
-                logger.warning("%s.close had not ended after timeout=%s: cancelled", tasks[task], deadline.timeout)
-                task.cancel()
-            await asyncio.wait(tasks, timeout=LAST_SERIALIZERS_S)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -345,14 +276,20 @@ class Producer(Admission):
     # --- many records at once -----------------------------------------------------------------------------------------
 
     async def send_many(
-        self, topic: str, records: Iterable[Any] | AsyncIterable[Any], *, raise_on_error: bool = True
+        self,
+        topic: str,
+        records: Iterable[Sendable[Key_contra, Value_contra]] | AsyncIterable[Sendable[Key_contra, Value_contra]],
+        *,
+        raise_on_error: bool = True,
     ) -> BatchResult:
         """Send any number of records and wait until each is acknowledged or has failed.
 
         The records are taken one after the other and appended in that order, as fast as the buffer has room; the event
         loop gets a turn at least every millisecond or 256 KiB. A bad record fails alone. If the iterable raises, or
         memory or the topic's metadata stays away for ``max_block_ms``, no further record is taken; what was admitted
-        goes on to its end, and so it does when the call is cancelled.
+        goes on to its end, and so it does when the call is cancelled. A generator from which no more is taken is closed
+        then, an asynchronous one too, before this returns; what it raises in that is a note at the error. Any other
+        iterable is left as it is.
 
         Args:
             topic: of records that name none.
@@ -557,6 +494,7 @@ class Producer(Admission):
             if delivery is not None:
                 return delivery
         engine.refused_for_memory()
+        self._refused_bytes = self._wanted_bytes
         raise BufferExhaustedError(
             f"no memory for a record for topic {topic!r}: {engine.used_bytes:,} of "
             f"buffer_memory={self._config.buffer_memory:,} bytes are in use, {len(engine.memory_queue)} callers wait; "
@@ -581,24 +519,27 @@ class Producer(Admission):
 
         The full-speed pattern is ``submit_nowait`` until BufferExhaustedError, then ``await ready()``. Room means
         512 KiB, or a quarter of ``buffer_memory`` if that is less, so that the pattern does not stop for every block.
+        It is no less than what the record takes that ``submit_nowait`` has refused last, since the ``ready`` before.
 
         Raises:
             BufferExhaustedError: there was none within ``max_block_ms``.
         """
         self._check_open()
         engine = self._running_engine()
-        if not len(engine.memory_queue) and engine.has_room():
+        wanted, self._refused_bytes = self._refused_bytes, 0
+        if not len(engine.memory_queue) and engine.has_room(wanted):
             await asyncio.sleep(0)
             self._look_again()
             return
 
         def attempt() -> bool | None:
             self._check_open()
-            return True if engine.has_room() else None
+            return True if engine.has_room(wanted) else None
 
         if not await engine.wait_for_memory(attempt, engine.now_ms() + self._config.max_block_ms):
+            record = f" for a record of up to {wanted:,} bytes" if wanted else ""
             raise BufferExhaustedError(
-                f"no room within max_block_ms={self._config.max_block_ms}: {engine.used_bytes:,} of "
+                f"no room{record} within max_block_ms={self._config.max_block_ms}: {engine.used_bytes:,} of "
                 f"buffer_memory={self._config.buffer_memory:,} bytes are in use"
             )
 
@@ -706,8 +647,10 @@ class Producer(Admission):
             timeout: seconds; None waits as long as it takes, which ``delivery_timeout_ms`` bounds.
         Raises:
             FlushTimeoutError: the time was not enough; ``pending`` records go on, nothing is dropped. With 0 of them it
-                was done callbacks that took too long, and that the loop goes on calling.
+                was done callbacks that took too long, and that the loop goes on calling, or the memory of records that
+                expired in flight.
             DeliveryErrors: records it covers failed and nobody had looked at their Deliveries.
+            TypeError, ValueError: ``timeout`` is no number.
         """
         self._check_open()
         engine = self._running_engine()
@@ -770,7 +713,7 @@ class Producer(Admission):
 
     def _state(self) -> ProducerState:
         if self._closing is not None:
-            return ProducerState.CLOSED if self._closing.done() else ProducerState.CLOSING
+            return ProducerState.CLOSED if self._closing.is_over else ProducerState.CLOSING
         if self._refusal is not _not_started:
             return ProducerState.FAILED
         if self._engine is None:
@@ -862,12 +805,6 @@ class Transaction:
             error.add_note(f"aborting the transaction failed too: {failure}")
 
 
-def _retrieve(task: asyncio.Task[None]) -> None:
-    """Keep asyncio from logging an error that nobody waited for because close() was cancelled."""
-    if not task.cancelled():
-        task.exception()
-
-
 def _topic_of(record: Record) -> str:
     return _checked_topic(record.topic)
 
@@ -887,17 +824,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _not_started() -> KafkaError:
     return NotStartedError("the producer was not started; use async with, or await start()")
-
-
-def _closed() -> KafkaError:
-    return ProducerClosedError("the producer was closed")
-
-
-def _closed_too_early(batch: ProducerBatch) -> KafkaError:
-    return ProducerClosedError(
-        f"{batch.topic}-{batch.partition}: the producer was closed before the record was acknowledged",
-        maybe_written=batch.maybe_written,
-    )
 
 
 def _in_fork() -> KafkaError:

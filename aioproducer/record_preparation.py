@@ -114,6 +114,10 @@ class RecordPreparation:
         """Tell ``on_acknowledgement`` of each interceptor how a record ended."""
         self._tell("on_acknowledgement", metadata, error, headers)
 
+    def started(self, client_id: str) -> None:
+        """Tell ``on_start`` of each interceptor whose records it is going to see."""
+        self._tell("on_start", client_id)
+
     def transaction_began(self) -> None:
         """Tell ``on_transaction_begin`` of each interceptor."""
         self._tell("on_transaction_begin")

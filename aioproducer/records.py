@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from aioproducer._record_metadata import RecordMetadata as RecordMetadata
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Key_contra = TypeVar("Key_contra", contravariant=True, default=Any)
+    Value_contra = TypeVar("Value_contra", contravariant=True, default=Any)
+else:  # Defaults came with Python 3.13; without a type, keys and values may be anything.
+    from typing import TypeVar
+
+    Key_contra = TypeVar("Key_contra", contravariant=True)
+    Value_contra = TypeVar("Value_contra", contravariant=True)
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 """What ``headers`` arguments take; order and repeated names are kept."""

@@ -175,8 +175,8 @@ class Sender:
         for node_id in nodes:
             if node_id == NO_LEADER:
                 self._metadata.request_update()
-            elif self._client.node_ready(node_id, now_ms):
-                self._send_all(node_id, now_ms)
+            elif (connection := self._client.free_connection(node_id, now_ms)) is not None:
+                self._send_all(connection, now_ms)
             else:
                 self._accumulator.node_stalled(node_id, now_ms)
                 self._client.connect_soon(node_id)
@@ -208,13 +208,10 @@ class Sender:
         if failed:
             self._on_progress()
 
-    def _send_all(self, node_id: int, now_ms: int) -> None:
-        connection = self._client.connection(node_id)
-        written_bytes = 0
-        while connection is not None and self._client.node_ready(node_id, now_ms):
-            if written_bytes >= WRITTEN_A_TURN:
-                self.wake()  # the rest in the next turn
-                return
+    def _send_all(self, connection: Connection, now_ms: int) -> None:
+        """Send requests as long as there are batches and the connection takes them, or to the end of the turn."""
+        node_id, written_bytes = connection.node_id, 0
+        while written_bytes < WRITTEN_A_TURN:
             batches, unsealed = self._accumulator.drain(
                 node_id, self._config.max_request_size, now_ms, self._transactions.may_send, self._sealer.inline_bytes
             )
@@ -223,6 +220,9 @@ class Sender:
             if not batches:
                 return
             written_bytes += self._send(connection, batches, now_ms)
+            if self._client.free_connection(node_id, now_ms) is not connection:
+                return
+        self.wake()  # the rest in the next turn
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

@@ -11,25 +11,31 @@ from __future__ import annotations
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 from uuid import UUID
 
-SerializerFunction: TypeAlias = Callable[[Any], bytes | Awaitable[bytes | None] | None]
+from aioproducer.records import Value_contra
+
+Serialized: TypeAlias = bytes | bytearray | memoryview | str | None
+"""What a serializer makes of a key or value: bytes, or what goes as it is without one."""
+
+SerializerFunction: TypeAlias = Callable[[Value_contra], Serialized | Awaitable[Serialized]]
+"""A serializer that looks at the key or value alone. Without a type, as those below, it takes any."""
 
 
 @runtime_checkable
-class SerializerObject(Protocol):
+class SerializerObject(Protocol[Value_contra]):
     """A serializer that also looks at the topic and the headers."""
 
-    def serialize(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes | None] | None:
+    def serialize(self, topic: str, headers: Any, value: Value_contra) -> Serialized | Awaitable[Serialized]:
         """The bytes of a key or value, or None for a null."""
 
 
 @runtime_checkable
-class BindableSerializer(Protocol):
+class BindableSerializer(Protocol[Value_contra]):
     """A serializer that wants to know where it is used: a producer binds it once, and uses what it gets."""
 
-    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer:
+    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer[Value_contra]:
         """The serializer as one producer uses it.
 
         Args:
@@ -38,16 +44,16 @@ class BindableSerializer(Protocol):
         """
 
 
-class BoundSerializer(Protocol):
+class BoundSerializer(Protocol[Value_contra]):
     """A serializer in use by one producer, for its keys or its values."""
 
     adds_headers: bool
     """Whether it may append to the headers, which are a list of the record's own then."""
 
-    def serialize(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes | None] | None:
+    def serialize(self, topic: str, headers: Any, value: Value_contra) -> Serialized | Awaitable[Serialized]:
         """As `SerializerObject`."""
 
-    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes | None] | None:
+    def serialize_nowait(self, topic: str, headers: Any, value: Value_contra) -> Serialized | Awaitable[Serialized]:
         """The same for ``submit_nowait``, which refuses what would have to be awaited.
 
         Raises:
@@ -58,11 +64,15 @@ class BoundSerializer(Protocol):
         """Called when the producer closes, after the end of its last record."""
 
 
-Serializer: TypeAlias = SerializerFunction | SerializerObject | BindableSerializer
+Serializer: TypeAlias = (
+    SerializerFunction[Value_contra] | SerializerObject[Value_contra] | BindableSerializer[Value_contra]
+)
 
 
-class ByType:
+class ByType(Generic[Value_contra]):
     """Chooses the serializer by the type of the key or value: several types of records in one topic.
+
+    ``ByType[Placed | Paid]({...})`` tells type checkers which.
 
     Args:
         serializers: by class; a value of a derived class has the nearest one's. What has none raises TypeError.
@@ -71,7 +81,7 @@ class ByType:
     def __init__(self, serializers: Mapping[type, Serializer]) -> None:
         self._serializers = dict(serializers)
 
-    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer:
+    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer[Value_contra]:
         """The serializer as one producer uses it; called by the producer."""
         bound = _bind_all(self._serializers, is_key, max_block_ms)
         found: dict[type, BoundSerializer] = {}
@@ -86,8 +96,10 @@ class ByType:
         return _Choice(bound.values(), choose)
 
 
-class ByTopic:
+class ByTopic(Generic[Value_contra]):
     """Chooses the serializer by the topic: one producer for all of an application's.
+
+    ``ByTopic[Order | str]({...})`` tells type checkers what the values of all topics may be.
 
     Args:
         serializers: by topic.
@@ -98,7 +110,7 @@ class ByTopic:
         self._serializers = dict(serializers)
         self._default = default
 
-    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer:
+    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer[Value_contra]:
         """The serializer as one producer uses it; called by the producer."""
         bound = _bind_all(self._serializers, is_key, max_block_ms)
         default = None if self._default is None else _bind_all({"": self._default}, is_key, max_block_ms)[""]
@@ -120,10 +132,10 @@ class _Choice:
         self._choose = choose
         self.adds_headers = any(each.adds_headers for each in self._bound)
 
-    def serialize(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes | None] | None:
+    def serialize(self, topic: str, headers: Any, value: Any) -> Serialized | Awaitable[Serialized]:
         return self._choose(topic, value).serialize(topic, headers, value)
 
-    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes | None] | None:
+    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> Serialized | Awaitable[Serialized]:
         return self._choose(topic, value).serialize_nowait(topic, headers, value)
 
     async def close(self) -> None:

@@ -47,6 +47,7 @@ async def test_a_refused_order(fake_kafka_cluster: FakeCluster) -> None:
 @pytest.mark.parametrize(("when", "outcome"), [("before", "perhaps stored"), ("after", "perhaps stored")])
 async def test_a_silent_broker(fake_kafka_cluster: FakeCluster, when: str, outcome: str) -> None:
     fake_kafka_cluster.faults.swallow("Produce", when=when, times=None)
-    configs = {"request_timeout_ms": 200, "delivery_timeout_ms": 500, "linger_ms": 0}
-    async with Producer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, **configs) as producer:
+    servers = fake_kafka_cluster.bootstrap_servers
+    producer = Producer(bootstrap_servers=servers, request_timeout_ms=200, delivery_timeout_ms=500, linger_ms=0)
+    async with producer:
         assert await publish_order(producer, b"tea") == outcome

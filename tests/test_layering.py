@@ -24,7 +24,7 @@ LAYERS = (
         "_sequences", "_tally", "_varint",
     ),
     (
-        "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_jaas",
+        "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_jaas", "config_keywords",
         "config_librdkafka_table", "config_login", "config_security", "config_table", "config_tls", "config_values",
         "errors_docs", "group_offsets", "metadata_schedule", "metrics", "oauth_token", "otlp", "partitioners",
         "properties", "protocol", "record_preparation", "serializers", "start_count", "telemetry_report",
@@ -37,7 +37,7 @@ LAYERS = (
         "sender", "telemetry", "transaction_requests", "transaction_runner", "turns",
     ),
     ("engine",),
-    ("bulk",),
+    ("bulk", "closing"),
     ("config_librdkafka", "consumers", "event_loop", "producer", "transactions"),
     ("__init__",),
     ("audit", "cli", "compat", "doctor", "integrations", "spark", "testing"),

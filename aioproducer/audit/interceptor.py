@@ -22,6 +22,7 @@ import os
 import secrets
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,6 +37,8 @@ RUNS_A_LINE = 1_000
 """A line is written when it is so long, whatever the time: making a long one would hold the event loop up."""
 
 logger: logging.Logger = logging.getLogger("aioproducer.audit")
+
+_audits: weakref.WeakSet[Audit] = weakref.WeakSet()
 
 
 class _Topic:
@@ -62,7 +65,8 @@ class Audit:
     records without a mark.
 
     Args:
-        name: what the producer is called in reports; a random part is added, so instances have names of their own.
+        name: what the producer is called in reports; a random part is added, so instances have names of their own, and
+            so has each process that is forked afterwards.
         statements: a directory for the file in which this producer states what became of its records; None for none.
             Without it nobody can know of records that were lost behind the last one that was found.
         interval_s: how often it is written, at most; the rest follows when the producer is closed.
@@ -79,12 +83,21 @@ class Audit:
         interval_s: float = 10.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.producer: str = f"{name}-{secrets.token_hex(6)}" if name else secrets.token_hex(6)
-        if not PRODUCER_NAME.fullmatch(self.producer):
-            raise ConfigError(f"name={name!r} of an Audit: up to 80 letters, digits and ._- are needed")
-        self._path = None if statements is None else Path(statements) / f"{self.producer}.jsonl"
+        self._name = name
+        self._directory = None if statements is None else Path(statements)
         self._interval_s = interval_s
         self._clock = clock
+        self._begin()
+        if not PRODUCER_NAME.fullmatch(self.producer):
+            raise ConfigError(f"name={name!r} of an Audit: up to 80 letters, digits and ._- are needed")
+        _audits.add(self)
+        _watch_forks()
+
+    def _begin(self) -> None:
+        """Take a name of its own, under which nothing was sent; what a process sends is in no statement of another."""
+        part = secrets.token_hex(6)
+        self.producer: str = f"{self._name}-{part}" if self._name else part
+        self._path = None if self._directory is None else self._directory / f"{self.producer}.jsonl"
         self._prefix = self.producer.encode() + b";0;"
         self._attempts = 0
         self._in_transaction = False
@@ -236,3 +249,19 @@ class Audit:
             self._size_bytes = size_bytes
             for _ in lines:
                 self._lines.popleft()
+
+
+def _after_fork() -> None:
+    for audit in list(_audits):
+        audit._begin()
+
+
+_forks_watched = False
+
+
+def _watch_forks() -> None:
+    """Have audits begin anew in forked children; done with the first one, as import must have no side effects."""
+    global _forks_watched
+    if not _forks_watched and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork)
+        _forks_watched = True

@@ -337,6 +337,8 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _reason(text: str) -> str:
-    """The line of Spark's error that says why: the deepest cause, without the stack."""
+    """The line of Spark's error that says why: the deepest cause, without the stack and the plan of the query."""
     causes = re.findall(r"^(?:Caused by: |: )?(?:[\w$]+\.)+(\w*(?:Exception|Error)): (.+)$", text, re.MULTILINE)
-    return one_line(Exception(f"{causes[-1][0]}: {causes[-1][1]}" if causes else text.split("JVM stacktrace")[0]))
+    if causes:
+        return one_line(Exception(f"{causes[-1][0]}: {causes[-1][1]}"))
+    return one_line(Exception(re.split(r"=== Streaming Query ===|JVM stacktrace", text, maxsplit=1)[0]))

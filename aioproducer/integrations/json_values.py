@@ -6,20 +6,24 @@ import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic
 
 from aioproducer.errors import SchemaValidationError
+from aioproducer.records import Value_contra
 
 MAX_PROBLEMS = 5
 """How many of a value's problems its error names."""
 
 
-class JsonSerializer(ABC):
+class JsonSerializer(ABC, Generic[Value_contra]):
     """Serializes values of one type, or of whatever type the library knows.
 
     Args:
         value_type: what values have to be; None for anything. Of types that ``isinstance`` can't check, such as
             ``list[int]``, only the outer part is checked.
+
+    Type checkers know the type that values have to be from a class; of a union they are told,
+    ``PydanticSerializer[A | B](A | B)``. With ``validate=True``, or without a type, values may be anything.
     """
 
     def __init__(self, value_type: Any = None) -> None:
@@ -40,7 +44,7 @@ class JsonSerializer(ABC):
             return (("", f"{self._wanted} needed, not {type(value).__name__}"),)
         return tuple(self.problems(value, error))[:MAX_PROBLEMS]
 
-    def serialize(self, topic: str, headers: Any, value: Any) -> bytes:
+    def serialize(self, topic: str, headers: Any, value: Value_contra) -> bytes:
         """The value as bytes; called by the producer.
 
         Raises:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import msgspec
 
 from aioproducer.integrations.json_values import JsonSerializer
+from aioproducer.records import Value_contra
 
 _EXPECTED = re.compile(r"(Expected `[\w |]+`(?:, got `\w+`)?|Object missing required field `\w+`)(?: - at `(.*)`)?")
 _PATH = re.compile(r" - at `(.*)`$", re.DOTALL)
 
 
-class MsgspecSerializer(JsonSerializer):
+class MsgspecSerializer(JsonSerializer[Value_contra]):
     """JSON, or MessagePack, as msgspec writes it, with one encoder for all values.
 
     Args:
@@ -29,6 +30,14 @@ class MsgspecSerializer(JsonSerializer):
         encoder: arguments of msgspec's Encoder, such as ``enc_hook`` or ``decimal_format``.
     """
 
+    @overload
+    def __init__(
+        self, value_type: type[Value_contra], *, validate: Literal[False] = False, format: str = "json", **encoder: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, value_type: Any = None, *, validate: bool = False, format: str = "json", **encoder: Any
+    ) -> None: ...
     def __init__(self, value_type: Any = None, *, validate: bool = False, format: str = "json", **encoder: Any) -> None:
         if format not in ("json", "msgpack"):
             raise ValueError(f"format={format!r} is not known; allowed: json, msgpack")

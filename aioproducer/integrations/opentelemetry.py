@@ -93,11 +93,20 @@ class Tracing:
             "messaging.operation.type": "send",
             **(attributes or {}),
         }
+        self._of_spans = dict(self._attributes)
+        self._client_ids: set[str] = set()
         self._bulk: ContextVar[_Bulk | None] = ContextVar("aioproducer_bulk", default=None)
         # By the context that stands in the record's headers: one that the program sets may come more than once.
         self._open: dict[bytes, list[tuple[Span | None, float, str]]] = {}
 
     # --- what the producer calls --------------------------------------------------------------------------------------
+
+    def on_start(self, client_id: str) -> None:
+        """Name the client on spans, not on measurements, as the conventions have it; of several none is named."""
+        self._client_ids.add(client_id)
+        self._of_spans = dict(self._attributes)
+        if len(self._client_ids) == 1:
+            self._of_spans.setdefault("messaging.client.id", client_id)
 
     def on_send(self, record: Record) -> Record:
         """Begin the record's span, and give it its context unless it has one."""
@@ -147,7 +156,7 @@ class Tracing:
 
     def on_bulk_begin(self, topic: str | None) -> None:
         """Begin the span of a bulk call."""
-        attributes = dict(self._attributes)
+        attributes = dict(self._of_spans)
         if topic is not None:
             attributes["messaging.destination.name"] = topic
         span = self._tracer.start_span(f"send {topic or ''}".strip(), kind=SpanKind.CLIENT, attributes=attributes)
@@ -179,7 +188,7 @@ class Tracing:
         )
 
     def _of_record(self, record: Record, topic: str) -> dict[str, Any]:
-        attributes: dict[str, Any] = {**self._attributes, "messaging.destination.name": topic}
+        attributes: dict[str, Any] = {**self._of_spans, "messaging.destination.name": topic}
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
         if isinstance(record.key, str):

@@ -7,14 +7,15 @@ await producer.send("orders", {"id": 7, "item": "tea"})
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import orjson
 
 from aioproducer.integrations.json_values import JsonSerializer
+from aioproducer.records import Value_contra
 
 
-class OrjsonSerializer(JsonSerializer):
+class OrjsonSerializer(JsonSerializer[Value_contra]):
     """JSON as orjson writes it.
 
     Args:
@@ -24,6 +25,18 @@ class OrjsonSerializer(JsonSerializer):
         option: flags of orjson, such as ``orjson.OPT_SORT_KEYS``.
     """
 
+    @overload
+    def __init__(
+        self,
+        value_type: type[Value_contra],
+        *,
+        default: Callable[[Any], Any] | None = None,
+        option: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, value_type: Any = None, *, default: Callable[[Any], Any] | None = None, option: int | None = None
+    ) -> None: ...
     def __init__(
         self, value_type: Any = None, *, default: Callable[[Any], Any] | None = None, option: int | None = None
     ) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args, overload
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from aioproducer.integrations.json_values import JsonSerializer
+from aioproducer.records import Value_contra
 
 # Messages of Pydantic's own that do not quote the value; those of validators and custom errors may say anything.
 _DISCREET = frozenset(get_args(ErrorType)) - {
@@ -25,7 +26,7 @@ _DISCREET = frozenset(get_args(ErrorType)) - {
 }
 
 
-class PydanticSerializer(JsonSerializer):
+class PydanticSerializer(JsonSerializer[Value_contra]):
     """JSON as Pydantic writes it, by a serializer that it has compiled once.
 
     Args:
@@ -36,6 +37,12 @@ class PydanticSerializer(JsonSerializer):
         dump: arguments of ``dump_json``, such as ``by_alias=True`` or ``exclude_none=True``.
     """
 
+    @overload
+    def __init__(self: PydanticSerializer[BaseModel], value_type: None = None, **dump: Any) -> None: ...
+    @overload
+    def __init__(self, value_type: type[Value_contra], *, validate: Literal[False] = False, **dump: Any) -> None: ...
+    @overload
+    def __init__(self, value_type: Any, *, validate: bool = False, **dump: Any) -> None: ...
     def __init__(self, value_type: Any = None, *, validate: bool = False, **dump: Any) -> None:
         if validate and value_type is None:
             raise TypeError("validate=True needs a type")

@@ -1,8 +1,8 @@
 """The connections of a producer, by node id: made when wanted, given up when idle, tried again with back-off.
 
-The client never asks a broker for anything by itself but the bootstrap. Who wants to send looks at ``node_ready`` and
-``connection``, calls ``connect_soon``, and looks again after ``on_change`` or at ``retry_at_ms``; who can wait awaits
-``ready_connection`` or ``any_ready_connection``.
+The client never asks a broker for anything by itself but the bootstrap. Who wants to send asks for a
+``free_connection``, calls ``connect_soon`` if there is none, and asks again after ``on_change`` or at ``retry_at_ms``;
+who can wait awaits ``ready_connection`` or ``any_ready_connection``.
 
 A connection that is no longer wanted but has requests in flight is retired: it takes no more and ends when they are
 answered. Its node is not connected again before that, so a broker never has more requests of ours than allowed.
@@ -114,13 +114,13 @@ class NetworkClient:
 
     # --- one node -----------------------------------------------------------------------------------------------------
 
-    def node_ready(self, node_id: int, now_ms: int) -> bool:
-        """Whether a request may be sent to a node now: connected, not throttled, and fewer in flight than allowed.
+    def free_connection(self, node_id: int, now_ms: int) -> Connection | None:
+        """The connection to a node, if a request may go out now: open, not throttled, fewer in flight than allowed.
 
-        Always False while ``any_ready_connection`` waits, or ``ready_connection`` for this node: whoever waits there
-        gets the next free place.
+        None while ``any_ready_connection`` waits, or ``ready_connection`` for this node: whoever waits there gets the
+        next free place.
         """
-        return not self._first_out and node_id not in self._first_at and self._free(node_id, now_ms) is not None
+        return None if self._first_out or node_id in self._first_at else self._free(node_id, now_ms)
 
     def _free(self, node_id: int, now_ms: int) -> Connection | None:
         node = self._nodes.get(node_id)
@@ -138,12 +138,6 @@ class NetworkClient:
         Source: KIP-584.
         """
         return self._features.get(name, 0)
-
-    def connection(self, node_id: int) -> Connection | None:
-        """The open connection to a node."""
-        node = self._nodes.get(node_id)
-        connection = node.connection if node is not None else None
-        return None if connection is None or connection.closed else connection
 
     def connect_soon(self, node_id: int) -> None:
         """Start to connect to a node, unless it is connected, connecting, backing off or unknown.
@@ -178,7 +172,7 @@ class NetworkClient:
     async def ready_connection(self, node_id: int, deadline_ms: int) -> Connection:
         """Wait until a node can take a request, connecting to it as often as its back-off allows.
 
-        Waits ahead of everybody who looks at ``node_ready``, so that a full load of records does not keep it waiting.
+        Waits ahead of all who ask for a ``free_connection``, so that a full load of records does not keep it waiting.
         The caller must send in the same turn of the loop, or the place may be taken.
 
         Raises:
@@ -253,7 +247,7 @@ class NetworkClient:
     async def any_ready_connection(self, deadline_ms: int) -> Connection:
         """Wait until some node can take a request, and return the least loaded such connection.
 
-        Waits ahead of everybody who looks at ``node_ready``, so metadata are fetched under throttling and full load.
+        Waits ahead of all who ask for a ``free_connection``, so metadata are fetched under throttling and full load.
         The caller must send in the same turn of the loop, or the place may be taken.
 
         Raises:
@@ -446,6 +440,8 @@ class NetworkClient:
                 node.host, node.port, node_id=node.node_id, limit=Limit(node.limit_ms()), after=node.last_address
             )
         except KafkaError as error:
+            if node.task is not asyncio.current_task():
+                return  # given up meanwhile, and another attempt may be under way
             node.failed(error, self._now_ms())
             self.on_disconnect(node.node_id, error)
         except asyncio.CancelledError:
@@ -458,6 +454,11 @@ class NetworkClient:
             self._on_internal_error(error)
             node.failed(ConnectionLostError(f"{node}: {error!r}"), self._now_ms())
         else:
+            if node.task is not asyncio.current_task():
+                # Given up, and something on the way did not heed that, such as a token provider.
+                connection.abort()
+                await connection.wait_closed()
+                return
             self._register(connection)
             node.connected(connection)
             self._retire_bootstrap()
@@ -509,7 +510,8 @@ class NetworkClient:
     async def close(self) -> None:
         """End everything, for good: connections, attempts, waits, timers. Idempotent."""
         self.drop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         for connection in list(self._alive):
             await connection.wait_closed()
 

@@ -6,16 +6,19 @@ import asyncio
 import ipaddress
 import socket
 
+from aioproducer.net.workers import threads_are_scarce
+
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
     """All IP addresses of a host, in the order of the system; an IP address stands for itself.
 
     Raises:
-        OSError: the name is not known (``socket.gaierror``).
+        OSError: the name is not known (``socket.gaierror``), or the system has no thread left to ask in.
     """
     if _is_address(host):
         return [host]
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    with threads_are_scarce():
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [_text(family, address) for family, *_, address in found]
     return list(dict.fromkeys(addresses))
 
@@ -26,12 +29,13 @@ async def canonical_names(loop: asyncio.AbstractEventLoop, host: str, port: int)
     An address without a name stands for itself.
 
     Raises:
-        OSError: the name is not known.
+        OSError: as ``resolve``.
     Source: ``client.dns.lookup=resolve_canonical_bootstrap_servers_only``; KIP-235.
     """
     names = []
     for address in await resolve(loop, host, port):
-        name, _ = await loop.getnameinfo((address, port))
+        with threads_are_scarce():
+            name, _ = await loop.getnameinfo((address, port))
         names.append(name)
     return list(dict.fromkeys(names))
 

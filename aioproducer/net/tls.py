@@ -18,6 +18,7 @@ from aioproducer.config_tls import allowed_suites, cipher_string, version_limits
 from aioproducer.errors import TlsError
 from aioproducer.net import pem
 from aioproducer.net.tls_errors import handshake_error
+from aioproducer.net.workers import in_worker
 
 logger: logging.Logger = logging.getLogger("aioproducer.tls")
 
@@ -45,10 +46,11 @@ class Tls:
 
         Raises:
             TlsError: a file or a PEM text can't be used, and never could.
+            KafkaError: no thread to read them in.
         """
         if self._config.ssl_context is not None:
             return self._config.ssl_context
-        return await self._loop.run_in_executor(None, self._current)
+        return await in_worker(self._loop, self._current)
 
     async def start(self, writer: asyncio.StreamWriter, host: str) -> None:
         """Turn a new connection into a TLS connection.

@@ -39,6 +39,7 @@ class Background:
     """A thread that runs an event loop until the process ends, and the producers that live in it."""
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         self._loop = new_event_loop()
         self.producers: ProducerCache = ProducerCache()
         # A daemon: the end of the process must not wait for an event loop that never ends by itself.
@@ -70,8 +71,8 @@ class Background:
         self.run(_left(manager, None))
 
     def close(self) -> None:
-        """Close all producers and end the thread."""
-        if self._loop.is_closed():
+        """Close all producers and end the thread; a forked process has neither."""
+        if self._loop.is_closed() or self._pid != os.getpid():
             return
         try:
             self.run(asyncio.wait_for(self.producers.close(), CLOSE_S))

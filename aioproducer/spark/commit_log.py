@@ -39,12 +39,14 @@ class Winners:
     Args:
         batch: names it in the log.
         statement: file of what an audit is told of the batch; empty for none.
+        stated: what is in that file, for a driver that finds it missing.
         record: tells apart what several drivers have recorded of the same batch.
     """
 
     batch: str
     transactions: tuple[PreparedTransaction, ...]
     statement: str = ""
+    stated: str = ""
     record: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
 
@@ -60,7 +62,8 @@ class CommitLog:
 
     def record(self, winners: Winners) -> None:
         """Write the winners down; when this returns they survive a crash."""
-        said = {"statement": winners.statement, "transactions": [asdict(one) for one in winners.transactions]}
+        transactions = [asdict(one) for one in winners.transactions]
+        said = {"statement": winners.statement, "stated": winners.stated, "transactions": transactions}
         self._storage.write(_record_name(winners), json.dumps(said, indent=1).encode())
 
     def finish(self, batch: str) -> None:
@@ -105,7 +108,7 @@ class CommitLog:
     def _read(self, name: str) -> Winners:
         said = json.loads(self._storage.read(name))
         transactions = tuple(PreparedTransaction(**one) for one in said["transactions"])
-        return Winners(_batch_of(name), transactions, said["statement"], name.split(".")[-2])
+        return Winners(_batch_of(name), transactions, said["statement"], said["stated"], name.split(".")[-2])
 
 
 def _quoted(batch: str) -> str:

@@ -1,7 +1,8 @@
 """QueryTransactions: what the driver does with the transactions that the tasks of one query have prepared.
 
-    settle   before the first task of a batch: finish what a driver before has begun to commit, abort whatever else is
-             open under the query's ids; so a batch is never written while an earlier attempt at it may come to light
+    settle   before the first task of a batch: finish what a driver before has begun to commit, say what it may not have
+             said of that, abort whatever else is open under the query's ids; so a batch is never written while an
+             earlier attempt at it may come to light
     commit   record the winners, say what an audit is to find, see that all are open, commit them all, note that they
              are; then abort the losers
     abort    abort everything that is open, but never what is on record
@@ -118,11 +119,11 @@ class QueryTransactions:
             KafkaError: the cluster could not be asked, and nothing was committed.
         """
         if batch not in self._log.committed():
-            winners = Winners(batch, tuple(one for one in prepared if not one.is_empty), statement[0])
+            file, stated = statement
+            winners = Winners(batch, tuple(one for one in prepared if not one.is_empty), file, stated.decode())
             if winners.transactions:
                 self._log.record(winners)
-                if self._statements is not None and winners.statement:
-                    self._statements.write(*statement)
+                self._state(winners)
                 lost = await self._finish(winners, untouched=True)
                 if lost:
                     raise SparkWriteError(
@@ -172,8 +173,16 @@ class QueryTransactions:
                 ) from end
             if end is not None:
                 raise end
+        if not untouched:
+            # The driver that has recorded it may not have come to that. After the commits, which may not wait for long.
+            self._state(winners)
         self._log.finish(winners.batch)
         return ()
+
+    def _state(self, winners: Winners) -> None:
+        """Say what an audit is to find."""
+        if self._statements is not None and winners.statement:
+            self._statements.write(winners.statement, winners.stated.encode())
 
     def _withdraw(self, winners: Winners) -> None:
         """Note that nothing is committed; the statement first, for without the record nobody knows of it."""

@@ -160,7 +160,8 @@ def _file_system(location: str, option: str) -> tuple[fs.FileSystem, str]:
     if not urlparse(path).scheme:
         return fs.LocalFileSystem(), str(Path(path).absolute())
     try:
-        found, path = fs.FileSystem.from_uri(location)
+        # pyarrow would cut the path at a #, which Hadoop takes for a letter; what follows a ? is meant for pyarrow.
+        found, path = fs.FileSystem.from_uri(location.replace("#", "%23"))
     except (ValueError, OSError) as error:
         raise ConfigError(f"{location} can't be used: {error}; option {option}") from error
     return found, path.rstrip("/")

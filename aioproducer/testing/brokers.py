@@ -126,27 +126,29 @@ class Brokers:
     def _wait_until_ready(self, log_begins: Mapping[int, int], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while wrong := self._not_started(log_begins) or self._not_ready():
-            for broker, log_begin in log_begins.items():
-                self._check_start(broker, log_begin)
             if time.monotonic() > deadline:
                 broker, what = wrong
                 raise self._start_error(broker, log_begins.get(broker, 0), f"{what} after {timeout_s:g} s")
             time.sleep(POLL_S)
 
-    def _check_start(self, broker: int, log_begin: int) -> None:
-        code = self._processes.exit_code(_name(broker))
-        if code is not None:
-            raise self._start_error(broker, log_begin, f"ended with exit code {code}")
-        # A broker that can't bind its port takes 10 s to end.
-        if broker_log.port_was_taken(broker_log.read_log(self.log_path(broker), log_begin)):
-            raise self._start_error(broker, log_begin, "found its port taken")
-
     def _not_started(self, log_begins: Mapping[int, int]) -> tuple[int, str] | None:
-        """A broker that does not say it is up: one of its listeners may answer before another finds its port taken."""
+        """A broker that does not say it is up: one of its listeners may answer before another finds its port taken.
+
+        Raises:
+            BrokerStartError: one has ended, or will.
+        """
+        waited_for = None
         for broker, log_begin in log_begins.items():
-            if not broker_log.has_started(broker_log.read_log(self.log_path(broker), log_begin)):
-                return broker, "is not up"
-        return None
+            code = self._processes.exit_code(_name(broker))
+            if code is not None:
+                raise self._start_error(broker, log_begin, f"ended with exit code {code}")
+            log = broker_log.read_log(self.log_path(broker), log_begin)
+            # A broker that can't bind its port takes 10 s to end.
+            if broker_log.port_was_taken(log):
+                raise self._start_error(broker, log_begin, "found its port taken")
+            if waited_for is None and not broker_log.has_started(log):
+                waited_for = broker, "is not up"
+        return waited_for
 
     def _not_ready(self) -> tuple[int, str] | None:
         """A broker that does not see all others, and what it lacks."""

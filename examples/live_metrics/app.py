@@ -31,8 +31,9 @@ outcomes = Outcomes()
 def make_producer() -> Producer:
     """Metrics over the last 3 seconds, in place of 60: somebody is looking."""
     servers = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
-    windows = {"metrics_num_samples": 3, "metrics_sample_window_ms": 1_000}
-    return Producer(bootstrap_servers=servers, interceptor_classes=[outcomes], **windows)
+    return Producer(
+        bootstrap_servers=servers, interceptors=[outcomes], metrics_num_samples=3, metrics_sample_window_ms=1_000
+    )
 
 
 app = FastAPI(lifespan=kafka.producer_lifespan(make_producer, topics=["events"], wait_for_kafka=False))

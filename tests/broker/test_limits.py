@@ -16,6 +16,7 @@ from aioproducer import (
     Producer,
     RecordTooLargeError,
 )
+from aioproducer.errors import RecordListTooLargeError
 from aioproducer.testing import KafkaCluster
 from tests.broker.fixtures import new_name, new_topic, producer_of, until
 from tests.broker.readers import read, read_values
@@ -345,12 +346,45 @@ async def test_a_record_above_the_topics_limit_fails_alone(kafka: KafkaCluster) 
     assert await read_values(kafka, topic) == [b"%d" % i for i in range(6)]
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+async def test_what_a_topic_takes_is_learned(kafka: KafkaCluster, codec: str) -> None:
+    """A limit far below batch_size costs some refusals, and none from then on."""
+    topic = await new_topic(kafka, max_message_bytes=20_000)
+    values = [random.Random(i).randbytes(400) for i in range(4_000)]
+    async with producer_of(kafka, batch_size=524_288, linger_ms=1_000, compression_type=codec) as producer:
+        refused = []
+        for _ in range(3):
+            for value in values:
+                await producer.submit(topic, value)
+            await producer.flush()
+            refused.append(producer.metrics()["producer-metrics"]["batch-split-total"])
+    assert refused[0] >= 4
+    assert refused[1:] == [refused[0]] * 2
+    assert await read_values(kafka, topic) == values * 3
+
+
 async def _error_of(delivery: Delivery) -> BaseException | None:
     try:
         await delivery
     except RecordTooLargeError as error:
         return error
     return None
+
+
+async def test_a_batch_above_a_segment_of_the_log_is_split(kafka: KafkaCluster) -> None:
+    """A batch may be as large as the topic says, yet has to fit in one segment: it goes in pieces, in order."""
+    topic = await new_topic(kafka, max_message_bytes=3_000_000, segment_bytes=1_048_576)
+    limits: dict[str, Any] = {"batch_size": 3_000_000, "max_request_size": 3_000_000, "linger_ms": 1_000}
+    async with producer_of(kafka, **limits) as producer:
+        deliveries = [await producer.submit(topic, bytes(100_000)) for _ in range(20)]
+        await producer.flush()
+        assert [delivery.result().offset for delivery in deliveries] == list(range(20))
+        assert producer.metrics()["producer-metrics"]["batch-split-total"] >= 1
+        with pytest.raises(RecordTooLargeError) as alone:
+            await producer.send(topic, bytes(2_000_000))
+        assert isinstance(alone.value, RecordListTooLargeError)
+        assert not alone.value.maybe_written
+        assert (await producer.send(topic, b"the next")).offset == 20
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])

@@ -23,7 +23,7 @@ from aioproducer.net import pem
 from aioproducer.net.connection import Connection
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
 from aioproducer.net.sasl.oauthbearer import OAuthBearerExchange
-from aioproducer.net.sasl.oidc import ClientCredentials
+from aioproducer.net.sasl.oidc import TokenEndpoint
 from aioproducer.net.sasl.scram import ScramExchange
 from aioproducer.net.sasl.token_cache import TokenCache
 from aioproducer.net.tls import make_context
@@ -150,7 +150,7 @@ def read_token_answer(data: bytes) -> None:
     if not data:
         return
     rng = random.Random(1)
-    endpoint = ClientCredentials(OIDC, LOOP, rng)
+    endpoint = TokenEndpoint(OIDC, LOOP, rng)
     status = (200, 200, 200, 400, 401, 429, 500, 999)[data[0] % 8]
 
     async def fetch() -> OAuthToken:

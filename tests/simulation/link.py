@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import struct
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -243,9 +242,3 @@ class Link:
         self.end()
         if self.transport is not None:
             self.transport.reset()
-
-
-def correlation_id_of(frame: bytes) -> int:
-    """The number of the request that an answer says it belongs to."""
-    number: int = struct.unpack_from(">i", frame, 4)[0] if len(frame) >= 8 else -1
-    return number

@@ -24,8 +24,6 @@ from tests.simulation.records import Books, Flush, Look, Sent, State
 from tests.simulation.scenario import Scenario
 from tests.simulation.story import Story
 
-HOPELESS_MS = 60_000
-
 
 class UserError(Exception):
     """What the program's own code raises."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from aioproducer import Delivery, DeliveryErrors, FlushTimeoutError, KafkaError, ProducerClosedError
+from aioproducer import (
+    Delivery,
+    DeliveryErrors,
+    DeliveryTimeoutError,
+    FlushTimeoutError,
+    KafkaError,
+    ProducerClosedError,
+)
 from tests.simulation.world import World
 
 SLACK_S = 0.1
@@ -183,6 +190,66 @@ def test_a_start_that_is_cancelled_while_it_is_closed_is_cancelled() -> None:
     world.run_alone(main)
 
 
+# --- code of the program's that does not heed its cancellation -------------------------------------------------------
+
+
+def stubborn(world: World, seconds: float) -> Callable[[str], Awaitable[list[str]]]:
+    """A look-up, as a token provider might be, that goes on to its end whoever cancels it."""
+    resolve = world.network.resolve
+
+    async def look_up(host: str) -> list[str]:
+        ends_s = world.loop.time() + seconds
+        while (left_s := ends_s - world.loop.time()) > 0.001:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(left_s)
+        return await resolve(host)
+
+    return look_up
+
+
+@pytest.mark.parametrize("timeout", [0.5, 0])
+def test_close_does_not_wait_longer_for_a_start(
+    timeout: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is left of it ends by itself, with its connection."""
+    world = World()
+    monkeypatch.setattr(world.network, "resolve", stubborn(world, 3))
+
+    async def main() -> None:
+        starting = asyncio.create_task(world.producer.start())
+        await asyncio.sleep(1)
+        assert await took(world, world.producer.close(timeout)) < timeout + SLACK_S
+        assert "had not ended" in caplog.text
+        with pytest.raises(ProducerClosedError):
+            await starting
+        assert world.network.transports == []
+
+    world.run_alone(main)
+
+
+@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
+@pytest.mark.parametrize("timeout", [0.5, 0, None])
+def test_close_does_not_wait_longer_for_an_attempt_to_connect(
+    timeout: float | None, strategy: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(metadata_recovery_strategy=strategy)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.send("orders", b"v")
+        monkeypatch.setattr(world.network, "resolve", stubborn(world, 3))
+        world.network.reset(1)
+        await asyncio.sleep(1)
+        took_s = await took(world, world.producer.close(timeout))
+        assert took_s < (3 if timeout is None else timeout) + SLACK_S
+        assert ("had not ended" in caplog.text) == (timeout is not None)
+        await asyncio.sleep(5)
+        assert world.network.transports == []
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    world.run_alone(main)
+
+
 # --- callbacks --------------------------------------------------------------------------------------------------------
 
 
@@ -199,9 +266,30 @@ def test_flush_does_not_wait_longer_for_callbacks(timeout: float) -> None:
             await world.producer.flush(timeout)
         assert world.loop.time() - began_s < timeout + SLACK_S
         assert caught.value.pending == 0
+        assert caught.value.maybe_written
         assert 0 < len(called) < RECORDS
         await world.producer.flush()
         assert len(called) == len(set(called)) == RECORDS
+        await world.producer.close()
+
+    world.run_alone(main)
+
+
+def test_flush_that_waits_only_for_memory_says_so() -> None:
+    """A batch that expired in flight has ended, and keeps its memory until its request has."""
+    world = World(delivery_timeout_ms=3_000, request_timeout_ms=1_900)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.partitions_for("orders")
+        world.model.faults.swallow("Produce", times=None)
+        delivery = world.producer.submit_nowait("orders", b"v")
+        with pytest.raises(DeliveryTimeoutError):
+            await delivery
+        with pytest.raises(FlushTimeoutError, match=r"all records had ended .* memory") as caught:
+            await world.producer.flush(0)
+        assert caught.value.pending == 0
+        assert caught.value.maybe_written
         await world.producer.close()
 
     world.run_alone(main)

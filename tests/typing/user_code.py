@@ -1,11 +1,16 @@
-"""A program as users write it; type checkers read it, nothing runs it."""
+"""A program as users write it; type checkers read it, nothing runs it.
+
+Each ``type: ignore`` is a mistake that mypy and pyright both have to find: they report one that is not needed.
+"""
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, assert_type
+from typing import Annotated, Any, Unpack, assert_type
 
+import numpy as np
 from fastapi import Depends, FastAPI
 
 from aioproducer import (
@@ -15,17 +20,21 @@ from aioproducer import (
     Delivery,
     DeliveryErrors,
     KafkaError,
+    OAuthToken,
     PartitionInfo,
     PreparedTransaction,
     Producer,
+    ProducerConfigs,
     ProducerHealth,
     Record,
     RecordMetadata,
     SendManyError,
 )
+from aioproducer.audit import Audit
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.errors import IllegalGenerationError, OffsetMetadataTooLargeError, UnknownMemberIdError
 from aioproducer.integrations.fastapi import ProducerDep, producer_dependency, producer_lifespan
+from aioproducer.partitioners import murmur2_random
 from aioproducer.testing import FakeCluster, KafkaCluster, TopicAdmin
 
 
@@ -97,13 +106,55 @@ async def looked_at(producer: Producer) -> None:
     assert_type(await producer.partitions_for("orders"), tuple[PartitionInfo, ...])
 
 
-def made() -> list[Producer]:
+def made(configs: dict[str, Any], level: np.int64) -> list[Producer]:
+    written: ProducerConfigs = {"bootstrap_servers": "a:9092", "linger_ms": 20}
     return [
         Producer(bootstrap_servers="localhost:9092", on_error=on_error, partitioner=by_length),
+        Producer(bootstrap_servers=["a:9092", "b:9092"], linger_ms=20, acks="all", enable_idempotence=True),
+        Producer(bootstrap_servers="a:9092", linger_ms="20", acks=1, enable_idempotence="true", client_id=None),
+        Producer(bootstrap_servers="a:9092", compression_lz4_level=level, sasl_login_refresh_window_factor=1),
+        Producer(bootstrap_servers="a:9092", partitioner=murmur2_random, sasl_oauth_token_provider=token),
+        Producer(bootstrap_servers="a:9092", partitioner_class="round_robin", interceptors=[Audit("jobs")]),
+        Producer(**configs),
+        Producer(bootstrap_servers="a:9092", **configs),
+        Producer(**written),
+        passed_on(bootstrap_servers="a:9092", linger_ms=20),
+        Own(linger_ms=20),
         Producer.from_config({"bootstrap.servers": "localhost:9092"}),
         Producer.from_librdkafka_config({"bootstrap.servers": "localhost:9092"}),
         Producer.from_properties("producer.properties"),
     ]
+
+
+def passed_on(**configs: Unpack[ProducerConfigs]) -> Producer:
+    assert_type(configs.get("client_id"), str | None)
+    return Producer(**configs)
+
+
+class Own(Producer):
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(bootstrap_servers="a:9092", **configs)
+
+
+def refused(configs: dict[str, Any]) -> list[Producer]:
+    def by_topic(topic: str) -> int:
+        return len(topic)
+
+    return [
+        Producer(bootstrap_server="a:9092"),  # type: ignore[call-arg]
+        Producer("a:9092"),  # type: ignore[call-arg]
+        Producer(linger_ms=0.5),  # type: ignore[arg-type]
+        Producer(linger_ms=None, **configs),  # type: ignore[arg-type]
+        Producer(bootstrap_servers=9092),  # type: ignore[arg-type]
+        Producer(partitioner=by_topic),  # type: ignore[arg-type]
+        Producer(value_serializer=len),  # type: ignore[arg-type]
+        Producer(ssl_context="ca.pem"),  # type: ignore[arg-type]
+        passed_on(linger=20),  # type: ignore[call-arg]
+    ]
+
+
+async def token() -> OAuthToken:
+    return OAuthToken("secret")
 
 
 def served() -> FastAPI:

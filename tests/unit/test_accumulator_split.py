@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery
+from aioproducer._producer_batch import TopicQueues
 from aioproducer.compression import codec
 from aioproducer.errors import KafkaError
 from aioproducer.records import RecordMetadata
@@ -26,6 +28,7 @@ from tests.unit.core import (
 )
 
 NOW = 1000
+HEADER_BYTES = 61
 
 
 def test_split_keeps_records() -> None:
@@ -327,3 +330,103 @@ def test_the_memory_of_pieces_goes_back_to_the_system() -> None:
     for piece in drain_all(accumulator, now_ms=NOW):
         end(accumulator, piece)
     assert (accumulator.outside.used_bytes, accumulator.outside.idle_bytes) == (0, 0)
+
+
+# --- what is learned of the topic's limit -----------------------------------------------------------------------------
+
+KEPT_MS = 600_000
+"""How long a limit stands before larger batches are tried."""
+
+
+def sizes(accumulator: RecordAccumulator, topic: TopicQueues, *, now_ms: int = NOW, partition: int = 0) -> list[int]:
+    """The batches that 300 records of 100 bytes make, the last one aside."""
+    for _ in range(300):
+        put(accumulator, topic, bytes(100), partition=partition, now_ms=now_ms)
+    batches = drain_all(accumulator, now_ms=now_ms)
+    for batch in batches:
+        end(accumulator, batch)
+    return [batch.wire_bytes for batch in batches[:-1]]
+
+
+def refuse(accumulator: RecordAccumulator, topic: TopicQueues, count: int, *, now_ms: int = NOW) -> int:
+    """Have a batch of so many records refused, and its pieces taken; the size of a batch with half of the records."""
+    for _ in range(count):
+        put(accumulator, topic, bytes(100), now_ms=now_ms)
+    (batch,) = drain_all(accumulator, now_ms=now_ms)
+    half = HEADER_BYTES + batch.size_bytes // 2
+    split(accumulator, batch, now_ms=now_ms)
+    for piece in drain_all(accumulator, now_ms=now_ms):
+        end(accumulator, piece)
+    return half
+
+
+def test_later_batches_are_smaller_than_one_that_was_refused() -> None:
+    """Of all partitions of the topic, and of no other; the rest of the accumulator keeps batch_size."""
+    accumulator = make_accumulator()
+    orders, audit = add_topic(accumulator, leaders=(1, 1)), add_topic(accumulator, "audit")
+    assert min(sizes(accumulator, orders)) > 16_000
+    limit = refuse(accumulator, orders, 100)
+    for partition in 0, 1:
+        assert limit - 120 < min(sizes(accumulator, orders, partition=partition))
+        assert max(sizes(accumulator, orders, partition=partition)) <= limit
+    assert min(sizes(accumulator, audit)) > 16_000
+
+
+def test_a_batch_that_is_open_takes_no_more_than_the_limit() -> None:
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator, leaders=(1, 1))
+    batch, _ = filled(accumulator, 100, now_ms=NOW)
+    for _ in range(80):
+        put(accumulator, topic, bytes(100), partition=1, now_ms=NOW)
+    split(accumulator, batch, now_ms=NOW)
+    put(accumulator, topic, bytes(100), partition=1, now_ms=NOW)
+    assert [each.record_count for each in drain_all(accumulator, now_ms=NOW) if each.partition == 1] == [80, 1]
+
+
+def test_one_that_was_filled_before_is_cut_to_the_limit_at_once() -> None:
+    """Not to its half, of which the broker would take none."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    for _ in range(280):
+        put(accumulator, topic, bytes(100), now_ms=NOW)
+    first, second, *_ = drain_all(accumulator, now_ms=NOW)
+    pieces = split(accumulator, first, now_ms=NOW)
+    again = drain_all(accumulator, now_ms=NOW)
+    assert again == pieces
+    smallest = split(accumulator, pieces[0], now_ms=NOW)[0].wire_bytes
+    assert max(piece.wire_bytes for piece in split(accumulator, second, now_ms=NOW)) <= smallest * 1.1
+
+
+def test_the_limit_is_one_of_bytes_as_they_go_out() -> None:
+    """A compressed batch is refused by its compressed size."""
+    accumulator = make_accumulator(compresses=True, max_request_size=1 << 20)
+    topic = add_topic(accumulator)
+    batch, _ = filled(accumulator, 100, now_ms=NOW)
+    plain = bytes(batch.contents())
+    batch.seal(bytes(2_000), 1)
+    accumulator.split(batch, plain, NOW)
+    assert topic.batch_limit == HEADER_BYTES + 1_000
+
+
+def test_no_limit_is_kept_for_ever() -> None:
+    """After ten minutes batches of twice the size are tried; if they are refused, the limit is what it was."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    limit = refuse(accumulator, topic, 100)
+    assert max(sizes(accumulator, topic, now_ms=NOW + KEPT_MS - 1)) <= limit
+    now_ms = NOW + KEPT_MS
+    refuse(accumulator, topic, 60, now_ms=now_ms)
+    assert topic.batch_limit == limit
+    now_ms += KEPT_MS
+    assert limit < min(sizes(accumulator, topic, now_ms=now_ms)) <= 2 * limit
+    assert max(sizes(accumulator, topic, now_ms=now_ms + 1)) <= 2 * limit
+    assert min(sizes(accumulator, topic, now_ms=now_ms + KEPT_MS)) > 16_000
+    assert topic.batch_limit == accumulator.batch_size
+
+
+def test_a_topic_that_is_made_again_has_another_limit() -> None:
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    refuse(accumulator, topic, 100)
+    accumulator.update_topic("orders", bytes(16), [(1, 1)])
+    assert min(sizes(accumulator, topic)) > 16_000

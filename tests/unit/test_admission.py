@@ -6,6 +6,7 @@ import array
 import asyncio
 import contextlib
 import contextvars
+import ctypes
 import enum
 import gc
 import inspect
@@ -144,6 +145,10 @@ VALUES: list[tuple[Any, bytes | None]] = [
     (memoryview(b"view"), b"view"),
     (memoryview(b"s-t-e-p")[::2], b"step"),
     (memoryview(b"abcdef").cast("B", (2, 3)), b"abcdef"),
+    ((ctypes.c_uint8 * 3 * 0)(), b""),
+    ((ctypes.c_uint8 * 0 * 2)(), b""),
+    ((ctypes.c_uint8 * 2 * 2)((1, 2), (3, 4)), b"\1\2\3\4"),
+    (memoryview((ctypes.c_uint8 * 2 * 2)((1, 2), (3, 4)))[::-1], b"\3\4\1\2"),
     (array.array("i", [1, 2]), array.array("i", [1, 2]).tobytes()),
     (Text("subclass"), b"subclass"),
     (Raw(b"subclass"), b"subclass"),
@@ -160,6 +165,16 @@ async def test_values_and_keys(door: Door, value: Any, expected: bytes | None) -
     assert (first.value, first.key) == (expected, None)
     assert (second.value, second.key) == (None, expected)
     assert not door.slow
+
+
+async def test_a_buffer_that_is_not_there_any_more(door: Door) -> None:
+    """Whatever its exporter raises is that record's own error."""
+    view = memoryview(b"v")
+    view.release()
+    for arguments in ({"value": view}, {"key": view}):
+        with pytest.raises(SerializationError, match=r"is a memoryview; bytes-like"):
+            door.submit_nowait("orders", partition=0, **arguments)
+    assert door.written() == []
 
 
 async def test_integers_that_are_no_ints(door: Door) -> None:

@@ -21,7 +21,6 @@ from aioproducer.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     KafkaError,
-    MessageTooLargeError,
     ProducerClosedError,
     RecordTooLargeError,
     RequestTimedOutError,
@@ -147,7 +146,8 @@ async def test_duplicate_is_success() -> None:
 # --- each code --------------------------------------------------------------------------------------------------------
 
 RETRIED = [2, 3, 5, 6, 7, 9, 13, 19, 20, 56, 72, 74, 75, 89, 100, 103]
-FAILED = [-1, 17, 18, 21, 29, 31, 32, 35, 42, 43, 44, 47, 48, 49, 53, 54, 76, 87, 90, 120, 12345]
+FAILED = [-1, 17, 21, 29, 31, 32, 35, 42, 43, 44, 47, 48, 49, 53, 54, 76, 87, 90, 120, 12345]
+TOO_LARGE = [10, 18]
 IN_DOUBT = {-1, 3, 6, 7, 13, 20, 56, 12345}
 FATAL = {31, 35, 49, 53, 90}
 
@@ -193,7 +193,7 @@ def test_every_code_is_decided() -> None:
     """The two lists and the codes of their own hold everything that a broker answers to Produce."""
     assert not set(RETRIED) & set(FAILED)
     assert all(error_class(code).retriable for code in RETRIED)
-    assert not any(error_class(code).retriable for code in FAILED)
+    assert not any(error_class(code).retriable for code in [*FAILED, *TOO_LARGE])
 
 
 async def test_unknown_code() -> None:
@@ -332,12 +332,13 @@ async def test_named_records_may_be_written_by_an_earlier_attempt() -> None:
 # --- too large --------------------------------------------------------------------------------------------------------
 
 
-async def test_split() -> None:
+@pytest.mark.parametrize("code", TOO_LARGE)
+async def test_split(code: int) -> None:
     """A batch that is too large for the broker goes in pieces; that is no retry and no failure."""
     bench = Bench(retries=0, idempotent=False)
     batch, deliveries = bench.sent(8)
-    error = bench.answer(batch, Answer(10))
-    assert isinstance(error, MessageTooLargeError)
+    error = bench.answer(batch, Answer(code))
+    assert isinstance(error, error_class(code))
     assert batch.ended
     records, offset = [], 0
     while not deliveries[-1].done():
@@ -350,14 +351,15 @@ async def test_split() -> None:
     assert bench.metric("batch-split-total") >= 1
 
 
-async def test_split_of_a_compressed_batch() -> None:
+@pytest.mark.parametrize("code", TOO_LARGE)
+async def test_split_of_a_compressed_batch(code: int) -> None:
     """What was compressed is taken apart as what it was."""
     bench = Bench(compression_type="zstd")
     batch, deliveries = bench.sent(8)
     expected = read(batch)
     batch.seal(codec("zstd").compress(batch.contents()), codec("zstd").attribute)
     assert batch.compressed is not None
-    bench.answer(batch, Answer(10))
+    bench.answer(batch, Answer(code))
     records = []
     while not deliveries[-1].done():
         piece = bench.resend(now_ms=NOW)
@@ -366,25 +368,27 @@ async def test_split_of_a_compressed_batch() -> None:
     assert records == expected
 
 
-async def test_no_split_in_doubt() -> None:
+@pytest.mark.parametrize("code", TOO_LARGE)
+async def test_no_split_in_doubt(code: int) -> None:
     """What an earlier attempt may have written is not split: a broker would take the pieces for new batches."""
     bench = Bench()
     batch, deliveries = bench.sent(8)
     bench.lose(batch)
     batch = bench.resend(now_ms=NOW + 2000)
-    bench.answer(batch, Answer(10), now_ms=NOW + 2000)
-    assert failures(deliveries) == {MessageTooLargeError}
+    bench.answer(batch, Answer(code), now_ms=NOW + 2000)
+    assert failures(deliveries) == {error_class(code)}
     assert all(error is not None and error.maybe_written for error in (one.exception() for one in deliveries))
     assert not bench.accumulator.has_live_batches()
     batch, _ = bench.sent(1)
     assert (batch.producer_epoch, batch.base_sequence) == (1, 0)
 
 
-async def test_split_is_no_attempt() -> None:
+@pytest.mark.parametrize("code", TOO_LARGE)
+async def test_split_is_no_attempt(code: int) -> None:
     """A piece has all the retries that its batch had left before it was found too large."""
     bench = Bench(retries=1, idempotent=False)
     batch, deliveries = bench.sent(2)
-    bench.answer(batch, Answer(10))
+    bench.answer(batch, Answer(code))
     piece = bench.resend(now_ms=NOW)
     bench.answer(piece, Answer(19))
     assert not deliveries[0].done()
@@ -392,26 +396,28 @@ async def test_split_is_no_attempt() -> None:
     assert deliveries[0].result().offset == 7
 
 
-async def test_single_record_too_large() -> None:
+@pytest.mark.parametrize("code", TOO_LARGE)
+async def test_single_record_too_large(code: int) -> None:
     """One record alone can't be split: it fails, as a RecordTooLargeError too."""
     bench = Bench()
     batch, deliveries = bench.sent(1)
-    bench.answer(batch, Answer(10))
-    assert failures(deliveries) == {MessageTooLargeError}
+    bench.answer(batch, Answer(code))
+    assert failures(deliveries) == {error_class(code)}
     assert isinstance(deliveries[0].exception(), RecordTooLargeError)
 
 
-async def test_split_down_to_single_records() -> None:
+@pytest.mark.parametrize("code", TOO_LARGE)
+async def test_split_down_to_single_records(code: int) -> None:
     """If even pieces are too large they are split again, down to the records that fail alone."""
     bench = Bench()
     batch, deliveries = bench.sent(4)
-    bench.answer(batch, Answer(10))
+    bench.answer(batch, Answer(code))
     now_ms = NOW
     while not all(delivery.done() for delivery in deliveries):
         now_ms += 2000
         piece = bench.resend(now_ms=now_ms)
-        bench.answer(piece, Answer(10), now_ms=now_ms)
-    assert failures(deliveries) == {MessageTooLargeError}
+        bench.answer(piece, Answer(code), now_ms=now_ms)
+    assert failures(deliveries) == {error_class(code)}
     assert not bench.accumulator.has_live_batches()
 
 

@@ -64,6 +64,14 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"connections.max.idle.ms": 0}, {"connections_max_idle_ms": -1}),
         ({"socket.send.buffer.bytes": 0}, {"send_buffer_bytes": -1}),
         ({"topic.metadata.refresh.interval.ms": -1}, {"metadata_max_age_ms": 2_147_483_647}),
+        (
+            {"metadata.max.age.ms": 900_000, "topic.metadata.refresh.interval.ms": "300000"},
+            {"metadata_max_age_ms": 300_000},
+        ),
+        (
+            {"topic.metadata.refresh.interval.ms": -1, "metadata.max.age.ms": "900000"},
+            {"metadata_max_age_ms": 900_000},
+        ),
         ({"security.protocol": "ssl"}, {"security_protocol": "SSL"}),
         ({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}, {"security_protocol": "SSL"}),
         (
@@ -136,6 +144,33 @@ def test_what_is_for_consumers_is_left_out_with_a_warning(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(
+    ("grant", "retriever"),
+    [
+        ("client_credentials", "ClientCredentialsJwtRetriever"),
+        ("urn:ietf:params:oauth:grant-type:jwt-bearer", "JwtBearerJwtRetriever"),
+    ],
+)
+def test_grants_of_oidc(grant: str, retriever: str) -> None:
+    """The names of assertions are those of Java already; the grant is chosen by another."""
+    config = config_of(
+        {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": "https://x",
+            "sasl.oauthbearer.grant.type": grant,
+            "sasl.oauthbearer.client.id": "shop",
+            "sasl.oauthbearer.assertion.private.key.file": "key.pem",
+            "sasl.oauthbearer.assertion.claim.iss": "shop",
+        }
+    )
+    assert config.sasl_oauthbearer_jwt_retriever_class == retriever
+    assert config.sasl_oauthbearer_assertion_claim_iss == "shop"
+    with pytest.raises(ConfigError, match=r"sasl\.oauthbearer\.grant\.type=password is refused; allowed: client_cred"):
+        config_of({"sasl.oauthbearer.grant.type": "password"})
+
+
+@pytest.mark.parametrize(
     ("configs", "jaas"),
     [
         ({"sasl.kerberos.principal": "shop@TEST"}, 'Krb5LoginModule required principal="shop@TEST";'),
@@ -190,6 +225,10 @@ def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | 
         ({"sasl.kerberos.principal": "x", "sasl.jaas.config": "y"}, "give one"),
         ({"oauth_cb": "x"}, "oauth_cb='x' is refused"),
         ({"partitioner": "sticky"}, "partitioner='sticky' is refused; allowed: consistent, "),
+        (
+            {"metadata.max.age.ms": 5, "topic.metadata.refresh.interval.ms": "x"},
+            "topic.metadata.refresh.interval.ms: metadata_max_age_ms='x' is refused",
+        ),
         ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "linger.ms and queue.buffering.max.ms are two names"),
         ({"security.protocol": "ssl", "ssl.key.location": "/no/such/file"}, "/no/such/file' can't be read"),
         ({"acks": "most"}, "acks='most'"),

@@ -149,6 +149,66 @@ def test_what_does_not_go_together(values: dict[str, Any], expected: str) -> Non
     assert "s3cret" not in text
 
 
+URL = "sasl_oauthbearer_token_endpoint_url"
+RETRIEVER = "sasl_oauthbearer_jwt_retriever_class"
+ASSERTION = "sasl_oauthbearer_assertion"
+ID, SECRET = (f"sasl_oauthbearer_client_credentials_client_{name}" for name in ("id", "secret"))
+PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+
+
+@pytest.mark.parametrize(
+    ("values", "retriever", "has_secret"),
+    [
+        ({URL: "https://x", ID: "a", SECRET: "b"}, "ClientCredentialsJwtRetriever", True),
+        ({URL: "file:///x"}, "FileJwtRetriever", False),
+        ({URL: "file:///x", RETRIEVER: f"{PACKAGE}.FileJwtRetriever"}, "FileJwtRetriever", False),
+        ({URL: "https://x", f"{ASSERTION}_private_key_file": "k"}, "ClientCredentialsJwtRetriever", False),
+        (
+            {URL: "https://x", f"{ASSERTION}_private_key_file": "k", ID: "a", SECRET: "b"},
+            "ClientCredentialsJwtRetriever",
+            True,
+        ),
+        (
+            {
+                URL: "https://x",
+                f"{ASSERTION}_private_key_file": "k",
+                f"{ASSERTION}_claim_iss": "i",
+                ID: "a",
+                SECRET: "b",
+            },
+            "ClientCredentialsJwtRetriever",
+            False,
+        ),
+        ({URL: "https://x", f"{ASSERTION}_file": "f", ID: "a", SECRET: "b"}, "ClientCredentialsJwtRetriever", False),
+        (
+            {URL: "https://x", f"{ASSERTION}_file": "f", RETRIEVER: f"{PACKAGE}.JwtBearerJwtRetriever"},
+            "JwtBearerJwtRetriever",
+            False,
+        ),
+    ],
+)
+def test_where_the_token_comes_from(values: dict[str, Any], retriever: str, has_secret: bool) -> None:
+    """As Kafka's DefaultJwtRetriever chooses: a file by its URL; an assertion before the secret."""
+    config = parse(sasl_mechanism="OAUTHBEARER", **values)
+    assert config.sasl_oauthbearer_jwt_retriever_class == retriever
+    assert (config.sasl_oauthbearer_client_credentials_client_secret is not None) == has_secret
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({URL: "https://x", f"{ASSERTION}_claim_iss": "i"}, f"needs {ASSERTION}_private_key_file, or {ASSERTION}_file"),
+        ({URL: "https://x", RETRIEVER: "JwtBearerJwtRetriever"}, f"needs {ASSERTION}_private_key_file, or "),
+        ({URL: "https://x", RETRIEVER: "FileJwtRetriever"}, f"contradicts {URL}, which is not of a file"),
+        ({URL: "file:///x", RETRIEVER: "JwtBearerJwtRetriever"}, f"contradicts {URL}, which is of a file"),
+        ({URL: "file://host/x"}, f"{URL} is refused; allowed: https://host/..., http://host/..., file:///path"),
+        ({URL: "https://x", RETRIEVER: "com.example.Own"}, "of others sasl_oauth_token_provider takes the place"),
+    ],
+)
+def test_tokens_that_can_come_from_nowhere(values: dict[str, Any], expected: str) -> None:
+    assert expected in refusal(sasl_mechanism="OAUTHBEARER", **values)
+
+
 def test_client_id_and_secret_of_the_login_module() -> None:
     config = parse(
         sasl_mechanism="OAUTHBEARER",

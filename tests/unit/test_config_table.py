@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import types
 import typing
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ import pytest
 from aioproducer.config import ProducerConfig
 from aioproducer.config_def import REQUIRED, ConfigDef
 from aioproducer.config_docs import configuration_page
+from aioproducer.config_keywords import ProducerConfigs
 from aioproducer.config_table import CONFIGS, JVM_ONLY
-from aioproducer.config_values import ACKS, INT, LONG, PASSWORD, OneOf, Range
+from aioproducer.config_values import ACKS, INT, LONG, PASSWORD, SERIALIZER, OneOf, Range
+from aioproducer.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 JAVA: dict[str, dict[str, str]] = {
@@ -94,6 +98,53 @@ def test_attributes_are_the_table() -> None:
     }
     assert list(annotations.items()) == [*expected.items(), ("given", "frozenset[str]")]
     assert typing.get_type_hints(ProducerConfig)["acks"] is int
+
+
+NAMES = {name: definition for definition in CONFIGS for name in (definition.name, definition.alias) if name}
+
+
+def test_keywords_are_the_table() -> None:
+    """As the attributes: written out for type checkers, by the table's names and types, second names included."""
+    expected = {}
+    for name, definition in NAMES.items():
+        accepts = definition.type.accepts
+        if definition.type is SERIALIZER:
+            accepts = f"Serializer[{'Key' if name == 'key_serializer' else 'Value'}_contra] | str"
+        nullable = definition.nullable or definition.default == ""
+        expected[name] = accepts + (" | None" if nullable else "")
+    written = {name: hint.__forward_arg__.replace("'", '"') for name, hint in ProducerConfigs.__annotations__.items()}
+    assert list(written.items()) == list(expected.items())
+    assert not ProducerConfigs.__required_keys__
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of one of the kinds of types that configs have."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, branch) for branch in arguments)
+    if origin is Callable:
+        return callable(value)
+    if origin is list:
+        return isinstance(value, list) and all(fits(each, arguments[0]) for each in value)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(fits(each, arguments[0]) for each in value)
+    if origin is typing.Literal:
+        return value in arguments
+    return hint is Any or isinstance(value, (int, float) if hint is float else origin or hint)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keywords_take_what_the_table_takes(name: str) -> None:
+    """The default, and each of some values of all types that is not refused."""
+    hint, definition = typing.get_type_hints(ProducerConfigs)[name], NAMES[name]
+    if definition.default is not REQUIRED:
+        assert fits(definition.default, hint)
+    for value in (None, 1, 0.5, True, "1", (), [], [1], object(), b"1", print):
+        try:
+            definition.parse(value)
+        except ConfigError:
+            continue
+        assert fits(value, hint), value
 
 
 def test_secrets_are_marked() -> None:

@@ -174,12 +174,12 @@ async def two() -> AsyncIterator[FakeCluster]:
 async def test_a_new_topic_is_asked_for_alone_and_known_afterwards(cluster: FakeCluster) -> None:
     cluster.topics = {"a": [(1, 0)], "b": [(1, 0), (1, 0)]}
     async with running(cluster) as setup:
-        assert not setup.metadata.topic_ready("a")
+        assert not setup.metadata.cluster.partitions("a")
         assert await setup.wait("a") == 1
         assert await setup.wait("b") == 2
         assert await setup.wait("a") == 1
         assert cluster.asked_topics == [["a"], ["b"]]
-        assert setup.metadata.topic_ready("a")
+        assert setup.metadata.cluster.partitions("a")
         assert setup.metadata.cluster.leader("b", 1) == 1
         assert [topics for _, topics in setup.changes] == [(), ("a",), ("b",)]
         assert setup.changes[-1][0] is setup.metadata.cluster
@@ -203,14 +203,14 @@ async def test_touch_fetches_a_topic_without_anybody_waiting(cluster: FakeCluste
     cluster.topics = {"a": [(1, 0)]}
     async with running(cluster) as setup:
         setup.metadata.touch("a", setup.now_ms)
-        await setup.until(lambda: setup.metadata.topic_ready("a"))
+        await setup.until(lambda: setup.metadata.cluster.partitions("a"))
 
 
 async def test_a_topic_that_is_being_created_is_waited_for(cluster: FakeCluster) -> None:
     async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
         waiting = asyncio.ensure_future(setup.wait("a"))
         await setup.until(lambda: "a" in setup.metadata.cluster.topics)
-        assert not setup.metadata.topic_ready("a")
+        assert not setup.metadata.cluster.partitions("a")
         cluster.topics["a"] = [(1, 0)]
         assert await waiting == 1
 
@@ -409,7 +409,7 @@ async def test_topics_that_nobody_uses_are_forgotten(cluster: FakeCluster) -> No
         setup.metadata.request_update()
         await setup.until(lambda: "a" not in setup.metadata.cluster.topics)
         assert setup.changes[-1][1] == ("a",)
-        assert setup.metadata.topic_ready("b")
+        assert setup.metadata.cluster.partitions("b")
 
 
 async def test_a_lost_connection_asks_for_an_update(two: FakeCluster) -> None:
@@ -432,7 +432,7 @@ async def test_a_throttled_broker_is_left_alone(two: FakeCluster) -> None:
         assert two.asked[-1][0] == 2
         two.throttle_time_ms = 50
         await setup.wait("b")
-        second = setup.client.connection(2)
+        second = setup.client._nodes[2].connection
         assert second is not None
         assert second.throttled_until_ms > setup.now_ms
 
@@ -447,7 +447,7 @@ async def test_metadata_are_first_out_when_the_only_broker_stops_throttling(clus
         taken: list[int] = []
 
         def grab() -> None:  # as a sender with a full queue does
-            if setup.client.node_ready(1, setup.now_ms):
+            if setup.client.free_connection(1, setup.now_ms):
                 taken.append(len(cluster.asked_topics))
 
         setup.client.on_change = grab
@@ -466,7 +466,7 @@ async def test_a_slow_broker_is_not_waited_for_when_another_can_answer(
         two.brokers[0].silent(MetadataRequest)
         assert await setup.wait("a") == 1
         assert [node_id for node_id, _ in two.asked[1:]] == [2]
-        connection = setup.client.connection(1)
+        connection = setup.client._nodes[1].connection
         assert connection is not None
         assert connection.in_flight_count == 1  # its late answer is dropped
 
@@ -499,7 +499,7 @@ async def test_a_slow_broker_may_still_be_the_one_that_answers(
         if slow.decode().topics == []:  # that of bootstrap
             slow = await two.brokers[0].next_request(MetadataRequest)
         two.brokers[1].peers[0].drop()
-        while setup.client.connection(2) is not None:
+        while setup.client._nodes[2].connection is not None:
             await setup.client._changed(setup.now_ms, setup.soon(), None)
         slow.reply(two.answer(slow))
         assert await waiting == 1
@@ -643,7 +643,7 @@ async def test_when_no_broker_can_be_reached_it_starts_again_from_the_list(clust
             cluster.listed = [new]
             await old.stop()
             await setup.until(lambda: setup.metadata.cluster.brokers[2].port == new.port)
-            assert setup.metadata.topic_ready("a")
+            assert setup.metadata.cluster.partitions("a")
             assert (await setup.client.ready_connection(2, setup.soon())).port == new.port
             assert len(entrance.peers) >= 2
 

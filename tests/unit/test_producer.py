@@ -9,16 +9,17 @@ import inspect
 import logging
 import pickle
 import sys
+import typing
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, create_autospec
 
 import pytest
 
-from aioproducer import Delivery, PartitionInfo, Producer, ProducerState, Record, RecordMetadata
+from aioproducer import Delivery, PartitionInfo, Producer, ProducerConfigs, ProducerState, Record, RecordMetadata
 from aioproducer.cluster import Cluster
 from aioproducer.engine import Engine
 from aioproducer.errors import (
@@ -42,6 +43,7 @@ from aioproducer.errors import (
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.schema import Request
+from aioproducer.records import Key_contra, Value_contra
 from aioproducer.start_count import MANY
 from aioproducer.testing import FakeCluster
 from tests.unit.net.fake_broker import closed_port
@@ -124,6 +126,21 @@ def test_a_subclass_is_made_by_its_constructor(tmp_path: Path, way: str) -> None
     assert type(shop) is Shop
     assert shop.given["bootstrap_servers"] == "a:1"
     assert shop.client_id == "shop"
+
+
+def test_types_of_keys_and_values_may_stand_in_annotations_that_are_evaluated() -> None:
+    """They are for type checkers: at run time it is the same class."""
+
+    class Shop(Producer[str, int]):
+        pass
+
+    assert type(Producer[str, int](bootstrap_servers="a:1")) is Producer
+    assert type(Shop.from_config({"bootstrap.servers": "a:1"})) is Shop
+    assert Shop.__mro__[1:] == Producer.__mro__
+    assert typing.get_args(Producer[str, int]) == (str, int)
+    assert (
+        typing.get_type_hints(Producer.__init__)["configs"] == typing.Unpack[ProducerConfigs[Key_contra, Value_contra]]
+    )
 
 
 def test_config_names_that_no_call_can_take() -> None:
@@ -497,6 +514,108 @@ def test_closed_when_its_loop_is(end: str) -> None:
         error = delivery.exception()
         assert isinstance(error, ProducerClosedError)
         assert not error.maybe_written
+
+
+@pytest.mark.parametrize("timeout", [None, 1])
+def test_closed_again_when_the_loop_of_a_close_is(timeout: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program ends its loop while close() is under way, which no loop will ever end: the next one begins anew."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of coroutines that end without their loop
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def until_it_is_closed(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Run it, and end the loop with all that is under way."""
+        loops.append(asyncio.new_event_loop())
+        result = loops[-1].run_until_complete(work())
+        for task in asyncio.all_tasks(loops[-1]):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loops[-1].close()
+        return result
+
+    async def begin() -> Delivery:
+        await producers[0].start()
+        return await producers[0].submit("orders", b"v")
+
+    async def close_halfway() -> None:
+        closings.append(asyncio.create_task(producers[0].close()))
+        await turns(2)
+        assert producers[0].health().state is ProducerState.CLOSING
+
+    async def begin_and_close_halfway() -> Delivery:
+        delivery = await begin()
+        await close_halfway()
+        return delivery
+
+    closings: list[asyncio.Task[None]] = []
+    serializer = SlowToClose()
+    with FakeCluster() as cluster, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of sockets over which a loop was closed
+        cluster.faults.swallow("Produce", times=None)
+        producers = [Producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=serializer)]
+        delivery = until_it_is_closed(begin_and_close_halfway)
+        until_it_is_closed(close_halfway)  # now there are only serializers to be closed
+        assert isinstance(delivery.exception(), ProducerClosedError)
+        serializer.is_slow = False
+        asyncio.run(asyncio.wait_for(producers[0].close(timeout), PATIENCE_S))
+        assert producers[0].health().state is ProducerState.CLOSED
+        asyncio.run(producers[0].close())
+        assert (serializer.begun, serializer.closed) == (2, 1)
+        closings.clear()
+        loops.clear()
+        producers.clear()
+        for _ in range(3):
+            gc.collect()
+
+
+class SlowToClose:
+    """A serializer whose close ends when it is told to."""
+
+    adds_headers = False
+    is_slow = True
+    begun = closed = 0
+
+    def bind(self, *, is_key: bool, max_block_ms: int) -> SlowToClose:
+        return self
+
+    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> Any:
+        return value
+
+    serialize = serialize_nowait
+
+    async def close(self) -> None:
+        self.begun += 1
+        while self.is_slow:
+            await asyncio.sleep(0)
+        self.closed += 1
+
+
+@pytest.mark.parametrize("call", ["close", "flush"])
+@pytest.mark.parametrize("timeout", ["5", float("nan"), b"", []])
+async def test_a_timeout_that_is_none(broker: ProducingBroker, call: str, timeout: Any) -> None:
+    """It fails that call, and the producer is as it was."""
+    async with producer_of(broker) as producer:
+        with pytest.raises((TypeError, ValueError), match="timeout"):
+            await getattr(producer, call)(timeout)
+        assert producer.health().state is ProducerState.RUNNING
+        assert await producer.send("orders", b"v")
+        broker.holding = True
+        await producer.submit("orders", b"v")
+        closing = asyncio.create_task(producer.close())
+        await turns()
+        if call == "close":
+            with pytest.raises((TypeError, ValueError), match="timeout"):
+                await producer.close(timeout)
+        broker.release()
+        await closing
+
+
+@pytest.mark.parametrize("timeout", [1e308, float("inf"), 10**400, sys.maxsize])
+async def test_a_timeout_that_is_never_over(broker: ProducingBroker, timeout: float) -> None:
+    producer = producer_of(broker)
+    await producer.start()
+    await producer.submit("orders", b"v")
+    await producer.flush(timeout)
+    await producer.close(timeout)
+    assert broker.values() == [b"v"]
 
 
 async def awaited(delivery: Delivery) -> RecordMetadata:
@@ -881,6 +1000,40 @@ async def test_another_thread(broker: ProducingBroker) -> None:
 
         with pytest.raises(WrongLoopError, match=r"thread|event loop"):
             await asyncio.to_thread(elsewhere)
+
+
+async def test_ready_waits_for_room_for_the_record_that_was_refused(broker: ProducingBroker) -> None:
+    """Where a record needs more than what counts as room else, the full-speed pattern waits; it does not spin."""
+    broker.holding = True
+    async with producer_of(broker, buffer_memory=4_000_000, max_request_size=4_000_000, batch_size=1) as producer:
+        await producer.partitions_for("orders")
+        deliveries = [producer.submit_nowait("orders", bytes(1_000_000)) for _ in range(2)]
+        with pytest.raises(BufferExhaustedError):
+            producer.submit_nowait("orders", bytes(3_500_000))
+        waiting = asyncio.create_task(producer.ready())
+        await broker.holds()
+        await turns()
+        assert not waiting.done()
+        broker.release()
+        await waiting
+        deliveries.append(producer.submit_nowait("orders", bytes(3_500_000)))
+        await asyncio.gather(*deliveries)
+
+
+async def test_ready_that_has_waited_for_a_large_record_waits_for_no_other(broker: ProducingBroker) -> None:
+    """A refused record that is given up leaves nothing behind."""
+    broker.holding = True
+    configs = {"buffer_memory": 4_000_000, "max_request_size": 4_000_000, "batch_size": 1, "max_block_ms": 500}
+    async with producer_of(broker, **configs) as producer:
+        await producer.submit("orders", bytes(1_000_000))
+        with pytest.raises(BufferExhaustedError):
+            producer.submit_nowait("orders", bytes(3_500_000))
+        with pytest.raises(
+            BufferExhaustedError, match=r"no room for a record of up to 3,500,\d+ bytes within max_block"
+        ):
+            await producer.ready()
+        await producer.ready()
+        await producer.close(0)
 
 
 # --- the end of everything --------------------------------------------------------------------------------------------

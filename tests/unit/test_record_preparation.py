@@ -263,6 +263,9 @@ class Noting:
     def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
         self.ends.append((metadata, error, headers))
 
+    def on_start(self, client_id: str) -> None:
+        self.ends.append(client_id)  # type: ignore[arg-type]
+
     def on_transaction_begin(self) -> None:
         self.ends.append("begin")  # type: ignore[arg-type]
 
@@ -280,6 +283,9 @@ class Broken(Noting):
         raise ZeroDivisionError
 
     def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+        raise ZeroDivisionError
+
+    def on_start(self, client_id: str) -> None:
         raise ZeroDivisionError
 
     def on_transaction_begin(self) -> None:
@@ -313,15 +319,16 @@ def test_interceptor_that_raises(caplog: pytest.LogCaptureFixture) -> None:
     """One that raises is logged and passed by; the others are called."""
     last = Noting(b" last")
     prepared = preparation(interceptors=[Broken(), last])
+    prepared.started("shop")
     assert prepared.intercept(record(b"v")).value == b"v last"
     prepared.ended(METADATA, None, None)
     prepared.transaction_began()
     prepared.transaction_ended(True)
     prepared.close()
-    assert last.ends == [(METADATA, None, None), "begin", True]
+    assert last.ends == ["shop", (METADATA, None, None), "begin", True]
     assert last.closed == 1
-    calls = ("on_send", "on_ack", "on_transaction_begin", "on_transaction_end", "close")
-    assert [entry.levelno for entry in caplog.records] == [logging.WARNING] * 5
+    calls = ("on_start", "on_send", "on_ack", "on_transaction_begin", "on_transaction_end", "close")
+    assert [entry.levelno for entry in caplog.records] == [logging.WARNING] * 6
     assert [call in entry.getMessage() for call, entry in zip(calls, caplog.records, strict=True)]
     assert all(entry.exc_info for entry in caplog.records)
 

@@ -514,6 +514,143 @@ async def test_failures_of_a_cancelled_call_are_not_silent(broker: ProducingBrok
     assert sum(told) == 10
 
 
+class Rows:
+    """A generator of more records than there is memory for, which has something to clean up, and may fail in that."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.open = 0
+        self.cleaned = 0
+
+    def _clean(self) -> None:
+        self.cleaned += 1
+        if self.failure is not None:
+            raise self.failure
+
+    def plain(self) -> Iterator[bytes]:
+        self.open += 1
+        try:
+            for number in range(10_000):
+                yield b"%d" % number + bytes(1_000)
+        finally:
+            self._clean()
+
+    async def asynchronous(self) -> AsyncIterator[bytes]:
+        self.open += 1
+        try:
+            for number in range(10_000):
+                yield b"%d" % number + bytes(1_000)
+        finally:
+            await asyncio.sleep(0)  # as whoever gives a connection back
+            self._clean()
+
+    def check_notes(self, error: BaseException | None) -> None:
+        """What the cleanup raised is told at an error, and nothing else."""
+        text = f"closing the generator of the records failed too: {self.failure!r}"
+        assert getattr(error, "__notes__", []) == ([] if self.failure is None else [text])
+
+
+each_generator = pytest.mark.parametrize("kind", ["plain", "asynchronous"])
+each_failure = pytest.mark.parametrize("failure", [None, ZeroDivisionError("in cleanup")], ids=["cleans", "fails"])
+
+
+@each_generator
+@each_failure
+@each_path
+async def test_a_generator_is_closed_when_the_call_is_cancelled(
+    broker: ProducingBroker, configs: dict[str, Any], kind: str, failure: Exception | None
+) -> None:
+    """In the task that has called, before that ends, as by contextlib.aclosing; not when the collector comes by."""
+    broker.holding = True
+    rows = Rows(failure)
+    async with producer_of(broker, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
+        records = getattr(rows, kind)()
+        call = asyncio.create_task(producer.send_many("orders", records))
+        await broker.holds()
+        while producer.metrics()["producer-metrics"]["waiting-threads"] < 1:
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await call
+        found = rows.open, rows.cleaned
+        broker.release()
+        await producer.flush()
+    assert found == (1, 1)
+    rows.check_notes(caught.value)
+
+
+@each_generator
+@each_failure
+@each_path
+async def test_a_generator_is_closed_when_admission_stops(
+    broker: ProducingBroker, configs: dict[str, Any], kind: str, failure: Exception | None
+) -> None:
+    """At once, while what was admitted goes on; what its cleanup raises is told beside what stopped the call."""
+    broker.holding = True
+    rows = Rows(failure)
+    async with producer_of(broker, max_block_ms=500, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
+        await producer.partitions_for("orders")
+        records = getattr(rows, kind)()
+        call = asyncio.create_task(producer.send_many("orders", records))
+        while producer.metrics()["producer-metrics"]["buffer-exhausted-total"] < 1:
+            await asyncio.sleep(0)
+        for _ in range(5):  # the generator's own, and those of the tasks
+            await asyncio.sleep(0)
+        found = rows.open, rows.cleaned, call.done()
+        broker.release()
+        with pytest.raises(SendManyError, match=r"stopped after .*BufferExhaustedError") as caught:
+            await call
+    assert isinstance(caught.value.__cause__, BufferExhaustedError)
+    assert found == (1, 1, False)
+    rows.check_notes(caught.value.__cause__)
+
+
+async def test_what_is_no_generator_is_not_closed(broker: ProducingBroker) -> None:
+    """Files have a close too, and iterators of one's own; whoever gives them may go on with them."""
+
+    class Lines:
+        def __init__(self) -> None:
+            self.lines = iter([b"1", Record(b"2", topic=5), b"3"])  # type: ignore[arg-type]
+            self.closed = False
+
+        def __iter__(self) -> Iterator[Any]:
+            return self
+
+        def __next__(self) -> Any:
+            line = next(self.lines)
+            if line == b"3":
+                raise ZeroDivisionError
+            return line
+
+        def close(self) -> None:
+            self.closed = True
+
+    lines = Lines()
+    async with producer_of(broker) as producer:
+        with pytest.raises(SendManyError):
+            await producer.send_many("orders", lines)
+    assert not lines.closed
+
+
+async def test_a_dropped_call_does_not_wait_for_a_generator(broker: ProducingBroker) -> None:
+    """A coroutine that is closed may await nothing more; a plain generator is closed in it."""
+    broker.holding = True
+    for kind, cleaned in ("plain", 1), ("asynchronous", 0):
+        rows = Rows()
+        async with producer_of(broker, buffer_memory=32_768, batch_size=16_384) as producer:
+            await producer.partitions_for("orders")
+            records = getattr(rows, kind)()
+            call = producer.send_many("orders", records)
+            while call.send(None) is None:
+                pass
+            call.close()
+            found = rows.open, rows.cleaned
+            await producer.close(0)
+        assert found == (1, cleaned)
+        if kind == "asynchronous":
+            await records.aclose()
+
+
 async def test_a_call_that_is_dropped_before_its_end(broker: ProducingBroker) -> None:
     """Closing the coroutine is as good as cancelling it."""
     async with producer_of(broker) as producer:

@@ -170,16 +170,11 @@ class FakeClient:
         self.refusal: AuthenticationError | None = None
         self.max_in_flight = 5
 
-    def node_ready(self, node_id: int, now_ms: int) -> bool:
+    def free_connection(self, node_id: int, now_ms: int) -> FakeConnection | None:
         connection = self.connections.get(node_id)
-        return (
-            connection is not None
-            and connection.in_flight < self.max_in_flight
-            and connection.throttled_until_ms <= now_ms
-        )
-
-    def connection(self, node_id: int) -> FakeConnection | None:
-        return self.connections.get(node_id)
+        if connection is None or connection.in_flight >= self.max_in_flight:
+            return None
+        return connection if connection.throttled_until_ms <= now_ms else None
 
     def connect_soon(self, node_id: int) -> None:
         self.wanted.append(node_id)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 import struct
+import typing
 import uuid
 from typing import Any
 
 import pytest
 
 from aioproducer import serializers
-from aioproducer.serializers import JAVA_CLASSES, SerializerObject
+from aioproducer.serializers import (
+    JAVA_CLASSES,
+    BindableSerializer,
+    BoundSerializer,
+    ByTopic,
+    ByType,
+    Serializer,
+    SerializerFunction,
+    SerializerObject,
+)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +98,13 @@ def test_serializer_objects() -> None:
 
     assert isinstance(Upper(), SerializerObject)
     assert not isinstance(serializers.string, SerializerObject)
+
+
+def test_types_may_stand_in_annotations_that_are_evaluated() -> None:
+    for kind in (SerializerFunction, SerializerObject, BindableSerializer, BoundSerializer, Serializer):
+        assert int in typing.get_args(kind[int]) or "int" in str(kind[int])
+    assert isinstance(ByType[int | str]({int: serializers.long, str: serializers.string}), BindableSerializer)
+    assert isinstance(ByTopic[int]({"numbers": serializers.long}), BindableSerializer)
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------

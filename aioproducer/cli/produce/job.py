@@ -1,4 +1,4 @@
-"""One run of ``aioproducer produce``: rows go in, counts come out.
+"""The work of ``aioproducer produce`` on lines: rows go in, counts come out.
 
 Every row that was read ends as exactly one of acked, failed or rejected, so ``read = acked + failed + rejected`` at the
 end, also after Ctrl-C and when the cluster goes away.
@@ -43,6 +43,15 @@ class Job:
         self.trouble: str | None = None
         """Why the run ended before its input did, None if it did not."""
 
+    @property
+    def place(self) -> str:
+        """The last row that was read."""
+        return f"line {self.counts.last_line}"
+
+    def stop(self) -> None:
+        """Read no further; the rows of lines that were read are sent."""
+        self._feed.stop()
+
     async def run(self) -> None:
         """Send every row the feed gives, and wait until each has ended. Cancelled, it fails those that have not.
 
@@ -53,6 +62,7 @@ class Job:
             await self._send_all()
             await self._producer.close()
         finally:
+            self._feed.close()
             await self._producer.close(timeout=0)
 
     async def _send_all(self) -> None:

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from signal import Signals
 from typing import Any
 
-from rich.console import Console
-
-from aioproducer import KafkaError, Producer, SendManyError, SerializationError
-from aioproducer.cli.loop import run_in_loop, signals_to
-from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line, require
+from aioproducer import KafkaError, Producer, SendManyError
+from aioproducer.cli.outcome import CommandError, one_line, require
 from aioproducer.cli.produce.job import Counts
-from aioproducer.cli.produce.progress import show_progress
 from aioproducer.cli.produce.rejects import Rejects
+from aioproducer.cli.produce.run import STDIN, rejects_beside
+from aioproducer.cli.produce.session import run_session
 
 BATCH_ROWS = 16_384
 """Rows of one read, and of one send_arrow."""
@@ -159,128 +153,88 @@ def run(producer: Producer, topic: str, path: str, wanted: Mapping[str, str], re
         CommandError: nothing was sent: the file, its columns, the cluster or the topic can't be used.
     """
     require({"pyarrow": "pyarrow"}, "arrow")
-    if path == "-":
+    if path == STDIN:
         raise CommandError("a Parquet file can't be read from standard input: its end has to be read first")
-    chosen = Path(path + ".rejects") if rejects is None else rejects
-    with suppress(OSError):
-        if os.path.samefile(path, chosen):
-            raise CommandError(f"--rejects {chosen} is the input itself")
+    rejects = rejects_beside(path, rejects)
     source = ParquetSource(path, wanted)
     try:
-        return run_in_loop(_Run(producer, topic, source, chosen).main())
+        return run_session(
+            producer, topic, source, rejects, lambda rejected: ParquetJob(producer, topic, source, rejected)
+        )
     finally:
         source.close()
 
 
-class _Run:
-    """A first signal ends the reading, and the batch on its way is waited for; a second one gives that up."""
+class ParquetJob:
+    """Sends the rows of a file to a topic, one batch while the next one is read."""
 
-    def __init__(self, producer: Producer, topic: str, source: ParquetSource, rejects: Path) -> None:
+    def __init__(self, producer: Producer, topic: str, source: ParquetSource, rejects: Rejects) -> None:
         self._producer = producer
         self._topic = topic
         self._source = source
-        self._path = rejects
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._signal: Signals | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._sending = False
-        self._trouble: str | None = None
-        self._counts = Counts()
+        self._rejects = rejects
+        self._stopped = False
+        self.counts = Counts()
+        self.trouble: str | None = None
+        """Why the run ended before its input did, None if it did not."""
 
-    async def main(self) -> int:
-        """The whole run."""
-        self._task = asyncio.current_task()
-        with signals_to(self._on_signal):
-            try:
-                await self._producer.start()
-                await self._producer.partitions_for(self._topic)
-                return await self._send()
-            except KafkaError as error:
-                raise CommandError(one_line(error)) from error
-            except asyncio.CancelledError:
-                if self._signal is None:
-                    raise
-                self._console.print("interrupted before anything was sent")
-                return 128 + self._signal
-            finally:
-                await self._producer.close(timeout=0)
+    @property
+    def place(self) -> str:
+        """The last row that was read."""
+        return f"row {self.counts.read}"
 
-    def _on_signal(self, number: Signals) -> None:
-        first = self._signal is None
-        self._signal = self._signal or number
-        if first and self._sending:
-            self._console.print("stopping: what was read is being sent; Ctrl-C again gives up")
-        elif self._task is not None:
-            self._task.cancel()
+    def stop(self) -> None:
+        """Send no further batch; the one on its way is waited for."""
+        self._stopped = True
 
-    async def _send(self) -> int:
-        with Rejects(self._path) as rejects:
-            began_s = time.perf_counter()
-            with show_progress(self._console, self._source, self._counts):
-                self._sending = True
-                try:
-                    await self._send_all(rejects)
-                except asyncio.CancelledError:
-                    if self._signal is None:
-                        raise
-            took_s = time.perf_counter() - began_s
-        counts = self._counts
-        print(
-            f"read {counts.read}, acked {counts.acked}, failed {counts.failed}, rejected {counts.rejected} "
-            f"in {took_s:.2f} s ({counts.acked / took_s:.0f} records/s)"
-        )
-        if rejects.count:
-            self._console.print(f"rejects with their reasons: {rejects.path}")
-        if self._trouble is not None:
-            self._console.print(f"aioproducer: ended after row {counts.read}: {self._trouble}", markup=False)
-        if self._signal is not None:
-            self._console.print(f"interrupted after row {counts.read}")
-            return 128 + self._signal
-        return DONE if counts.acked == counts.read and self._trouble is None else SOME_FAILED
+    async def run(self) -> None:
+        """Send every row, and wait until each has ended. Cancelled, it fails those of the batch on its way.
 
-    async def _send_all(self, rejects: Rejects) -> None:
+        Raises:
+            CommandError: the file can't be read, or its first batch not be sent.
+        """
         loop = asyncio.get_running_loop()
         coming = loop.run_in_executor(None, self._source.next)
         try:
-            while (batch := await coming) is not None and self._trouble is None:
+            while (batch := await coming) is not None and self.trouble is None:
                 coming = loop.run_in_executor(None, self._source.next)
-                await self._send_batch(batch, rejects)
-                if self._signal is not None:
+                await self._send(batch)
+                if self._stopped:
                     return
         except CommandError as error:
-            if not self._counts.read:
+            if not self.counts.read:
                 raise
-            self._trouble = one_line(error)
+            self.trouble = one_line(error)
         finally:
             # The thread uses the file, which is closed after this.
             await asyncio.wait([coming])
             coming.cancelled() or coming.exception()
 
-    async def _send_batch(self, batch: Any, rejects: Rejects) -> None:
-        first, rows = self._counts.read + 1, batch.num_rows
-        self._counts.read += rows
+    async def _send(self, batch: Any) -> None:
+        first, rows = self.counts.read + 1, batch.num_rows
+        self.counts.read += rows
         try:
             result = await self._producer.send_arrow(
                 self._topic, batch, raise_on_error=False, **self._source.arguments()
             )
-        except SerializationError as error:  # the columns do not fit; nothing of the batch was sent
-            self._counts.read -= rows
-            raise CommandError(one_line(error)) from error
         except SendManyError as error:
-            result, self._trouble = error.result, one_line(error.exceptions[0])
+            result, self.trouble = error.result, one_line(error.exceptions[0])
+        except KafkaError as error:  # the columns do not fit, or the producer has failed: nothing of the batch was sent
+            self.counts.read -= rows
+            raise CommandError(one_line(error)) from error
         except asyncio.CancelledError:
-            self._counts.failed += rows
+            self.counts.failed += rows
             for number in range(first, first + rows):
-                rejects.write_row(number, "given up: interrupted twice", maybe_written=True)
+                self._rejects.write_row(number, "given up: interrupted twice", maybe_written=True)
             raise
-        self._counts.acked += result.acked
-        self._counts.failed += result.failed
+        self.counts.acked += result.acked
+        self.counts.failed += result.failed
         left = rows - result.acked - result.failed
-        self._counts.rejected += left
+        self.counts.rejected += left
         for index, refusal in result.errors:
             maybe = getattr(refusal, "maybe_written", False)
-            rejects.write_row(first + index, one_line(refusal), maybe_written=maybe)
+            self._rejects.write_row(first + index, one_line(refusal), maybe_written=maybe)
         for _ in range(result.failed - len(result.errors)):
-            rejects.write_row(None, "one of this batch, as those before", maybe_written=True)
+            self._rejects.write_row(None, "one of this batch, as those before", maybe_written=True)
         for number in range(first + rows - left, first + rows):
-            rejects.write_row(number, f"not sent: {self._trouble}")
+            self._rejects.write_row(number, f"not sent: {self.trouble}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 from confluent_kafka.schema_registry import Schema
@@ -16,6 +16,7 @@ from fastavro.validation import ValidationError, validate
 from aioproducer.errors import ConfigError
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.serializer import Options, SchemaSerializer
+from aioproducer.records import Value_contra
 
 Raw = Any
 """A schema as JSON gives it: an object, a list for a union, or a name."""
@@ -57,7 +58,7 @@ class AvroEncoder:
         return [("", f"{_name_of(value)} can't be written ({type(error).__name__})")]
 
 
-class AvroSerializer(SchemaSerializer):
+class AvroSerializer(SchemaSerializer[Value_contra]):
     """Avro by a schema registry.
 
     Values are what fastavro takes: dicts for records, ``datetime`` and ``Decimal`` for logical types, ``(name, value)``
@@ -70,7 +71,7 @@ class AvroSerializer(SchemaSerializer):
             ``strict_allow_default`` lets those with a default be left out.
         validate: checks each value first, also what the writer takes as it comes, such as an int beyond 32 bits; about
             doubles the time.
-        options: see SchemaSerializer.
+        to_dict, options: see SchemaSerializer.
     Raises:
         ConfigError: the schema can't be parsed, or options contradict each other.
     """
@@ -85,6 +86,7 @@ class AvroSerializer(SchemaSerializer):
         strict: bool = False,
         strict_allow_default: bool = False,
         validate: bool = False,
+        to_dict: Callable[[Value_contra], Any] | None = None,
         **options: Unpack[Options],
     ) -> None:
         self._how = {"strict": strict, "strict_allow_default": strict_allow_default, "checks": validate}
@@ -95,7 +97,7 @@ class AvroSerializer(SchemaSerializer):
                 parse_schema(raw, {})
             except Exception as error:  # of any kind, for what is not even shaped like one
                 raise ConfigError(f"the Avro schema can't be parsed: {_told(error)}") from error
-        super().__init__(registry, own, _record_name(raw), **options)
+        super().__init__(registry, own, _record_name(raw), to_dict=to_dict, **options)
 
     async def _compile(self, client: Client, schema: Schema) -> AvroEncoder:
         parts: list[Raw] = []

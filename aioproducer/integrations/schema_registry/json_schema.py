@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 from confluent_kafka.schema_registry import Schema
 from jsonschema.exceptions import SchemaError, ValidationError
@@ -19,6 +19,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.integrations.json_values import JsonSerializer
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.serializer import MAX_PROBLEMS, Options, SchemaSerializer
+from aioproducer.records import Value_contra
 
 Encode = Callable[[Any], bytes | str]
 _dumps = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
@@ -53,7 +54,7 @@ class JsonEncoder:
         return [("", f"{type(value).__name__} can't be encoded ({type(error).__name__})")]
 
 
-class JsonSchemaSerializer(SchemaSerializer):
+class JsonSchemaSerializer(SchemaSerializer[Value_contra]):
     """JSON by a schema registry.
 
     Args:
@@ -63,13 +64,25 @@ class JsonSchemaSerializer(SchemaSerializer):
         validate: checks each value against the schema, which takes longer than all the rest. True, unless the values
             are of a Pydantic model, which has done so.
         encode: what makes JSON of a value, such as ``orjson.dumps``; the standard library's by default.
-        options: see SchemaSerializer.
+        to_dict, options: see SchemaSerializer.
     Raises:
         ConfigError: the schema is none, or options contradict each other.
     """
 
     schema_type = "JSON"
 
+    @overload
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: type[Value_contra],
+        *,
+        validate: bool | None = None,
+        encode: Encode | None = None,
+        to_dict: None = None,
+        **options: Unpack[Options],
+    ) -> None: ...
+    @overload
     def __init__(
         self,
         registry: SchemaRegistry,
@@ -77,6 +90,17 @@ class JsonSchemaSerializer(SchemaSerializer):
         *,
         validate: bool | None = None,
         encode: Encode | None = None,
+        to_dict: Callable[[Value_contra], Any] | None = None,
+        **options: Unpack[Options],
+    ) -> None: ...
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: str | Mapping[str, Any] | Schema | type | None = None,
+        *,
+        validate: bool | None = None,
+        encode: Encode | None = None,
+        to_dict: Callable[[Value_contra], Any] | None = None,
         **options: Unpack[Options],
     ) -> None:
         self._explain: Explain | None = None
@@ -95,7 +119,7 @@ class JsonSchemaSerializer(SchemaSerializer):
                 _validator_class(raw).check_schema(raw)
             except SchemaError as error:
                 raise ConfigError(f"the JSON schema is none, at {error.json_path}: {error.message}") from error
-        super().__init__(registry, own, title if isinstance(title, str) else None, **options)
+        super().__init__(registry, own, title if isinstance(title, str) else None, to_dict=to_dict, **options)
 
     async def _compile(self, client: Client, schema: Schema) -> JsonEncoder:
         if not self._validates:
@@ -168,7 +192,7 @@ def _loads(schema: Schema) -> Any:
         raise ConfigError(f"the JSON schema is no JSON: {error}") from error
 
 
-def _of_model(model: Any) -> tuple[Schema, JsonSerializer]:
+def _of_model(model: Any) -> tuple[Schema, JsonSerializer[Any]]:
     """The schema of a Pydantic model, and what encodes its instances as that has them."""
     if not hasattr(model, "model_json_schema"):
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from google.protobuf.descriptor import Descriptor, FileDescriptor
@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from aioproducer.errors import ConfigError
 from aioproducer.integrations.schema_registry.registry import Client, SchemaRegistry
 from aioproducer.integrations.schema_registry.serializer import Options, SchemaSerializer
+from aioproducer.records import Value_contra
 
 # What every reader has by itself.
 _BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
@@ -42,7 +43,7 @@ class ProtobufEncoder:
         ]
 
 
-class ProtobufSerializer(SchemaSerializer):
+class ProtobufSerializer(SchemaSerializer[Value_contra]):
     """Protobuf by a schema registry.
 
     The schema is the file of the message; files that it imports are registered, or looked up, as references first,
@@ -51,20 +52,41 @@ class ProtobufSerializer(SchemaSerializer):
     Args:
         message_type: the generated class; values are instances of it.
         reference_subject_name: the subject of an imported file by its name, which it is by default.
-        options: see SchemaSerializer. ``use_latest_version`` and ``use_schema_id`` change the id that is written, not
-            the bytes: these always are what the class has.
+        to_dict, options: see SchemaSerializer. ``use_latest_version`` and ``use_schema_id`` change the id that is
+            written, not the bytes: these always are what the class has.
     Raises:
         ConfigError: it is no generated class, or options contradict each other.
     """
 
     schema_type = "PROTOBUF"
 
+    @overload
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        message_type: type[Value_contra],
+        *,
+        reference_subject_name: Callable[[str], str] = str,
+        to_dict: None = None,
+        **options: Unpack[Options],
+    ) -> None: ...
+    @overload
     def __init__(
         self,
         registry: SchemaRegistry,
         message_type: type[Message],
         *,
         reference_subject_name: Callable[[str], str] = str,
+        to_dict: Callable[[Value_contra], Any],
+        **options: Unpack[Options],
+    ) -> None: ...
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        message_type: type[Any],
+        *,
+        reference_subject_name: Callable[[str], str] = str,
+        to_dict: Callable[[Value_contra], Any] | None = None,
         **options: Unpack[Options],
     ) -> None:
         if not isinstance(message_type, type) or not issubclass(message_type, Message):
@@ -74,7 +96,7 @@ class ProtobufSerializer(SchemaSerializer):
         self._file: FileDescriptor = descriptor.file
         self._encoder = ProtobufEncoder(message_type)
         self._reference_subject_name = reference_subject_name
-        super().__init__(registry, _schema(self._file, []), descriptor.full_name, **options)
+        super().__init__(registry, _schema(self._file, []), descriptor.full_name, to_dict=to_dict, **options)
 
     async def _own_schema(self, client: Client) -> Schema:
         return _schema(self._file, await self._references(client, self._file, {}))

@@ -8,7 +8,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any, ClassVar, Protocol, TypedDict
+from typing import Any, ClassVar, Generic, Protocol, TypedDict
 
 from confluent_kafka.schema_registry import RuleMode, Schema
 
@@ -23,6 +23,7 @@ from aioproducer.integrations.schema_registry import framing
 from aioproducer.integrations.schema_registry.lookups import LookupsClosedError
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.subjects import SubjectName, subject_name
+from aioproducer.records import Value_contra
 
 logger: logging.Logger = logging.getLogger("aioproducer.integrations")
 
@@ -58,7 +59,6 @@ class Options(TypedDict, total=False):
     normalize_schemas: bool
     latest_cache_ttl_sec: float | None
     framing: str
-    to_dict: Callable[[Any], Any]
 
 
 class Known:
@@ -73,7 +73,7 @@ class Known:
         self.stale_at: float = math.inf
 
 
-class SchemaSerializer(ABC):
+class SchemaSerializer(ABC, Generic[Value_contra]):
     """Serializes by the schema that a registry has for a topic.
 
     Give it to a Producer as ``key_serializer`` or ``value_serializer``; one object can be both, and serve several
@@ -92,7 +92,7 @@ class SchemaSerializer(ABC):
         latest_cache_ttl_sec: seconds after which ``use_latest_version`` looks for a newer one, in the background;
             None keeps the first for ever, as Java does by default.
         framing: ``prefix`` or ``header``, see the module framing.
-        to_dict: called with each value, gives what is serialized.
+        to_dict: called with each value, gives what is serialized. Type checkers know by it what values are.
     Raises:
         ConfigError: options contradict each other, or the schema is none.
     """
@@ -115,7 +115,7 @@ class SchemaSerializer(ABC):
         normalize_schemas: bool = False,
         latest_cache_ttl_sec: float | None = None,
         framing: str = "prefix",
-        to_dict: Callable[[Any], Any] | None = None,
+        to_dict: Callable[[Value_contra], Any] | None = None,
     ) -> None:
         if not isinstance(registry, SchemaRegistry):
             raise ConfigError(f"registry is a {type(registry).__name__}; a SchemaRegistry is needed")
@@ -151,7 +151,7 @@ class SchemaSerializer(ABC):
 
     # --- what callers use ---------------------------------------------------------------------------------------------
 
-    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSchemaSerializer:
+    def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSchemaSerializer[Value_contra]:
         """The serializer as one producer uses it; called by the producer."""
         self._uses.add(is_key)
         return BoundSchemaSerializer(self, is_key=is_key, max_block_ms=max_block_ms)
@@ -169,7 +169,7 @@ class SchemaSerializer(ABC):
             for is_key in sorted(self._uses) or (False,):
                 await BoundSchemaSerializer(self, is_key=is_key, max_block_ms=timeout_ms).prepare(topic)
 
-    async def to_bytes(self, topic: str, value: Any, *, is_key: bool = False) -> bytes | None:
+    async def to_bytes(self, topic: str, value: Value_contra | None, *, is_key: bool = False) -> bytes | None:
         """The bytes that a record of this topic would have, without a producer.
 
         Raises:
@@ -259,12 +259,12 @@ class SchemaSerializer(ABC):
             )
 
 
-class BoundSchemaSerializer:
+class BoundSchemaSerializer(Generic[Value_contra]):
     """A SchemaSerializer for the keys or the values of one producer."""
 
     __slots__ = ("__weakref__", "_header_name", "_is_key", "_known", "_limit_ms", "_serializer", "adds_headers")
 
-    def __init__(self, serializer: SchemaSerializer, *, is_key: bool, max_block_ms: int) -> None:
+    def __init__(self, serializer: SchemaSerializer[Value_contra], *, is_key: bool, max_block_ms: int) -> None:
         self._serializer = serializer
         self._is_key = is_key
         self._limit_ms = max_block_ms
@@ -272,14 +272,14 @@ class BoundSchemaSerializer:
         self._header_name = framing.header_name(is_key)
         self.adds_headers: bool = serializer._in_header
 
-    def serialize(self, topic: str, headers: Any, value: Any) -> bytes | Awaitable[bytes]:
+    def serialize(self, topic: str, headers: Any, value: Value_contra) -> bytes | Awaitable[bytes]:
         """The bytes at once if the schema is known, else something to be awaited."""
         known = self._known.get(topic)
         if known is None:
             return self._serialize_later(topic, headers, value)
         return self._encode(known, topic, headers, value)
 
-    def serialize_nowait(self, topic: str, headers: Any, value: Any) -> bytes:
+    def serialize_nowait(self, topic: str, headers: Any, value: Value_contra) -> bytes:
         """The bytes, if the schema is known; else its lookup has begun.
 
         Raises:

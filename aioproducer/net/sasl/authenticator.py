@@ -38,6 +38,7 @@ from aioproducer.errors import (
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.sasl import make_mechanism
 from aioproducer.net.sasl.mechanism import Exchange, Mechanism
+from aioproducer.net.workers import in_worker
 from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest
 from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
 
@@ -88,7 +89,7 @@ class SaslAuthenticator:
     async def _ready_mechanism(self) -> Mechanism:
         """Made off the loop: some import large packages."""
         if self._mechanism is None:
-            made = await self._loop.run_in_executor(None, make_mechanism, self._config, self._loop, self._rng)
+            made = await in_worker(self._loop, make_mechanism, self._config, self._loop, self._rng)
             self._mechanism = self._mechanism or made  # two connections may have asked
         return self._mechanism
 

@@ -15,10 +15,11 @@ from botocore import exceptions as aws_errors
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config_login import jaas_of
-from aioproducer.errors import AuthenticationError, ConnectionLostError
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.sasl.oauthbearer import OAuthBearerExchange
 from aioproducer.net.sasl.token_cache import TokenCache
+from aioproducer.net.workers import in_worker
 from aioproducer.oauth_token import OAuthToken
 
 _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}[a-z0-9-]+)\.amazonaws\.com")
@@ -56,10 +57,12 @@ class AwsMskIam:
         if not region:
             raise AuthenticationError(f"the region of {self._host} is not known: set AWS_REGION")
         try:
-            value, ends_ms = await self._loop.run_in_executor(None, self._sign, region)
+            value, ends_ms = await in_worker(self._loop, self._sign, region)
         except (aws_errors.ConnectionError, aws_errors.HTTPClientError) as error:
             message = f"no token could be signed with {self.who}: AWS could not be asked ({type(error).__name__})"
             raise ConnectionLostError(message) from error
+        except KafkaError:
+            raise
         except aws_errors.NoRegionError as error:  # of the service that gives roles, which looks there alone
             message = f"no token could be signed for the role {self._role}: set AWS_DEFAULT_REGION"
             raise AuthenticationError(message) from error

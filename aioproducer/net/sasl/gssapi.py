@@ -17,6 +17,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.config_login import jaas_of
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, excerpt
 from aioproducer.net.sasl.mechanism import Exchange
+from aioproducer.net.workers import in_worker
 
 KDC_UNREACHABLE = 0x96C73A9C
 """KRB5_KDC_UNREACH, of MIT's and Heimdal's Kerberos alike: no KDC answered, which may pass."""
@@ -40,7 +41,7 @@ class Gssapi:
 
     async def begin(self, host: str) -> Exchange:
         """Get a ticket."""
-        context = await self._loop.run_in_executor(None, self._context, host)
+        context = await in_worker(self._loop, self._context, host)
         return GssapiExchange(context, self._loop, f"{self._service}@{host}")
 
     def refused(self) -> None:
@@ -76,7 +77,7 @@ class GssapiExchange:
 
     async def respond(self, challenge: bytes | None) -> bytes | None:
         """The next token."""
-        return await self._loop.run_in_executor(None, self._respond, challenge)
+        return await in_worker(self._loop, self._respond, challenge)
 
     def _respond(self, challenge: bytes | None) -> bytes | None:
         try:

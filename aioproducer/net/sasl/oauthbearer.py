@@ -7,12 +7,17 @@ import inspect
 import json
 import random
 import re
+from functools import partial
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config_login import jaas_of
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.net.sasl.jwt_file import read_jwt
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.sasl.token_cache import TokenCache
+from aioproducer.net.workers import in_worker
 from aioproducer.oauth_token import OAuthToken, check_token
 
 _EXTENSION = "extension_"
@@ -20,7 +25,7 @@ _EXTENSION = "extension_"
 
 
 class OAuthBearer:
-    """The mechanism OAUTHBEARER, with the user's token provider or with client credentials (OIDC)."""
+    """The mechanism OAUTHBEARER, with the user's token provider, a token in a file, or a token endpoint (OIDC)."""
 
     name = "OAUTHBEARER"
 
@@ -34,12 +39,17 @@ class OAuthBearer:
             self.who = "the token of sasl_oauth_token_provider"
             self.remedy = "look at its issuer, audience, scope and end"
             fetch = self._from_provider
+        elif config.sasl_oauthbearer_jwt_retriever_class == "FileJwtRetriever":
+            self.who = "the token in the file of sasl_oauthbearer_token_endpoint_url"
+            self.remedy = "look at its issuer, audience, scope and end"
+            fetch = partial(_from_file, config, loop)
         else:
-            from aioproducer.net.sasl.oidc import ClientCredentials
+            from aioproducer.net.sasl.oidc import TokenEndpoint  # needs httpx
 
-            self.who = f"client {config.sasl_oauthbearer_client_credentials_client_id!r}"
+            endpoint = TokenEndpoint(config, loop, rng)
+            self.who = endpoint.who
             self.remedy = "look at sasl_oauthbearer_scope, and at what issuer and audience the broker expects"
-            fetch = ClientCredentials(config, loop, rng).fetch
+            fetch = endpoint.fetch
         self._tokens = TokenCache(config, fetch, rng)
 
     async def begin(self, host: str) -> Exchange:
@@ -75,6 +85,12 @@ class OAuthBearer:
                 f"sasl_oauth_token_provider returned a {type(answer).__name__}; it has to be a str or an OAuthToken"
             )
         return answer
+
+
+async def _from_file(config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> OAuthToken:
+    """The token that lies there now; when it ends is read from it."""
+    path = url2pathname(urlsplit(config.sasl_oauthbearer_token_endpoint_url or "").path)
+    return OAuthToken(await in_worker(loop, read_jwt, path, "sasl_oauthbearer_token_endpoint_url"))
 
 
 class OAuthBearerExchange:

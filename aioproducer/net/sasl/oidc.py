@@ -1,6 +1,12 @@
-"""ClientCredentials: tokens from an OpenID provider, for client id and secret.
+"""TokenEndpoint: tokens from an OpenID provider, for what shows it who this client is.
 
-Source: KIP-768, RFC 6749 section 4.4.
+    what shows it                grant_type          beside it                               source
+    ---------------------------  ------------------  --------------------------------------  ----------------------
+    client id and secret         client_credentials  both in the header Authorization        RFC 6749 4.4, KIP-768
+    an assertion in their place  client_credentials  client_assertion, its type, client_id   RFC 7523 2.2, KIP-1258
+    an assertion as the grant    ...jwt-bearer       assertion                               RFC 7523 2.1, KIP-1139
+
+An assertion lies in a file, or is signed here; each request has the file's newest, or a new one.
 """
 
 from __future__ import annotations
@@ -19,16 +25,24 @@ from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.net import pem
+from aioproducer.net.sasl.jwt_file import read_jwt
+from aioproducer.net.workers import in_worker
 from aioproducer.oauth_token import OAuthToken
 
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_RETRY_MS = 5_000
 """An attempt to connect has 10 s; who fails within it can say why."""
 DEFAULT_TIMEOUT_MS = 5_000
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
-class ClientCredentials:
-    """Asks the token endpoint. What may pass is tried again, with back-off, for some seconds."""
+class TokenEndpoint:
+    """Asks the token endpoint. What may pass is tried again, with back-off, for some seconds.
+
+    Attributes:
+        who: for messages; who the endpoint and the broker are told that this is.
+    """
 
     def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop, rng: random.Random) -> None:
         self._config = config
@@ -37,6 +51,15 @@ class ClientCredentials:
         self._backoff = ExponentialBackoff(
             config.sasl_login_retry_backoff_ms, max(config.sasl_login_retry_backoff_max_ms, 1)
         )
+        client_id, issuer = (
+            config.sasl_oauthbearer_client_credentials_client_id,
+            config.sasl_oauthbearer_assertion_claim_iss,
+        )
+        self._has_secret = config.sasl_oauthbearer_client_credentials_client_secret is not None
+        if client_id and config.sasl_oauthbearer_jwt_retriever_class != "JwtBearerJwtRetriever":
+            self.who = f"client {client_id!r}"
+        else:
+            self.who = "the assertion" + (f" of {issuer!r}" if issuer else "")
         url = urlsplit(config.sasl_oauthbearer_token_endpoint_url or "")
         self._shown = f"{url.scheme}://{url.hostname}{f':{url.port}' if url.port else ''}{url.path}"
 
@@ -44,7 +67,7 @@ class ClientCredentials:
         """A new token.
 
         Raises:
-            AuthenticationError: the endpoint refuses client id or secret, or its answer holds no token.
+            AuthenticationError: the endpoint refuses this client, its answer holds no token, or there is no assertion.
             ConnectionLostError: it can't be reached, or fails.
         """
         until_ms = self._now_ms() + min(self._config.sasl_login_retry_backoff_max_ms, MAX_RETRY_MS)
@@ -60,18 +83,17 @@ class ClientCredentials:
             attempts += 1
 
     async def _ask(self) -> OAuthToken:
-        verify = await self._loop.run_in_executor(None, self._tls)
+        verify = await in_worker(self._loop, self._tls)
         read_s = (self._config.sasl_login_read_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         connect_s = (self._config.sasl_login_connect_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         timeout = httpx.Timeout(read_s, connect=connect_s)
-        data = {"grant_type": "client_credentials"}
-        if self._config.sasl_oauthbearer_scope:
-            data["scope"] = self._config.sasl_oauthbearer_scope
+        data = await self._form()
+        headers = {"Accept": "application/json", "Cache-Control": "no-cache"}
         url = self._config.sasl_oauthbearer_token_endpoint_url or ""
         try:
             async with (
                 httpx.AsyncClient(verify=verify, timeout=timeout, auth=self._credentials()) as client,
-                client.stream("POST", url, data=data, headers={"Accept": "application/json"}) as answer,
+                client.stream("POST", url, data=data, headers=headers) as answer,
             ):
                 return self._token(answer.status_code, await _body(answer))
         except httpx.HTTPError as error:
@@ -80,7 +102,34 @@ class ClientCredentials:
         except httpx.InvalidURL:
             raise AuthenticationError(f"sasl_oauthbearer_token_endpoint_url is no URL: {self._shown}") from None
 
-    def _credentials(self) -> httpx.BasicAuth:
+    async def _form(self) -> dict[str, str]:
+        """What is posted; client id and secret go by the header."""
+        config = self._config
+        form = {"grant_type": "client_credentials"}
+        if not self._has_secret:
+            assertion = await in_worker(self._loop, self._assertion)
+            if config.sasl_oauthbearer_jwt_retriever_class == "JwtBearerJwtRetriever":
+                form = {"grant_type": JWT_BEARER, "assertion": assertion}
+            else:
+                form |= {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}
+                if config.sasl_oauthbearer_client_credentials_client_id:
+                    form["client_id"] = config.sasl_oauthbearer_client_credentials_client_id
+        if config.sasl_oauthbearer_scope:
+            form["scope"] = config.sasl_oauthbearer_scope
+        return form
+
+    def _assertion(self) -> str:
+        """Blocking."""
+        path = self._config.sasl_oauthbearer_assertion_file
+        if path:
+            return read_jwt(path, "sasl_oauthbearer_assertion_file")
+        from aioproducer.net.sasl.assertion import signed_assertion  # its packages may not be installed
+
+        return signed_assertion(self._config)
+
+    def _credentials(self) -> httpx.BasicAuth | None:
+        if not self._has_secret:
+            return None
         client_id = self._config.sasl_oauthbearer_client_credentials_client_id or ""
         secret = self._config.sasl_oauthbearer_client_credentials_client_secret or ""
         if self._config.sasl_oauthbearer_header_urlencode:
@@ -107,7 +156,7 @@ class ClientCredentials:
         fields = answer if isinstance(answer, dict) else {}
         if status != 200:
             raise self._refusal(status, fields)
-        value = fields.get("access_token")
+        value = fields.get("access_token", fields.get("id_token"))
         if not isinstance(value, str):
             raise AuthenticationError(f"the token endpoint {self._shown} answered without an access_token")
         expires_in = fields.get("expires_in")
@@ -121,10 +170,10 @@ class ClientCredentials:
         message = f"the token endpoint {self._shown} answered HTTP {status}{code}"
         if status in (408, 425, 429) or status >= 500:
             return ConnectionLostError(message)
-        client_id = self._config.sasl_oauthbearer_client_credentials_client_id
+        proof = "client_credentials_client_id and _client_secret" if self._has_secret else "assertion_*"
         return AuthenticationError(
-            f"{message} for client {client_id!r}: look at sasl_oauthbearer_token_endpoint_url, "
-            "sasl_oauthbearer_client_credentials_client_id and _client_secret, and sasl_oauthbearer_scope"
+            f"{message} for {self.who}: look at sasl_oauthbearer_token_endpoint_url, sasl_oauthbearer_{proof}, "
+            "and sasl_oauthbearer_scope"
         )
 
     def _now_ms(self) -> int:

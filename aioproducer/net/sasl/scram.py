@@ -14,6 +14,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.config_login import jaas_of
 from aioproducer.errors import AuthenticationError, excerpt
 from aioproducer.net.sasl.mechanism import Exchange
+from aioproducer.net.workers import in_worker
 
 MIN_ITERATIONS = 4_096
 """Fewer would make it cheap for a false broker to find the password; Kafka's own client refuses them too."""
@@ -113,7 +114,7 @@ class ScramExchange:
                 f"the broker asks for {iterations:,} iterations of SCRAM (allowed: {MIN_ITERATIONS:,} to "
                 f"{MAX_ITERATIONS:,})"
             )
-        final: str = await self._loop.run_in_executor(None, self._client.get_client_final)
+        final: str = await in_worker(self._loop, self._client.get_client_final)
         return final.encode()
 
 

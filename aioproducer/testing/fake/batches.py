@@ -23,6 +23,7 @@ from aioproducer.errors import (
     InvalidTimestampError,
     MessageTooLargeError,
     ProtocolError,
+    RecordListTooLargeError,
     UnknownServerError,
     UnsupportedCompressionTypeError,
 )
@@ -100,12 +101,14 @@ class BatchLimits:
 
     Args:
         max_message_bytes: of a whole batch (``max.message.bytes``).
+        segment_bytes: of a segment of the log, in which a batch has to fit (``segment.bytes``).
         compacted: every record needs a key.
         log_append_time: the broker's time replaces the producer's, which then is not looked at.
         timestamp_before_ms, timestamp_after_ms: how far a record's time may lie before or after the broker's.
     """
 
     max_message_bytes: int = 1_048_588
+    segment_bytes: int = 1_073_741_824
     compacted: bool = False
     log_append_time: bool = False
     timestamp_before_ms: int = 2**63 - 1
@@ -189,6 +192,8 @@ def read_batch(batch: bytes, limits: BatchLimits, now_ms: int) -> Batch:
     section = _decompressed(batch[HEADER.size :], attributes & CODEC_BITS)
     records = _Reader(section, base_timestamp_ms).records(count)
     _check_records(records, limits, now_ms)
+    if size > limits.segment_bytes:
+        raise RecordListTooLargeError(f"a batch of {size} bytes is above segment.bytes={limits.segment_bytes}")
     return Batch(
         size, attributes, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, records
     )

@@ -189,8 +189,9 @@ class FakeCluster:
 
         Args:
             replication_factor: None for as many as there are brokers, at most 3.
-            configs: by their Kafka names. These have an effect: max.message.bytes, min.insync.replicas, cleanup.policy
-                (compact: records need a key), message.timestamp.type and message.timestamp.{before,after}.max.ms.
+            configs: by their Kafka names. These have an effect: max.message.bytes, segment.bytes, min.insync.replicas,
+                cleanup.policy (compact: records need a key), message.timestamp.type and
+                message.timestamp.{before,after}.max.ms.
             assignments: the brokers of each partition, its leader first; instead of the two numbers.
         Raises:
             BrokerError: as a real cluster answers, for instance TopicAlreadyExistsError.

@@ -134,8 +134,9 @@ class ClusterModel:
         Args:
             partitions: None for the cluster's default.
             replication_factor: None for as many as there are brokers, at most 3.
-            configs: by their Kafka names. These have an effect: max.message.bytes, min.insync.replicas, cleanup.policy
-                (compact: records need a key), message.timestamp.type and message.timestamp.{before,after}.max.ms.
+            configs: by their Kafka names. These have an effect: max.message.bytes, segment.bytes, min.insync.replicas,
+                cleanup.policy (compact: records need a key), message.timestamp.type and
+                message.timestamp.{before,after}.max.ms.
             assignments: the brokers of each partition, its leader first; instead of the two numbers.
         Raises:
             BrokerError: as a real cluster answers, for instance TopicAlreadyExistsError.
@@ -183,6 +184,10 @@ class ClusterModel:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic of this id, None if there is none."""
         return self._topics_by_id.get(topic_id)
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Whether there is such a partition."""
+        return topic in self.topics and self.topics[topic].partition(partition) is not None
 
     def partition(self, topic: str, partition: int) -> Partition:
         """One partition.

@@ -59,6 +59,8 @@ class TopicConfig:
             text = str(value)
             if name == "max.message.bytes":
                 limits = replace(limits, max_message_bytes=int(text))
+            elif name == "segment.bytes":
+                limits = replace(limits, segment_bytes=int(text))
             elif name == "cleanup.policy":
                 limits = replace(limits, compacted="compact" in text)
             elif name == "message.timestamp.type":

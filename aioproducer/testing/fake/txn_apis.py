@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import (
@@ -30,7 +31,7 @@ from aioproducer.protocol.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from aioproducer.testing.fake.groups import OFFSETS_TOPIC, CommittedOffset, offsets_partition
+from aioproducer.testing.fake.groups import OFFSETS_TOPIC, CommittedOffset, TopicPartition, offsets_partition
 from aioproducer.testing.fake.transactions import State
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def add_partitions(
 ) -> AddPartitionsToTxnResponse:
     """Make partitions part of a transaction: all of them, or none."""
     wanted = [(topic.name, index) for topic in request.topics for index in topic.partitions]
-    missing = [(name, index) for name, index in wanted if not _exists(cluster, name, index)]
+    missing = [(name, index) for name, index in wanted if not cluster.has_partition(name, index)]
     if missing:
         codes = {
             one: (UnknownTopicOrPartitionError.code or 0) if one in missing else OPERATION_NOT_ATTEMPTED
@@ -134,11 +135,6 @@ def _partition_results(
     )
 
 
-def _exists(cluster: ClusterModel, name: str, index: int) -> bool:
-    topic = cluster.topics.get(name)
-    return topic is not None and topic.partition(index) is not None
-
-
 def add_offsets(
     cluster: ClusterModel, node_id: int, request: AddOffsetsToTxnRequest, version: int, now_ms: int
 ) -> AddOffsetsToTxnResponse:
@@ -157,23 +153,45 @@ def add_offsets(
 def commit_offsets(
     cluster: ClusterModel, node_id: int, request: TxnOffsetCommitRequest, version: int, now_ms: int
 ) -> TxnOffsetCommitResponse:
-    """Keep the offsets of a group until the transaction ends."""
+    """Keep the offsets of a group until the transaction ends; those of partitions that are not there are refused.
+
+    Source: KafkaApis.handleTxnOffsetCommitRequest; the group's coordinator only sees what is left.
+    """
+    held = {
+        (topic.name, one.partition_index): CommittedOffset(
+            one.committed_offset, one.committed_leader_epoch, one.committed_metadata
+        )
+        for topic in request.topics
+        for one in topic.partitions
+        if cluster.has_partition(topic.name, one.partition_index)
+    }
     code = 0
-    try:
-        _hold_offsets(cluster, node_id, request, version, now_ms)
-    except BrokerError as error:
-        code = error.code or 0
-    return refused_offsets(request, code)
+    if held:
+        try:
+            _hold_offsets(cluster, node_id, request, version, held, now_ms)
+        except BrokerError as error:
+            code = error.code or 0
+    return _offset_results(
+        request, lambda partition: code if partition in held else UnknownTopicOrPartitionError.code or 0
+    )
 
 
 def refused_offsets(request: TxnOffsetCommitRequest, code: int) -> TxnOffsetCommitResponse:
     """The same code for every partition."""
+    return _offset_results(request, lambda partition: code)
+
+
+def _offset_results(
+    request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], int]
+) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=one.partition_index, error_code=code_of((topic.name, one.partition_index))
+                    )
                     for one in topic.partitions
                 ],
             )
@@ -183,7 +201,12 @@ def refused_offsets(request: TxnOffsetCommitRequest, code: int) -> TxnOffsetComm
 
 
 def _hold_offsets(
-    cluster: ClusterModel, node_id: int, request: TxnOffsetCommitRequest, version: int, now_ms: int
+    cluster: ClusterModel,
+    node_id: int,
+    request: TxnOffsetCommitRequest,
+    version: int,
+    offsets: dict[TopicPartition, CommittedOffset],
+    now_ms: int,
 ) -> None:
     coordinators = cluster.coordinators
     coordinators.check(request.group_id, node_id)
@@ -200,15 +223,7 @@ def _hold_offsets(
         now_ms=now_ms,
     )
     coordinators.check_offsets(held[1], request.producer_id, request.producer_epoch)
-    group.pending.setdefault(request.producer_id, {}).update(
-        {
-            (topic.name, one.partition_index): CommittedOffset(
-                one.committed_offset, one.committed_leader_epoch, one.committed_metadata
-            )
-            for topic in request.topics
-            for one in topic.partitions
-        }
-    )
+    group.pending.setdefault(request.producer_id, {}).update(offsets)
 
 
 def verify(

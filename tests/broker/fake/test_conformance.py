@@ -224,7 +224,6 @@ def test_they_agree_on_batches_by_chance(fake: FakeCluster, kafka: KafkaCluster,
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 V = batch(b"v", b"w", at_ms=1)
-_FAR = 3_700_000
 
 
 def _record(body: bytes) -> bytes:
@@ -439,6 +438,16 @@ class TestProduce:
         ends = [broker.produce(topic, each) for each in (large, patched(large, 17, "I", 1, seal=False), fits)]
         assert [name(end.error_code) for end in ends] == ["MESSAGE_TOO_LARGE", "MESSAGE_TOO_LARGE", ""]
         assert ends[0].log_start_offset == -1
+
+    def test_larger_than_a_segment(self, cluster: AnyCluster, broker: RawConnection) -> None:
+        """Whatever the topic takes: one batch lies in one segment."""
+        topic = new_name()
+        segment = 1_048_576
+        cluster.create_topic(topic, 1, configs={"max.message.bytes": 3_000_000, "segment.bytes": segment})
+        overhead = len(batch(b"x" * 1_000_000)) - 1_000_000
+        ends = [broker.produce(topic, batch(b"x" * (segment - overhead + more))) for more in (1, 0)]
+        assert [name(end.error_code) for end in ends] == ["RECORD_LIST_TOO_LARGE", ""]
+        assert ends[1].base_offset == 0
 
     def test_too_large_by_default(self, broker: RawConnection, topic: str) -> None:
         limit = 1_048_588

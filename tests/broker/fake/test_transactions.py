@@ -588,22 +588,40 @@ class TestSeen:
 
 class TestOffsets:
     def commit(self, client: Client, group: str, topic: str, version: int, **member: object) -> str:
-        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=42)
+        (found,) = self.commit_all(client, group, {topic: [0]}, version, **member)[topic]
+        return found
+
+    def commit_all(
+        self, client: Client, group: str, partitions: dict[str, list[int]], version: int, **member: object
+    ) -> dict[str, list[str]]:
+        """The error of each partition, in the order of the request, by topic."""
         request = TxnOffsetCommitRequest(
             transactional_id=client.transactional_id,
             group_id=group,
             producer_id=client.producer_id,
             producer_epoch=client.epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])],
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(partition_index=one, committed_offset=42) for one in indexes
+                    ],
+                )
+                for topic, indexes in partitions.items()
+            ],
             **member,  # type: ignore[arg-type]
         )
 
-        def ask() -> int:
-            (answered,) = client.broker.ask(request, version).topics
-            (one,) = answered.partitions
-            return one.error_code
+        def ask() -> dict[str, dict[int, int]]:
+            answer = client.broker.ask(request, version)
+            return {
+                topic.name: {one.partition_index: one.error_code for one in topic.partitions} for topic in answer.topics
+            }
 
-        return name(patiently(ask, lambda code: code))
+        codes = patiently(
+            ask, lambda found: next((code for one in found.values() for code in one.values() if name(code) in AGAIN), 0)
+        )
+        return {topic: [name(codes[topic][one]) for one in indexes] for topic, indexes in partitions.items()}
 
     def add(self, client: Client, group: str, version: int = 4) -> str:
         find = FindCoordinatorRequest(coordinator_keys=[group], key_type=GROUP)
@@ -662,6 +680,22 @@ class TestOffsets:
         group = new_name()
         self.add(Client(v2.broker), group)
         assert self.commit(v2, group, topic, 5, **member) == error
+
+    def test_partitions_that_are_not_there(self, cluster: AnyCluster, client: Client, topic: str) -> None:
+        """Each is refused for itself, before anybody looks at the group or the transaction."""
+        group, version = new_name(), 5 if client.v2 else 4
+        self.add(client if not client.v2 else Client(client.broker), group)
+        missing, wanted = new_name(), {topic: [2, 0, -1], new_name(): [0, 1]}
+        codes = self.commit_all(client, group, wanted, version)
+        assert codes == {
+            topic: ["UNKNOWN_TOPIC_OR_PARTITION", "", "UNKNOWN_TOPIC_OR_PARTITION"],
+            list(wanted)[1]: ["UNKNOWN_TOPIC_OR_PARTITION"] * 2,
+        }
+        client.end(committed=True)
+        assert self.committed(cluster, group, topic) == 42
+        client.epoch += 1
+        none_there = self.commit_all(client, group, {missing: [0]}, version, generation_id=7, member_id="me")
+        assert none_there == {missing: ["UNKNOWN_TOPIC_OR_PARTITION"]}
 
     def test_a_wrong_epoch(self, client: Client, topic: str) -> None:
         group = new_name()

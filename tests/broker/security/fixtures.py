@@ -19,7 +19,6 @@ USERS = {"alice": "alice-s3cret", "bob": "bob-s3cret"}
 """Alice may do everything, Bob nothing until a test allows it."""
 FAR, FAR_ADDRESS = "FAR", "kafka-1.invalid:9092"
 SESSION_MS, SHORT_SESSION_MS = 10_000, 2_000
-_PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,9 @@ from typing import Any, Self
 from urllib.parse import parse_qs
 
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+from tests.web_tokens import verified
 
 AUDIENCE = "kafka"
 CLIENT_ID, CLIENT_SECRET = "alice", "oidc-secret"
@@ -42,19 +44,27 @@ class SigningKey:
 
 
 class TokenServer:
-    """POST /token for client credentials.
+    """POST /token for client credentials and assertions.
 
     Args:
         failures: answer so many requests with 503 first.
+        client_key: what assertions have to be signed with; without it the client has a secret.
     """
 
     def __init__(
-        self, key: SigningKey, *, tls: ssl.SSLContext | None = None, lifetime_s: float = 300, failures: int = 0
+        self,
+        key: SigningKey,
+        *,
+        tls: ssl.SSLContext | None = None,
+        lifetime_s: float = 300,
+        failures: int = 0,
+        client_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey | None = None,
     ) -> None:
         self._key = key
         self._tls = tls
         self.lifetime_s = lifetime_s
         self.failures = failures
+        self._client_key = client_key
         self.requests: list[dict[str, Any]] = []
         self._server: asyncio.Server | None = None
 
@@ -95,6 +105,10 @@ class TokenServer:
         if self.failures:
             self.failures -= 1
             return 503, {}
+        if self._client_key is not None:
+            if authorization or not verified(form.get("client_assertion", form.get("assertion", "")), self._client_key):
+                return 401, {"error": "invalid_client"}
+            return 200, {"id_token": self._key.token(CLIENT_ID, lifetime_s=self.lifetime_s)}
         expected = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
         if authorization != f"Basic {expected}" or form.get("grant_type") != "client_credentials":
             return 401, {"error": "invalid_client", "error_description": f"not {authorization}"}

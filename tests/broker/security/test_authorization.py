@@ -42,7 +42,7 @@ async def test_a_topic_that_may_not_be_seen(secure_kafka: KafkaCluster) -> None:
 
 
 async def test_a_topic_that_may_be_seen_but_not_written(secure_kafka: KafkaCluster) -> None:
-    """The broker refuses the batches of that topic alone, and takes them again once it may."""
+    """The broker refuses the batches of that topic alone, and takes them while it may."""
     forbidden, allowed = await new_topic(secure_kafka), await new_topic(secure_kafka)
     secure_kafka.allow("bob", "WRITE", "DESCRIBE", topic=allowed)
     secure_kafka.allow("bob", "DESCRIBE", topic=forbidden)
@@ -58,6 +58,9 @@ async def test_a_topic_that_may_be_seen_but_not_written(secure_kafka: KafkaClust
         await good
         secure_kafka.allow("bob", "WRITE", topic=forbidden)
         await producer.send(forbidden, b"yes")
+        secure_kafka.disallow("bob", "WRITE", topic=forbidden)
+        with pytest.raises(TopicAuthorizationFailedError, match=forbidden):
+            await producer.send(forbidden, b"no more")
         await producer.send(allowed, b"2")
     assert await read_values(secure_kafka, forbidden) == [b"yes"]
     assert await read_values(secure_kafka, allowed) == [b"1", b"2"]

@@ -20,6 +20,7 @@ from tests.broker.security import kdc as kerberos
 from tests.broker.security.fixtures import USERS
 from tests.broker.security.oidc import CLIENT_ID, CLIENT_SECRET, SigningKey, TokenServer
 from tests.unit.net.fake_broker import closed_port
+from tests.web_tokens import claims_of, pem_of, private_key
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
@@ -147,6 +148,57 @@ async def test_oidc(secure_kafka: KafkaCluster, signing_key: SigningKey, failure
         )
     assert server.requests[-1] == {"grant_type": "client_credentials", "scope": "produce"}
     assert len(server.requests) == failures + 1
+
+
+@pytest.mark.parametrize("retriever", ["ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever"])
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+async def test_oidc_by_assertion(
+    secure_kafka: KafkaCluster, signing_key: SigningKey, tmp_path: Path, retriever: str, algorithm: str
+) -> None:
+    """A signed assertion in place of the secret, or as the grant."""
+    key = private_key(algorithm)
+    path = tmp_path / "key.pem"
+    path.write_bytes(pem_of(key, "passphrase"))
+    async with TokenServer(signing_key, client_key=key.public_key()) as server:
+        configs = secure_kafka.client_configs("OIDC")
+        del configs["sasl_oauth_token_provider"]
+        await check(
+            secure_kafka,
+            **configs,
+            sasl_oauthbearer_token_endpoint_url=server.url,
+            sasl_oauthbearer_jwt_retriever_class=f"org.apache.kafka.common.security.oauthbearer.{retriever}",
+            sasl_oauthbearer_client_credentials_client_id=CLIENT_ID,
+            sasl_oauthbearer_assertion_algorithm=algorithm,
+            sasl_oauthbearer_assertion_private_key_file=str(path),
+            sasl_oauthbearer_assertion_private_key_passphrase="passphrase",
+            sasl_oauthbearer_assertion_claim_iss=CLIENT_ID,
+            sasl_oauthbearer_assertion_claim_sub=CLIENT_ID,
+            sasl_oauthbearer_assertion_claim_aud="the provider",
+            sasl_oauthbearer_scope="produce",
+        )
+    (form,) = server.requests
+    header, claims = claims_of(form.pop("assertion" if retriever[0] == "J" else "client_assertion"))
+    assert header == {"alg": algorithm, "typ": "JWT"}
+    assert (claims["iss"], claims["sub"], claims["aud"]) == (CLIENT_ID, CLIENT_ID, "the provider")
+    if retriever[0] == "J":
+        assert form == {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "scope": "produce"}
+    else:
+        kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+        assert form == {
+            "grant_type": "client_credentials",
+            "client_assertion_type": kind,
+            "client_id": CLIENT_ID,
+            "scope": "produce",
+        }
+
+
+async def test_a_token_in_a_file(secure_kafka: KafkaCluster, signing_key: SigningKey, tmp_path: Path) -> None:
+    """Somebody else renews it; each login that needs another reads the file again."""
+    path = tmp_path / "token file"
+    path.write_text(signing_key.token("alice", lifetime_s=300) + "\n")
+    configs = secure_kafka.client_configs("OIDC")
+    del configs["sasl_oauth_token_provider"]
+    await check(secure_kafka, **configs, sasl_oauthbearer_token_endpoint_url=path.as_uri())
 
 
 async def test_a_kdc_that_is_away_may_come_back(

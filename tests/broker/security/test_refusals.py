@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from aioproducer.errors import IllegalSaslStateError, SaslAuthenticationFailedEr
 from aioproducer.testing import CertificateAuthority, KafkaCluster, unsecured_token
 from tests.broker.fixtures import new_topic
 from tests.broker.security.oidc import CLIENT_ID, SigningKey, TokenServer
+from tests.web_tokens import pem_of, private_key
 
 pytestmark = [
     pytest.mark.broker,
@@ -208,6 +210,35 @@ async def test_a_token_endpoint_that_refuses(
     assert "wr0ng" not in caplog.text + repr(error)
 
 
+async def test_an_assertion_that_is_refused(
+    secure_kafka: KafkaCluster, signing_key: SigningKey, tmp_path: Path
+) -> None:
+    """Signed with a key that the provider does not know."""
+    configs = secure_kafka.client_configs("OIDC")
+    del configs["sasl_oauth_token_provider"]
+    path = tmp_path / "key.pem"
+    path.write_bytes(pem_of(private_key("RS256")))
+    async with TokenServer(signing_key, client_key=private_key("RS256").public_key()) as server:
+        error = await refusal(
+            **configs,
+            sasl_oauthbearer_token_endpoint_url=server.url,
+            sasl_oauthbearer_assertion_private_key_file=str(path),
+            sasl_oauthbearer_assertion_claim_iss="alice",
+        )
+        assert len(server.requests) == 1
+    assert type(error) is AuthenticationError
+    assert "/token answered HTTP 401 (invalid_client) for the assertion of 'alice'" in str(error)
+    assert "sasl_oauthbearer_assertion_*" in str(error)
+
+
+async def test_a_token_file_that_is_away(secure_kafka: KafkaCluster, tmp_path: Path) -> None:
+    configs = secure_kafka.client_configs("OIDC")
+    del configs["sasl_oauth_token_provider"]
+    path = tmp_path / "token"
+    error = await refusal(**configs, sasl_oauthbearer_token_endpoint_url=path.as_uri())
+    assert str(error) == f"sasl_oauthbearer_token_endpoint_url: {path} can't be read: No such file or directory"
+
+
 async def test_a_token_for_another_audience(secure_kafka: KafkaCluster, signing_key: SigningKey) -> None:
     async def provider() -> str:
         return signing_key.token("alice", lifetime_s=60, audience="others")
@@ -267,3 +298,13 @@ async def test_after_a_refusal_start_can_be_called_again(secure_kafka: KafkaClus
     secure_kafka.set_scram_user("dave", "two")
     await producer.start()
     await producer.close()
+
+
+async def test_a_user_that_is_removed(secure_kafka: KafkaCluster) -> None:
+    secure_kafka.set_scram_user("erin", "one")
+    configs = secure_kafka.client_configs("SASL_SSL", user="alice", mechanism="SCRAM-SHA-256")
+    configs |= {"sasl_username": "erin", "sasl_password": "one"}
+    async with Producer(**configs):
+        pass
+    secure_kafka.remove_scram_user("erin")
+    assert isinstance(await refusal(**configs), AuthenticationError)

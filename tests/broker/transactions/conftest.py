@@ -54,8 +54,3 @@ def is_v2(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def kafka_v2(clusters_by_kind: dict[str, KafkaCluster]) -> KafkaCluster:
     return clusters_by_kind["V2"]
-
-
-@pytest.fixture
-def kafka_v1(clusters_by_kind: dict[str, KafkaCluster]) -> KafkaCluster:
-    return clusters_by_kind["V1"]

@@ -27,7 +27,7 @@ from tests.simulation.run import Outcome, Run, run
 from tests.simulation.story import Story
 from tests.simulation.transactions.chaos import TransactionChaos
 from tests.simulation.transactions.invariants import TransactionInvariants
-from tests.simulation.transactions.ledger import GROUP, Fate, Ledger, Written
+from tests.simulation.transactions.ledger import GROUP, POSITION, Fate, Ledger, Written
 from tests.simulation.transactions.process import SLACK_S, Process
 from tests.simulation.transactions.scenario import TransactionScenario, draw_transactions
 
@@ -59,6 +59,13 @@ class SimulatedClient(TransactionClient):
         return self._rng
 
 
+class ClusterWithInput(ClusterModel):
+    """A cluster that also has the topic whose positions are committed. Nobody writes to it, and no fault reaches it."""
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        return topic == POSITION.topic or super().has_partition(topic, partition)
+
+
 class TransactionRun(Run):
     """See the module."""
 
@@ -83,7 +90,7 @@ class TransactionRun(Run):
 
     def _make_model(self, rng: random.Random) -> ClusterModel:
         scenario = self._scenario
-        return ClusterModel(
+        return ClusterWithInput(
             brokers=scenario.brokers,
             rng=rng,
             version=scenario.version,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import resource
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,24 @@ from aioproducer.audit.mark import read_mark
 from aioproducer.testing import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
+
+
+def lines_in(directory: Path) -> dict[str, dict[str, Any]]:
+    """The one line of each file."""
+    return {path.stem: json.loads(path.read_text()) for path in directory.iterdir()}
+
+
+def in_a_fork(work: Callable[[], object]) -> None:
+    """Do it in a forked process, and wait for that."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 class Clock:
@@ -275,3 +295,32 @@ async def test_a_producer_with_transactions(tmp_path: Path) -> None:
     assert seen == list(range(20))
     lines = await stated(audit, tmp_path)
     assert (lines[-2]["next"], lines[-1].get("closed")) == (20, True)
+
+
+# --- forks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+async def test_forked_processes_have_names_of_their_own(tmp_path: Path) -> None:
+    """A server makes its producer and then forks its workers: each numbers its own records, and has its own file."""
+    audit = Audit("web", statements=tmp_path)
+    name = audit.producer
+    acked(audit, sent(audit))  # not written yet
+
+    async def work(records: int) -> None:
+        for number in range(records):
+            record = sent(audit)
+            assert mark_of(record).sequence == number
+            acked(audit, record)
+        await audit.written()
+
+    for records in (2, 3):
+        in_a_fork(lambda count=records: asyncio.new_event_loop().run_until_complete(work(count)))  # type: ignore[misc]
+    assert audit.producer == name
+    await audit.written()
+    stated = lines_in(tmp_path)
+    assert sorted(line["next"] for line in stated.values()) == [1, 2, 3]
+    assert all(line["producer"] == stem and stem.startswith("web-") for stem, line in stated.items())
+    assert stated[name]["next"] == 1
+    if audit._timer is not None:
+        audit._timer.cancel()

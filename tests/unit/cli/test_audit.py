@@ -160,6 +160,15 @@ def test_of_sparks_errors_the_last_cause_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize("reason", ["[STREAM_FAILED] Query [id = 5] terminated with exception: it failed", "it failed"])
+def test_of_a_failed_query_its_plan_is_not_told(reason: str) -> None:
+    text = (
+        f"{reason}\n=== Streaming Query ===\nIdentifier: [id = 5]\nCurrent Committed Offsets: {{}}\n\n"
+        "Current State: ACTIVE\nLogical Plan:\nWriteToMicroBatchDataSource"
+    )
+    assert _reason(text) == reason
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -19,7 +19,10 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 GUIDE = Path(__file__).parents[3] / "docs" / "serialization.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-TITLES = ["Pydantic", "msgspec", "Avro", "configs", "JSON Schema", "Protobuf", "FastAPI", "choosing", "rules", "tests"]
+TITLES = [
+    "Pydantic", "msgspec", "Avro", "configs", "JSON Schema", "Protobuf", "FastAPI", "choosing", "rules", "tests",
+    "types",
+]  # fmt: skip
 
 
 def test_every_block_has_a_title() -> None:

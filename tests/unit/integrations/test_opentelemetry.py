@@ -96,7 +96,7 @@ def headers(cluster: FakeCluster) -> list[dict[str, list[str]]]:
 async def test_a_send(cluster: FakeCluster, telemetry: Telemetry) -> None:
     """One span from the call to the acknowledgement, a child of the caller's, whose context is in the headers."""
     tracing = telemetry.tracing(attributes={"server.address": "kafka.internal"})
-    async with producer_of(cluster, tracing) as producer:
+    async with producer_of(cluster, tracing, client_id="shop") as producer:
         with telemetry.tracers.get_tracer("test").start_as_current_span("request"):
             await producer.send("orders", "value", key="k", headers=[("own", b"1")])
     (span,), (request,) = telemetry.spans("send orders"), telemetry.spans("request")
@@ -108,6 +108,7 @@ async def test_a_send(cluster: FakeCluster, telemetry: Telemetry) -> None:
         "messaging.system": "kafka",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
+        "messaging.client.id": "shop",
         "messaging.destination.name": "orders",
         "messaging.destination.partition.id": "0",
         "messaging.kafka.message.key": "k",
@@ -116,6 +117,31 @@ async def test_a_send(cluster: FakeCluster, telemetry: Telemetry) -> None:
     }
     assert span.status.status_code is StatusCode.UNSET
     assert headers(cluster) == [{"own": ["1"], "traceparent": [parent_of(span)]}]
+
+
+@pytest.mark.parametrize(
+    ("clients", "own", "found"),
+    [
+        (("shop", "shop"), {}, {"shop"}),
+        (("shop", "till"), {}, {None}),
+        (("shop",), {"messaging.client.id": "x"}, {"x"}),
+    ],
+)
+async def test_the_client_is_named_where_it_is_known(
+    cluster: FakeCluster, telemetry: Telemetry, clients: tuple[str, ...], own: dict[str, str], found: set[str | None]
+) -> None:
+    """On the spans of a bulk call too; one object of several producers can't tell them apart."""
+    tracing = telemetry.tracing(attributes=own)
+    producers = [producer_of(cluster, tracing, client_id=name) for name in clients]
+    for producer in producers:
+        await producer.start()
+    for producer in producers:
+        await producer.send("orders", b"1")
+        await producer.send_many("orders", [b"2"])
+        await producer.close()
+    spans = [*telemetry.spans("send orders"), *telemetry.spans("create orders")]
+    assert len(spans) == 3 * len(clients)
+    assert {dict(span.attributes or {}).get("messaging.client.id") for span in spans} == found
 
 
 async def test_the_span_lasts_until_the_acknowledgement(cluster: FakeCluster, telemetry: Telemetry) -> None:

@@ -68,6 +68,11 @@ class Client(NetworkClient):
         self.disconnects.append((node_id, error))
         self.failed_ms = self.now_ms
 
+    def connection(self, node_id: int) -> Connection | None:
+        """The open connection to a node, busy or not."""
+        node = self._nodes.get(node_id)
+        return None if node is None or node.connection is None or node.connection.closed else node.connection
+
     @property
     def now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
@@ -259,9 +264,9 @@ class Resolving:
 async def test_the_bootstrap_connection_becomes_that_of_the_node_at_its_address(broker: FakeBroker) -> None:
     async with Client(broker) as client:
         await client.bootstrap(client.soon())
-        assert not client.node_ready(1, client.now_ms)
+        assert not client.free_connection(1, client.now_ms)
         client.know(broker)
-        assert client.node_ready(1, client.now_ms)
+        assert client.free_connection(1, client.now_ms)
         connection = client.connection(1)
         assert connection is not None
         assert connection.node_id == 1
@@ -282,7 +287,7 @@ async def test_a_bootstrap_connection_to_another_address_serves_until_a_node_is_
         assert not client.exhausted(client.now_ms)
         client._nodes[2].retry_at_ms = 0
         client.connect_soon(2)
-        await client.until(lambda: client.node_ready(2, client.now_ms))
+        await client.until(lambda: client.free_connection(2, client.now_ms))
         assert bootstrap.closed
         assert client.least_loaded(client.now_ms) is client.connection(2)
         assert client.disconnects == []
@@ -317,7 +322,7 @@ async def test_connect_soon_makes_one_connection_and_says_when_it_is_ready(broke
         client.connect_soon(1)
         assert client.connection(1) is None
         assert client.retry_at_ms(1, client.now_ms) is None
-        await client.until(lambda: client.node_ready(1, client.now_ms))
+        await client.until(lambda: client.free_connection(1, client.now_ms))
         client.connect_soon(1)
         connection = client.connection(1)
         assert connection is not None
@@ -328,7 +333,7 @@ async def test_connect_soon_makes_one_connection_and_says_when_it_is_ready(broke
 async def test_unknown_nodes_are_never_ready() -> None:
     async with Client() as client:
         client.connect_soon(7)
-        assert not client.node_ready(7, client.now_ms)
+        assert not client.free_connection(7, client.now_ms)
         assert client.connection(7) is None
         assert client.retry_at_ms(7, client.now_ms) is None
         assert client.authentication_error(7) is None
@@ -409,8 +414,8 @@ async def test_a_lost_connection_is_told_and_fails_nothing_else(broker: FakeBrok
         broker.peers[0].drop()
         await client.until(lambda: client.connection(1) is None)
         assert [node_id for node_id, _ in client.disconnects] == [1]
-        assert client.node_ready(2, client.now_ms)
-        assert not client.node_ready(1, client.now_ms)
+        assert client.free_connection(2, client.now_ms)
+        assert not client.free_connection(1, client.now_ms)
 
 
 async def test_a_node_is_ready_while_fewer_than_allowed_are_in_flight(broker: FakeBroker) -> None:
@@ -421,10 +426,10 @@ async def test_a_node_is_ready_while_fewer_than_allowed_are_in_flight(broker: Fa
         waiting = asyncio.ensure_future(connection.request(METADATA))
         request = await broker.next_request(MetadataRequest)
         assert client.in_flight_count == 1
-        assert not client.node_ready(1, client.now_ms)
+        assert not client.free_connection(1, client.now_ms)
         assert client.retry_at_ms(1, client.now_ms) is None
         request.reply(broker.metadata())
-        await client.until(lambda: client.node_ready(1, client.now_ms))
+        await client.until(lambda: client.free_connection(1, client.now_ms))
         await waiting
 
 
@@ -434,9 +439,9 @@ async def test_a_throttled_node_is_ready_again_when_it_ends(broker: FakeBroker) 
         connection = await client.ready_connection(1, client.soon())
         until_ms = client.soon(50)
         connection.throttle(until_ms)
-        assert not client.node_ready(1, until_ms - 1)
+        assert not client.free_connection(1, until_ms - 1)
         assert client.retry_at_ms(1, until_ms - 1) == until_ms
-        assert client.node_ready(1, until_ms)
+        assert client.free_connection(1, until_ms)
         assert await client.ready_connection(1, client.soon()) is connection
         assert client.now_ms >= until_ms
 
@@ -468,7 +473,7 @@ async def test_authentication_failures_are_kept_until_an_attempt_succeeds(broker
         wrong = False
         client._nodes[1].retry_at_ms = 0
         client.connect_soon(1)
-        await client.until(lambda: client.node_ready(1, client.now_ms))
+        await client.until(lambda: client.free_connection(1, client.now_ms))
         assert client.authentication_error(1) is None
 
 
@@ -548,7 +553,7 @@ async def test_waiting_until_a_connection_is_free(broker: FakeBroker) -> None:
         request = await broker.next_request(MetadataRequest)
         waiting = asyncio.ensure_future(client.when_free(connection, client.soon()))
         await asyncio.sleep(0)
-        assert not client.node_ready(1, client.now_ms)  # it waits ahead of those who only look
+        assert not client.free_connection(1, client.now_ms)  # it waits ahead of those who only look
         request.reply(broker.metadata())
         assert await waiting is connection
         await answer
@@ -686,10 +691,10 @@ async def test_who_waits_for_any_connection_gets_the_next_free_place(broker: Fak
     async with Client(max_in_flight_requests_per_connection=1) as client:
         client.know(broker)
         connection = await client.ready_connection(1, client.soon())
-        seen: list[tuple[bool, int | None]] = []
+        seen: list[tuple[Connection | None, int | None]] = []
 
         def look(*_: object) -> None:
-            seen.append((client.node_ready(1, client.now_ms), client.retry_at_ms(1, client.now_ms)))
+            seen.append((client.free_connection(1, client.now_ms), client.retry_at_ms(1, client.now_ms)))
 
         number = connection.next_correlation_id()
         frame = encode_request(METADATA, 13, number, None)
@@ -705,7 +710,7 @@ async def test_who_waits_for_any_connection_gets_the_next_free_place(broker: Fak
         request.reply(broker.metadata())
         mine = await waiting
         assert len(seen) >= 2
-        assert set(seen) == {(False, None)}
+        assert set(seen) == {(None, None)}
         assert connection.in_flight_count == 1
         mine.cancel()
 
@@ -718,7 +723,7 @@ async def test_the_others_are_told_when_nobody_waits_ahead_of_them_any_more(brok
         assert await client.any_ready_connection(client.soon()) is connection
         client.changed.clear()
         await client.changed.wait()
-        assert client.node_ready(1, client.now_ms)
+        assert client.free_connection(1, client.now_ms)
 
 
 # --- brokers come, move and go ----------------------------------------------------------------------------------------
@@ -746,7 +751,7 @@ async def test_a_moved_node_first_finishes_what_is_in_flight(broker: FakeBroker,
         other.node_id = 1
         client.know(other)
         assert not old.closed
-        assert not client.node_ready(1, client.now_ms)
+        assert not client.free_connection(1, client.now_ms)
         client.connect_soon(1)
         assert other.peers == []
         request.reply(broker.metadata())
@@ -777,7 +782,7 @@ async def test_a_node_that_is_gone_ends_and_may_come_back(broker: FakeBroker, ot
         waiting = asyncio.ensure_future(connection.request(METADATA))
         request = await broker.next_request(MetadataRequest)
         client.know(other)
-        assert not client.node_ready(1, client.now_ms)
+        assert not client.free_connection(1, client.now_ms)
         client.connect_soon(1)
         with pytest.raises(ConnectionLostError, match="no node 1"):
             await client.ready_connection(1, client.soon())
@@ -798,7 +803,7 @@ async def test_a_node_that_comes_back_while_its_old_connection_ends(broker: Fake
         request = await broker.next_request(MetadataRequest)
         client.know(other)
         client.know(broker, other)
-        assert not client.node_ready(1, client.now_ms)
+        assert not client.free_connection(1, client.now_ms)
         request.reply(broker.metadata())
         await waiting
         assert await client.ready_connection(1, client.soon()) is not connection

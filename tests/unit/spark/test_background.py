@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -140,3 +141,23 @@ def test_the_end_of_the_process_closes_what_is_open(cluster: FakeCluster) -> Non
     command = [sys.executable, "-X", "dev", "-c", AT_EXIT, cluster.bootstrap_servers]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "sent\n", "")
+
+
+FORKED = """
+import os, signal, sys
+from aioproducer.spark.background import background
+
+one = background()
+child = os.fork()
+if not child:
+    signal.alarm(20)  # else nobody would end it
+    sys.exit(7)  # runs what is registered for the end of a process
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_ends() -> None:
+    """It has no thread in which the parent's producers could be closed."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "7\n", done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,9 @@ def say(brokers: Coordinator, tmp_path: Path) -> QueryTransactions:
     return QueryTransactions(log, brokers, QUERY, DyingStorage(str(tmp_path / "said"), brokers))
 
 
+SAID = "q-0.jsonl", b"{}"
+
+
 def said(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in tmp_path.glob("said/*"))
 
@@ -220,6 +224,41 @@ def said(tmp_path: Path) -> list[str]:
 async def test_an_audit_is_told_of_what_is_committed(brokers: Coordinator, tmp_path: Path) -> None:
     await say(brokers, tmp_path).commit("q:0", [brokers.write(0, 0)], ("q-0.jsonl", b"{}"))
     assert said(tmp_path) == ["q-0.jsonl"]
+
+
+@pytest.mark.parametrize("steps", range(20))
+async def test_an_audit_is_told_of_a_batch_that_the_next_driver_commits(
+    brokers: Coordinator, tmp_path: Path, steps: int
+) -> None:
+    """Whenever a driver dies, what is committed is stated, and what is not is not."""
+    winners = [brokers.write(0, partition) for partition in range(2)]
+    brokers.steps_until_crash = steps
+    with suppress(Crash):
+        await say(brokers, tmp_path).commit("q:0", winners, SAID)
+    brokers.steps_until_crash = None
+    committed = await say(brokers, tmp_path).settle()
+    assert said(tmp_path) == ([SAID[0]] if committed else [])
+    if committed:
+        assert (tmp_path / "said" / SAID[0]).read_bytes() == SAID[1]
+    assert brokers.visible == (winners if committed else [])
+
+
+def write_where_there_is_no_place_for_statements(self: DyingStorage, name: str, data: bytes) -> None:
+    if name == SAID[0]:
+        raise OSError("away")
+    Storage.write(self, name, data)
+
+
+async def test_an_audit_is_told_where_its_place_was_away(
+    brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is on record, so the next driver commits it, and says so."""
+    with monkeypatch.context() as patch:
+        patch.setattr(DyingStorage, "write", write_where_there_is_no_place_for_statements)
+        with pytest.raises(OSError, match="away"):
+            await say(brokers, tmp_path).commit("q:0", [brokers.write(0, 0)], SAID)
+    assert await say(brokers, tmp_path).settle() == {"q:0"}
+    assert said(tmp_path) == [SAID[0]]
 
 
 async def test_an_audit_is_told_nothing_of_a_batch_that_is_withdrawn(brokers: Coordinator, tmp_path: Path) -> None:

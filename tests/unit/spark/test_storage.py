@@ -25,6 +25,12 @@ def test_a_local_path_is_taken_whole(location: str, path: str) -> None:
     assert Storage(location).path("name") == f"{path}/name"
 
 
+@pytest.mark.parametrize("path", ["bucket/cp#1", "bucket/cp#1#2", "bucket/#/log"])
+def test_a_number_sign_is_a_letter_of_a_uri_too(path: str) -> None:
+    """Cut off there, the checkpoints cp#1 and cp#2 would have one log."""
+    assert Storage(f"mock:///{path}").path("name") == f"{path}/name"
+
+
 def test_a_path_without_a_root_is_one_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert Storage("a#1").path("name") == f"{tmp_path}/a#1/name"

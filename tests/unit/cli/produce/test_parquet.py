@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner, Result
 
+from aioproducer import BatchResult, Producer, ProducerFailedError
 from aioproducer.cli.app import app
 from aioproducer.cli.produce.parquet import BATCH_ROWS
 from aioproducer.testing import FakeCluster
@@ -99,6 +100,36 @@ def test_rows_that_fail_are_named(path: Path) -> None:
         (reject,) = map(json.loads, Path(f"{path}.rejects").read_text().splitlines())
         assert reject["row_number"] == BATCH_ROWS + 4
         assert "max_request_size" in reject["error"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_rejects_that_are_missing_in_their_file_are_told(path: Path) -> None:
+    write(path, value=["x" * 2_000])
+    with FakeCluster() as cluster:
+        result = produce(cluster, path, "--config", "max.request.size=1000", "--rejects", "/dev/full")
+        assert result.exit_code == 1
+        assert result.stderr == "aioproducer: rejects are missing in /dev/full: No space left on device\n"
+
+
+def test_a_producer_that_fails_between_two_batches_is_told_with_the_counts(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent before is in the counts, and the rest is not called read."""
+    send_arrow, calls = Producer.send_arrow, iter([None, ProducerFailedError("its loop is gone")])
+
+    async def failing(producer: Producer, *arguments: Any, **named: Any) -> BatchResult:
+        error = next(calls)
+        if error is not None:
+            raise error
+        return await send_arrow(producer, *arguments, **named)
+
+    monkeypatch.setattr(Producer, "send_arrow", failing)
+    write(path, value=["x"] * (BATCH_ROWS + 1))
+    with FakeCluster() as cluster:
+        result = produce(cluster, path)
+        assert result.exit_code == 1
+        assert counts_of(result) == f"read {BATCH_ROWS}, acked {BATCH_ROWS}, failed 0, rejected 0"
+        assert result.stderr == f"aioproducer: ended after row {BATCH_ROWS}: its loop is gone\n"
 
 
 @pytest.mark.parametrize(

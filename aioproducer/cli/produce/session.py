@@ -1,0 +1,136 @@
+"""One run of ``aioproducer produce``, whatever its rows come from: its stages, its signals, what it says at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from signal import Signals
+from typing import Protocol
+
+from rich.console import Console
+
+from aioproducer import KafkaError, Producer
+from aioproducer.cli.loop import run_in_loop, signals_to
+from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line
+from aioproducer.cli.produce.job import Counts
+from aioproducer.cli.produce.progress import Amount, show_progress
+from aioproducer.cli.produce.rejects import Rejects
+
+
+class Work(Protocol):
+    """Sends the rows of one input."""
+
+    counts: Counts
+    trouble: str | None
+    """Why it ended before its input did, None if it did not."""
+
+    @property
+    def place(self) -> str:
+        """The last row that was read."""
+        ...
+
+    async def run(self) -> None:
+        """Send every row, and wait until each has ended. Cancelled, it fails those that have not."""
+        ...
+
+    def stop(self) -> None:
+        """Read no further."""
+        ...
+
+
+def run_session(producer: Producer, topic: str, source: Amount, rejects: Path, begin: Callable[[Rejects], Work]) -> int:
+    """Send everything, say how it went, and return the exit code.
+
+    Args:
+        begin: makes the work, in the loop, once the topic is there.
+    Raises:
+        CommandError: nothing was sent: the input, the cluster or the topic can't be used.
+    """
+    return run_in_loop(_Session(producer, topic, source, rejects, begin).main())
+
+
+class _Session:
+    """The stages of a run: connecting, sending, closing. A signal ends the first and the last at once.
+
+    While it sends, a first signal only ends the reading, and what was read is sent; a second one gives that up.
+    """
+
+    def __init__(
+        self, producer: Producer, topic: str, source: Amount, rejects: Path, begin: Callable[[Rejects], Work]
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._source = source
+        self._rejects = rejects
+        self._begin = begin
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._work: Work | None = None
+        self._signal: Signals | None = None
+        self._task: asyncio.Task[int] | None = None
+
+    async def main(self) -> int:
+        self._task = asyncio.current_task()
+        with signals_to(self._on_signal):
+            try:
+                await self._connect()
+                return await self._send()
+            except asyncio.CancelledError:
+                if self._signal is None:
+                    raise
+                print("interrupted before anything was sent", file=sys.stderr)
+                return 128 + self._signal
+            finally:
+                await self._producer.close(timeout=0)
+
+    def _on_signal(self, number: Signals) -> None:
+        first = self._signal is None
+        self._signal = self._signal or number
+        if first and self._work is not None:
+            self._console.print("stopping: what was read is being sent; Ctrl-C again gives up")
+            self._work.stop()
+        elif self._task is not None:
+            self._task.cancel()
+
+    async def _connect(self) -> None:
+        try:
+            await self._producer.start()
+            await self._producer.partitions_for(self._topic)
+        except KafkaError as error:
+            raise CommandError(one_line(error)) from error
+
+    async def _send(self) -> int:
+        with Rejects(self._rejects) as rejects:
+            self._work = work = self._begin(rejects)
+            began_s = time.perf_counter()
+            with show_progress(self._console, self._source, work.counts):
+                try:
+                    await work.run()
+                except asyncio.CancelledError:
+                    if self._signal is None:
+                        raise
+            took_s = time.perf_counter() - began_s
+        self._summarize(work, rejects, took_s)
+        return self._exit_code(work)
+
+    def _summarize(self, work: Work, rejects: Rejects, took_s: float) -> None:
+        counts = work.counts
+        print(
+            f"read {counts.read}, acked {counts.acked}, failed {counts.failed}, rejected {counts.rejected} "
+            f"in {took_s:.2f} s ({counts.acked / took_s:.0f} records/s)"
+        )
+        if rejects.problem is not None:
+            print(f"aioproducer: rejects are missing in {rejects.path}: {rejects.problem}", file=sys.stderr)
+        elif rejects.count:
+            print(f"rejects with their reasons: {rejects.path}", file=sys.stderr)
+        if work.trouble is not None:
+            print(f"aioproducer: ended after {work.place}: {work.trouble}", file=sys.stderr)
+        if self._signal is not None:
+            print(f"interrupted after {work.place}", file=sys.stderr)
+
+    def _exit_code(self, work: Work) -> int:
+        if self._signal is not None:
+            return 128 + self._signal
+        return DONE if work.counts.acked == work.counts.read and work.trouble is None else SOME_FAILED
