@@ -44,9 +44,6 @@ class PartitionSequences:
     def replace(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
         """The pieces stand where the batch stood."""
 
-    def turn_to(self, topic_id: bytes) -> None:
-        """Note which topic the next attempt is for: what is known of the log of another one does not hold for it."""
-
     def has_room(self) -> bool:
         """Whether a broker that is sent one more still remembers the oldest unresolved one."""
 

@@ -53,9 +53,6 @@ cdef class PartitionSequences:
         self.numbered[at:at + 1] = pieces
         return 0
 
-    def turn_to(self, bytes topic_id not None):
-        self.turn(topic_id)
-
     cdef int turn(self, bytes topic_id) except -1:
         if topic_id is not self.topic_id and topic_id != self.topic_id:
             self.topic_id = topic_id

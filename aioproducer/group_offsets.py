@@ -6,7 +6,9 @@ What passes can be written in every version of TxnOffsetCommit. The brokers' own
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -20,7 +22,7 @@ MAX_STRING_BYTES = 32_767
 def checked_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets in one form.
+    """The offsets in one form; numbers may be any integers, numpy's for one.
 
     Raises:
         TypeError, ValueError: one can't be sent; names the field and what it has to be.
@@ -34,8 +36,7 @@ def checked_offsets(
             raise TypeError(f"a key of offsets is {told}; TopicPartition, or (topic, partition), is needed")
         topic, partition = place
         _check_text("the topic of offsets", topic, may_be_empty=False)
-        _check_number(f"the partition of topic {topic!r}", partition, 0, MAX_INT32)
-        where = TopicPartition(topic, partition)
+        where = TopicPartition(topic, _number(f"the partition of topic {topic!r}", partition, 0, MAX_INT32))
         checked[where] = _checked_position(where, position)
     return checked
 
@@ -43,15 +44,16 @@ def checked_offsets(
 def _checked_position(where: TopicPartition, position: OffsetAndMetadata | int) -> OffsetAndMetadata:
     if not isinstance(position, OffsetAndMetadata):
         position = OffsetAndMetadata(position)
-    _check_number(f"the offset of {where}", position.offset, 0, MAX_INT64, needed="an int or OffsetAndMetadata")
+    offset = _number(f"the offset of {where}", position.offset, 0, MAX_INT64, needed="an int or OffsetAndMetadata")
     _check_text(f"the metadata of {where}", position.metadata)
-    if position.leader_epoch is not None:
-        _check_number(f"the leader_epoch of {where}", position.leader_epoch, -1, MAX_INT32, needed="an int or None")
-    return position
+    epoch = position.leader_epoch
+    if epoch is not None:
+        epoch = _number(f"the leader_epoch of {where}", epoch, -1, MAX_INT32, needed="an int or None")
+    return OffsetAndMetadata(offset, position.metadata, epoch)
 
 
 def checked_group(group: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
-    """The membership as it is.
+    """The membership, its generation as an int.
 
     Raises:
         TypeError, ValueError: it can't be sent; names the field and what it has to be.
@@ -59,18 +61,23 @@ def checked_group(group: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
     if not isinstance(group, ConsumerGroupMetadata):
         raise TypeError(f"group_metadata is {_kind(group)}; ConsumerGroupMetadata is needed")
     _check_text("group_id", group.group_id, may_be_empty=False)
-    _check_number("generation_id", group.generation_id, -1, MAX_INT32)
+    generation_id = _number("generation_id", group.generation_id, -1, MAX_INT32)
     _check_text("member_id", group.member_id)
     if group.group_instance_id is not None:
         _check_text("group_instance_id", group.group_instance_id, needed="str or None")
-    return group
+    return replace(group, generation_id=generation_id)
 
 
-def _check_number(name: str, value: Any, least: int, most: int, *, needed: str = "an int") -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} is {_kind(value)}; {needed} is needed")
-    if not least <= value <= most:
-        raise ValueError(f"{name} is {value}; it has to be {least} to {most}")
+def _number(name: str, value: Any, least: int, most: int, *, needed: str = "an int") -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is a bool; {needed} is needed")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {_kind(value)}; {needed} is needed") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name} is {number}; it has to be {least} to {most}")
+    return number
 
 
 def _check_text(name: str, value: Any, *, may_be_empty: bool = True, needed: str = "str") -> None:

@@ -419,7 +419,7 @@ class Producer(Admission[Key_contra, Value_contra]):
         self, engine: Engine, record: Record, awaited: bool, admitted: list[Delivery]
     ) -> Delivery:
         deadline_ms = engine.now_ms() + self._config.max_block_ms
-        topic = _topic_of(record)
+        topic = _checked_topic(record.topic)
         partition = check_partition(record.partition, topic)
         transaction = engine.transaction.number if engine.transaction is not None else None
         headers = encodable_headers(record.headers, topic)  # once: an interceptor may have put an iterator there
@@ -476,7 +476,7 @@ class Producer(Admission[Key_contra, Value_contra]):
         return self._watched(delivery, record)
 
     def _admit_prepared_now(self, engine: Engine, record: Record) -> Delivery:
-        topic = _topic_of(record)
+        topic = _checked_topic(record.topic)
         partition = check_partition(record.partition, topic)
         if not engine.is_known(topic, partition):
             engine.want_topic(topic)
@@ -681,6 +681,7 @@ class Producer(Admission[Key_contra, Value_contra]):
 
         Raises:
             ConfigError: ``enable_metrics_push`` is False.
+            ValueError: ``timeout`` is less than 0 or not a number.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
         Source: KafkaProducer.clientInstanceId.
         """
@@ -803,10 +804,6 @@ class Transaction:
             await runner.abort()
         except KafkaError as failure:
             error.add_note(f"aborting the transaction failed too: {failure}")
-
-
-def _topic_of(record: Record) -> str:
-    return _checked_topic(record.topic)
 
 
 def _checked_topic(topic: object) -> str:

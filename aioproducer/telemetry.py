@@ -104,8 +104,8 @@ class ClientTelemetry:
         """
         if not self._enabled:
             raise ConfigError("enable_metrics_push=False: the cluster gives an id only to clients that push metrics")
-        if timeout < 0:
-            raise ValueError(f"timeout={timeout}: a time can't be negative")
+        if not timeout >= 0:
+            raise ValueError(f"timeout={timeout}: seconds are needed, 0 or more")
         if self._instance_id == ZERO_UUID and timeout:
             waiter: asyncio.Future[str] = self._loop.create_future()
             self._waiting_for_id[waiter] = None

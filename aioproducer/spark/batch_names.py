@@ -29,6 +29,8 @@ def is_single(batch: str) -> bool:
 
 
 def micro_batch_of(batch: str) -> tuple[str, int] | None:
-    """The query and the number of a micro-batch; None for a batch write."""
+    """The query and the number of a micro-batch; None for a batch write, and for a name that is none of ours."""
     query, _, number = batch.rpartition(":")
-    return None if batch.startswith((_JOB, _WRITE)) else (query, int(number))
+    if batch.startswith((_JOB, _WRITE)) or not number.isdecimal():
+        return None
+    return query, int(number)

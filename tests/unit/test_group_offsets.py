@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aioproducer import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
@@ -94,6 +95,18 @@ def test_what_is_right_can_be_written() -> None:
         topics=_topics_of(offsets),
     )
     assert request.encode(TxnOffsetCommitRequest.MAX_VERSION)
+
+
+def test_any_integer_is_a_number() -> None:
+    """Offsets often come from an array or a data frame."""
+    position = OffsetAndMetadata(np.int64(5), "kept", np.int32(3))  # type: ignore[arg-type]
+    offsets = checked_offsets({("topic", np.int32(2)): position})  # type: ignore[dict-item]
+    assert offsets == {TopicPartition("topic", 2): OffsetAndMetadata(5, "kept", 3)}
+    (place, told), *_ = offsets.items()
+    group = checked_group(ConsumerGroupMetadata("group", np.int32(7)))  # type: ignore[arg-type]
+    numbers = (place.partition, told.offset, told.leader_epoch, group.generation_id)
+    assert numbers == (2, 5, 3, 7)
+    assert {type(each) for each in numbers} == {int}
 
 
 async def test_the_transaction_stays_as_it_was() -> None:

@@ -72,6 +72,7 @@ class FakeCluster:
             addresses=dict.fromkeys(range(1, brokers + 1), (HOST, NO_PORT)),
             guard=self._lock,
         )
+        self._receives_metrics = receives_metrics
         self._servers: BrokerServers | None = None
 
     # --- the cluster
@@ -340,7 +341,12 @@ class FakeCluster:
             max_bytes: of a push.
             delta: whether sums are told since the last push, not since the start.
             codecs: numbers of the compressions that are taken, the best first.
+
+        Raises:
+            ClusterError: the brokers have no receiver, so no client would ask them.
         """
+        if not self._receives_metrics:
+            raise ClusterError("the brokers have no receiver for metrics; FakeCluster(receives_metrics=True) has")
         with self._lock:
             self._model.client_metrics.subscribe(names, interval_ms, max_bytes, delta, codecs)
 

@@ -220,3 +220,11 @@ def test_uris_of_local_files(tmp_path: Path) -> None:
 def test_a_file_system_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match=r"nothing://x can't be used: .*option transactionLog"):
         Storage("nothing://x")
+
+
+def test_a_file_of_somebody_else_is_left_alone(log: CommitLog, tmp_path: Path) -> None:
+    log.record(BATCH)
+    (tmp_path / "log" / "notes.committed").write_bytes(b"kept")
+    log.finish("q:7")
+    assert "q:7" in again(tmp_path).committed()
+    assert (tmp_path / "log" / "notes.committed").read_bytes() == b"kept"

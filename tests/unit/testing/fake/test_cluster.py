@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import math
 import socket
 import threading
 import time
 
 import pytest
 from confluent_kafka import Producer as OtherProducer
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from aioproducer import Producer
 from aioproducer.errors import BrokerError, MessageTooLargeError
@@ -178,3 +181,42 @@ async def test_coordinators_move() -> None:
         assert cluster.coordinator_of("mine") == node
         assert cluster.transaction_state("mine") is None
         assert cluster.committed_offsets("group") == {}
+
+
+async def test_metrics_that_clients_push() -> None:
+    """The last push comes at the client's end; its sums tell all that was sent."""
+    async with FakeCluster(receives_metrics=True) as cluster:
+        cluster.subscribe_metrics("org.apache.kafka.producer.record.", delta=False)
+        async with quick(cluster) as producer:
+            client = await producer.client_instance_id(LIMIT_S)
+            await producer.send_many("orders", [b"a", b"b", b"c"])
+        *_, last = cluster.pushed_metrics()
+        assert last.terminating
+        assert last.client_instance_id.hex() == _hex(client)
+        (of_resource,) = MetricsData.FromString(last.metrics).resource_metrics
+        told = {metric.name: metric for scope in of_resource.scope_metrics for metric in scope.metrics}
+        assert all(name.startswith("org.apache.kafka.producer.record.") for name in told)
+        (sent,) = told["org.apache.kafka.producer.record.send.total"].sum.data_points
+        assert sent.as_double == 3
+
+
+async def test_nobody_pushes_what_is_not_wanted() -> None:
+    async with FakeCluster(receives_metrics=True) as cluster:
+        cluster.subscribe_metrics()
+        async with quick(cluster) as producer:
+            assert await producer.client_instance_id(LIMIT_S) is not None
+            await producer.send("orders", b"a")
+            for wrong in (-1.0, math.nan):
+                with pytest.raises(ValueError, match="timeout="):
+                    await producer.client_instance_id(wrong)
+        assert cluster.pushed_metrics() == ()
+
+
+def test_brokers_without_a_receiver_want_nothing() -> None:
+    with pytest.raises(ClusterError, match="receives_metrics=True"):
+        FakeCluster().subscribe_metrics("*")
+
+
+def _hex(client: str | None) -> str:
+    assert client is not None
+    return base64.urlsafe_b64decode(client + "==").hex()
