@@ -101,10 +101,12 @@ class ProducerConfig:
     ssl_truststore_location: str | None
     ssl_truststore_certificates: str | None
     ssl_truststore_type: str
+    ssl_truststore_password: str | None
     ssl_keystore_location: str | None
     ssl_keystore_key: str | None
     ssl_keystore_certificate_chain: str | None
     ssl_keystore_type: str
+    ssl_keystore_password: str | None
     ssl_key_password: str | None
     ssl_endpoint_identification_algorithm: str
     ssl_enabled_protocols: tuple[str, ...]
@@ -384,24 +386,10 @@ def _apply_backoffs(values: dict[str, Any], given: AbstractSet[str]) -> None:
             logger.warning("%s=%d is above %s, which is used: %d", first, values[first], bound, values[bound])
 
 
-_STORE_COMMANDS = {
-    "ssl_truststore": "keytool -list -rfc -keystore {store} > truststore.pem",
-    "ssl_keystore": "keytool -importkeystore -srckeystore {store} -destkeystore keystore.p12 -deststoretype PKCS12 && "
-    "openssl pkcs12 -in keystore.p12 -out keystore.pem",
-}
-
-
 def _check_security(values: dict[str, Any], given: AbstractSet[str]) -> None:
     _check_used(values["security_protocol"], given)
     check_tls(values, given)
     check_login(values)
-    for store, command in _STORE_COMMANDS.items():
-        kind, location = values[f"{store}_type"], values[f"{store}_location"] or ""
-        if kind.upper() != "PEM" or location.lower().endswith((".jks", ".p12", ".pfx", ".keystore")):
-            raise ConfigError(
-                f"{store}_type={kind}, {store}_location={location!r}: only the JVM can read such a store; make it PEM: "
-                + command.format(store=location or "STORE")
-            )
 
 
 def _check_used(protocol: str, given: AbstractSet[str]) -> None:

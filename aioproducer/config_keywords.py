@@ -82,10 +82,12 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
     ssl_truststore_location: str | None
     ssl_truststore_certificates: str | None
     ssl_truststore_type: str
+    ssl_truststore_password: str | None
     ssl_keystore_location: str | None
     ssl_keystore_key: str | None
     ssl_keystore_certificate_chain: str | None
     ssl_keystore_type: str
+    ssl_keystore_password: str | None
     ssl_key_password: str | None
     ssl_endpoint_identification_algorithm: str
     ssl_enabled_protocols: list[str] | tuple[str, ...] | str

@@ -115,6 +115,8 @@ def _converted(name: str, value: Any, given: Mapping[str, Any]) -> list[tuple[st
     own = RENAMED.get(name, name.replace(".", "_"))
     if name in _FILES:
         return [(own, _read(name, value))]
+    if name == "ssl.keystore.location":
+        return [(own, value), ("ssl_keystore_type", "PKCS12")] if value else []
     if name == "compression.level":
         return _level(value, given)
     if name == "oauth_cb":

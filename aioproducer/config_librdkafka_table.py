@@ -128,9 +128,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "ssl.crl.location": _CONTEXT,
         "ssl.curves.list": _CONTEXT,
         "ssl.engine.location": _CONTEXT,
-        "ssl.keystore.location": "make it PEM: openssl pkcs12 -in STORE -out client.pem, and give that file as "
-        "ssl.key.location and ssl.certificate.location",
-        "ssl.keystore.password": "make the store PEM: openssl pkcs12 -in STORE -out client.pem",
         "ssl.providers": _CONTEXT,
         "ssl.sigalgs.list": _CONTEXT,
         "ssl_ca": "give the text as ssl.ca.pem",

@@ -458,7 +458,6 @@ CONFIGS: tuple[ConfigDef, ...] = tuple(definition for group in GROUPS.values() f
 """The table, flat."""
 
 _CLASS = "it names a class of the JVM"
-_PEM = "stores are PEM here, which need no password of their own"
 _KERBEROS = "tickets are kept by the system here"
 _BROKER = "brokers check tokens, not this client"
 
@@ -487,11 +486,9 @@ JVM_ONLY: Mapping[str, str] = MappingProxyType(
         "security_providers": _CLASS,
         "ssl_engine_factory_class": f"{_CLASS}; ssl_context takes its place",
         "ssl_keymanager_algorithm": "ssl_context takes its place",
-        "ssl_keystore_password": _PEM,
         "ssl_provider": "ssl_context takes its place",
         "ssl_secure_random_implementation": "the system's random numbers are used",
         "ssl_trustmanager_algorithm": "ssl_context takes its place",
-        "ssl_truststore_password": _PEM,
     }
 )
 """Java's configs that only mean something to the JVM, with what to do here."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import ssl
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,15 @@ _TLS_1_3_SUITES = (
     "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_CCM_SHA256",
     "TLS_AES_128_CCM_8_SHA256",
 )  # fmt: skip
+
+
+_STORES = ("ssl_truststore", "ssl_keystore")
+_FROM_JKS = "keytool -importkeystore -srckeystore {store} -destkeystore {name}.p12 -deststoretype PKCS12"
+
+
+def is_pkcs12(store_type: str) -> bool:
+    """Whether a store is a PKCS 12 one; else it is PEM."""
+    return store_type.upper() == "PKCS12"
 
 
 def check_tls(values: Mapping[str, Any], given: Iterable[str]) -> None:
@@ -46,10 +57,40 @@ def check_tls(values: Mapping[str, Any], given: Iterable[str]) -> None:
     for one, other in (pair, pair[::-1]):
         if values[one] is not None and values[other] is None:
             raise ConfigError(f"{one} needs {other} too")
+    for store in _STORES:
+        _check_store(store, values)
     if values["ssl_endpoint_identification_algorithm"].lower() not in ("https", ""):
         algorithm = values["ssl_endpoint_identification_algorithm"]
         raise ConfigError(f"ssl_endpoint_identification_algorithm={algorithm!r} is refused; allowed: https, or empty")
     _versions(values["ssl_enabled_protocols"], values["ssl_protocol"], values["ssl_cipher_suites"])
+
+
+def _check_store(store: str, values: Mapping[str, Any]) -> None:
+    kind, location, password = (values[f"{store}_{part}"] for part in ("type", "location", "password"))
+    if is_pkcs12(kind):
+        _check_pkcs12(store, location, password, values["ssl_key_password"])
+        return
+    suffix = os.path.splitext(location or "")[1].lower()
+    if kind.upper() != "PEM" or suffix in (".jks", ".keystore"):
+        command = _FROM_JKS.format(store=location or "STORE", name=store.removeprefix("ssl_"))
+        raise ConfigError(
+            f"{store}_type={kind}, {store}_location={location!r}: allowed are PEM and PKCS12, as only the JVM can read "
+            f"JKS. What keytool has made since Java 9 is mostly PKCS12, whatever its name. Else convert it: {command}"
+        )
+    if suffix in (".p12", ".pfx"):
+        raise ConfigError(f"{store}_location={location!r} does not look like PEM: set {store}_type=PKCS12")
+    if password is not None and values["security_protocol"].endswith("SSL"):
+        instead = "; ssl_key_password opens an encrypted key" if store == "ssl_keystore" else ""
+        raise ConfigError(f"{store}_password is for {store}_type=PKCS12, which is {kind}{instead}")
+
+
+def _check_pkcs12(store: str, location: str | None, password: str | None, key_password: str | None) -> None:
+    if not location:
+        raise ConfigError(f"{store}_type=PKCS12 needs {store}_location: only PEM can be given as text")
+    if importlib.util.find_spec("cryptography") is None:
+        raise ConfigError(f"{store}_type=PKCS12 needs the package cryptography: pip install 'aioproducer[pkcs12]'")
+    if store == "ssl_keystore" and password is not None and key_password not in (None, password):
+        raise ConfigError("ssl_key_password differs from ssl_keystore_password: a PKCS12 store has one password")
 
 
 def version_limits(config: ProducerConfig) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:

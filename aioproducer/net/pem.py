@@ -52,7 +52,7 @@ def load_trusted(context: ssl.SSLContext, text: str, where: str) -> None:
     """
     certificates = "".join(pem for kind, pem in blocks(text) if kind.endswith("CERTIFICATE"))
     if not certificates:
-        instead = _instead(text, "keytool -list -rfc -keystore STORE > truststore.pem makes it PEM")
+        instead = _instead(text, "ssl_truststore_type", "keytool -list -rfc -keystore STORE > truststore.pem")
         raise TlsError(f"{where} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----){instead}")
     try:
         context.load_verify_locations(cadata=certificates)
@@ -70,7 +70,8 @@ def load_own(context: ssl.SSLContext, text: str, password: str | None, where: st
     kinds = [kind for kind, _ in found]
     for wanted in ("PRIVATE KEY", "CERTIFICATE"):
         if not any(kind.endswith(wanted) for kind in kinds):
-            instead = _instead(text, "openssl pkcs12 -nodes -in STORE -out keystore.pem makes PKCS 12 PEM")
+            command = "keytool -importkeystore -srckeystore STORE -destkeystore keystore.p12 -deststoretype PKCS12"
+            instead = _instead(text, "ssl_keystore_type", command)
             raise TlsError(f"{where} holds no {wanted.lower()} in PEM form (-----BEGIN {wanted}-----){instead}")
     encrypted = any("ENCRYPTED" in pem[:200] for kind, pem in found if kind.endswith("PRIVATE KEY"))
     if encrypted and not password:
@@ -83,9 +84,11 @@ def load_own(context: ssl.SSLContext, text: str, password: str | None, where: st
         raise TlsError(f"{where} can't be used: {_key_reason(error, encrypted)}") from None
 
 
-def _instead(text: str, command: str) -> str:
-    """What to do about a store of the JVM, JKS or PKCS 12, which are known by how they begin."""
-    return f", but a store of the JVM: {command}" if text.startswith(("\xfe\xed\xfe\xed", "0\x82")) else ""
+def _instead(text: str, config: str, command: str) -> str:
+    """What to do about a store of another type, known by how it begins."""
+    if text.startswith("\xfe\xed\xfe\xed"):
+        return f", but is a JKS store, which only the JVM can read: {command}"
+    return f", but may be a PKCS12 store: set {config}=PKCS12" if text.startswith("0\x82") else ""
 
 
 def _key_reason(error: Exception, encrypted: bool) -> str:

@@ -14,9 +14,9 @@ import ssl
 import threading
 
 from aioproducer.config import ProducerConfig
-from aioproducer.config_tls import allowed_suites, cipher_string, version_limits
+from aioproducer.config_tls import allowed_suites, cipher_string, is_pkcs12, version_limits
 from aioproducer.errors import TlsError
-from aioproducer.net import pem
+from aioproducer.net import pem, pkcs12
 from aioproducer.net.tls_errors import handshake_error
 from aioproducer.net.workers import in_worker
 
@@ -128,21 +128,29 @@ def _load_trusted(context: ssl.SSLContext, config: ProducerConfig) -> None:
     if config.ssl_truststore_certificates is not None:
         pem.load_trusted(context, config.ssl_truststore_certificates, "ssl_truststore_certificates")
     elif config.ssl_truststore_location:
-        where = f"ssl_truststore_location={config.ssl_truststore_location}"
-        pem.load_trusted(context, pem.read(config.ssl_truststore_location, where), where)
+        path, where = config.ssl_truststore_location, f"ssl_truststore_location={config.ssl_truststore_location}"
+        if is_pkcs12(config.ssl_truststore_type):
+            text = pkcs12.trusted(path, config.ssl_truststore_password, where)
+        else:
+            text = pem.read(path, where)
+        pem.load_trusted(context, text, where)
     else:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
 
 
 def _load_own(context: ssl.SSLContext, config: ProducerConfig) -> None:
+    password: str | None
     if config.ssl_keystore_key is not None:
         text = f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}"
         where = "ssl_keystore_key with ssl_keystore_certificate_chain"
         pem.load_own(context, text, config.ssl_key_password, where)
     elif config.ssl_keystore_location:
-        where = f"ssl_keystore_location={config.ssl_keystore_location}"
-        text = pem.read(config.ssl_keystore_location, where)
-        pem.load_own(context, text, config.ssl_key_password, where)
+        path, where = config.ssl_keystore_location, f"ssl_keystore_location={config.ssl_keystore_location}"
+        if is_pkcs12(config.ssl_keystore_type):
+            text, password = pkcs12.own(path, config.ssl_keystore_password or config.ssl_key_password, where)
+        else:
+            text, password = pem.read(path, where), config.ssl_key_password
+        pem.load_own(context, text, password, where)
 
 
 def _stamp(path: str) -> Stamp:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib.util
 import logging
 import pickle
 from pathlib import Path
@@ -547,16 +548,55 @@ def test_sasl_without_a_mechanism() -> None:
 @pytest.mark.parametrize(
     ("values", "command"),
     [
-        ({"ssl_truststore_type": "JKS"}, "keytool -list -rfc -keystore STORE > truststore.pem"),
-        ({"ssl_truststore_location": "/x/trust.jks"}, "keytool -list -rfc -keystore /x/trust.jks > truststore.pem"),
-        ({"ssl_keystore_location": "/x/me.P12"}, "keytool -importkeystore -srckeystore /x/me.P12"),
-        ({"ssl_keystore_type": "pkcs12"}, "openssl pkcs12 -in keystore.p12 -out keystore.pem"),
+        ({"ssl_truststore_type": "JKS"}, "-srckeystore STORE -destkeystore truststore.p12 -deststoretype PKCS12"),
+        ({"ssl_truststore_location": "/x/trust.jks"}, "keytool -importkeystore -srckeystore /x/trust.jks"),
+        ({"ssl_keystore_location": "/x/me.keystore"}, "-srckeystore /x/me.keystore -destkeystore keystore.p12"),
     ],
 )
-def test_stores_of_the_jvm_come_with_the_conversion(values: dict[str, object], command: str) -> None:
+def test_jks_stores_come_with_the_conversion(values: dict[str, object], command: str) -> None:
     text = refusal(**values)
-    assert "only the JVM can read such a store" in text
+    assert "only the JVM can read JKS" in text
     assert command in text
+
+
+STORE = {"security_protocol": "SSL", "ssl_keystore_type": "PKCS12", "ssl_keystore_location": "me.p12"}
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"ssl_keystore_location": "/x/me.P12"}, "ssl_keystore_location='/x/me.P12' does not look like PEM: set ssl_"),
+        ({"ssl_truststore_location": "ca.pfx"}, "does not look like PEM: set ssl_truststore_type=PKCS12"),
+        (
+            {"ssl_truststore_type": "pkcs12"},
+            "ssl_truststore_type=PKCS12 needs ssl_truststore_location: only PEM can be",
+        ),
+        ({**STORE, "ssl_keystore_location": None}, "ssl_keystore_type=PKCS12 needs ssl_keystore_location"),
+        (
+            {"security_protocol": "SSL", "ssl_keystore_location": "me.pem", "ssl_keystore_password": "s3cret"},
+            "ssl_keystore_password is for ssl_keystore_type=PKCS12, which is PEM; ssl_key_password opens an encrypted",
+        ),
+        (
+            {"security_protocol": "SSL", "ssl_truststore_password": "s3cret"},
+            "ssl_truststore_password is for ssl_truststore_type=PKCS12, which is PEM",
+        ),
+        (
+            {**STORE, "ssl_keystore_password": "s3cret", "ssl_key_password": "s3cret too"},
+            "ssl_key_password differs from ssl_keystore_password: a PKCS12 store has one password",
+        ),
+    ],
+)
+def test_stores_that_do_not_go_together(values: dict[str, object], told: str) -> None:
+    text = refusal(**values)
+    assert told in text
+    assert "s3cret" not in text
+
+
+def test_a_pkcs12_store_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "cryptography" else real(name))
+    told = "ssl_keystore_type=PKCS12 needs the package cryptography: pip install 'aioproducer[pkcs12]'"
+    assert told in refusal(**STORE)
 
 
 # --- .properties ------------------------------------------------------------------------------------------------------
@@ -585,7 +625,7 @@ def test_properties(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         metric.reporters=org.apache.kafka.common.metrics.JmxReporter
         metrics.context.team=orders
         enable.metrics.push=false
-        ssl.keystore.password=hunter2
+        ssl.provider=SunJSSE
         """,
     )
     config = ProducerConfig.parse_properties(file)
@@ -594,7 +634,7 @@ def test_properties(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert config.value_serializer is serializers.string
     assert (config.partitioner_class, config.compression_type, config.client_id) == ("round_robin", "zstd", "café é")
     assert caplog.messages == [
-        f"{file}: ignored, as only the JVM can use them: metric.reporters, metrics.context.team, ssl.keystore.password"
+        f"{file}: ignored, as only the JVM can use them: metric.reporters, metrics.context.team, ssl.provider"
     ]
 
 

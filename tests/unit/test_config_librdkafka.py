@@ -260,6 +260,14 @@ def test_certificate_and_key_from_two_files(tmp_path: Path) -> None:
     assert config.ssl_keystore_key == key.read_text()
 
 
+def test_a_pkcs12_store() -> None:
+    config = config_of(
+        {"security.protocol": "ssl", "ssl.keystore.location": "client.p12", "ssl.keystore.password": "changeit"}
+    )
+    assert (config.ssl_keystore_type, config.ssl_keystore_location) == ("PKCS12", "client.p12")
+    assert config.ssl_keystore_password == "changeit"
+
+
 @pytest.mark.parametrize("name", ["ssl.key.location", "ssl.certificate.location"])
 def test_a_file_that_is_no_text(name: str, tmp_path: Path) -> None:
     """Such as a PKCS#12 store, or a key in DER."""

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from aioproducer import AuthenticationError, BootstrapError, OAuthToken, Producer
 from aioproducer.testing import KafkaCluster, unsecured_token
@@ -78,6 +81,30 @@ async def test_java_properties_with_pem_stores(secure_kafka: KafkaCluster, tmp_p
         f"bootstrap.servers={secure_kafka.bootstrap_of('MTLS')}\n"
         "security.protocol=SSL\nssl.truststore.type=PEM\nssl.keystore.type=PEM\nssl.key.password=open\n"
         f"ssl.truststore.location={tmp_path}/trust.pem\nssl.keystore.location={tmp_path}/keys.pem\n"
+    )
+    topic = await new_topic(secure_kafka)
+    async with Producer.from_properties(properties) as producer:
+        await producer.send(topic, b"value")
+
+
+async def test_java_properties_with_pkcs12_stores(secure_kafka: KafkaCluster, tmp_path: Path) -> None:
+    """The stores that keytool makes; the broker asks for the client's certificate."""
+    issued = secure_kafka.authority.issue("client.test", common_name="alice")
+    key = serialization.load_pem_private_key(issued.key.encode(), None)
+    own, *others = x509.load_pem_x509_certificates(issued.chain.encode())
+    trusted = x509.load_pem_x509_certificate(secure_kafka.authority.pem.encode())
+    encryption = serialization.BestAvailableEncryption(b"changeit")
+    (tmp_path / "keys.p12").write_bytes(
+        pkcs12.serialize_key_and_certificates(b"alice", key, own, others, encryption)  # type: ignore[arg-type]
+    )
+    entries = [pkcs12.PKCS12Certificate(trusted, b"ca")]
+    (tmp_path / "trust.p12").write_bytes(pkcs12.serialize_java_truststore(entries, encryption))
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        f"bootstrap.servers={secure_kafka.bootstrap_of('MTLS')}\nsecurity.protocol=SSL\n"
+        f"ssl.truststore.type=PKCS12\nssl.truststore.location={tmp_path}/trust.p12\nssl.truststore.password=changeit\n"
+        f"ssl.keystore.type=PKCS12\nssl.keystore.location={tmp_path}/keys.p12\nssl.keystore.password=changeit\n"
+        "ssl.key.password=changeit\n"
     )
     topic = await new_topic(secure_kafka)
     async with Producer.from_properties(properties) as producer:

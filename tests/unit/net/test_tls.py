@@ -117,13 +117,15 @@ def test_what_can_not_be_used_is_named(values: dict[str, str], expected: str) ->
     assert expected in refusal(**values)
 
 
-@pytest.mark.parametrize("data", [b"\xfe\xed\xfe\xed\x00\x00", b"\x30\x82\x0a\x01"], ids=["JKS", "PKCS 12"])
-def test_a_store_of_the_jvm_gets_the_command_that_converts_it(data: bytes, tmp_path: Path) -> None:
+def test_a_store_of_another_type_is_known(tmp_path: Path) -> None:
     """Also where nobody has told its type."""
     store = tmp_path / "store"
-    store.write_bytes(data)
+    store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00")
     assert "keytool -list -rfc" in refusal(ssl_truststore_location=str(store))
-    assert "openssl pkcs12 -nodes" in refusal(ssl_keystore_location=str(store))
+    assert "keytool -importkeystore" in refusal(ssl_keystore_location=str(store))
+    store.write_bytes(b"\x30\x82\x0a\x01")
+    assert "set ssl_truststore_type=PKCS12" in refusal(ssl_truststore_location=str(store))
+    assert "set ssl_keystore_type=PKCS12" in refusal(ssl_keystore_location=str(store))
 
 
 @pytest.mark.parametrize("seed", range(20))
