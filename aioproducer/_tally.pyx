@@ -175,7 +175,10 @@ cdef class Tally:
 
     cdef void look(self):
         if self.waiter is not None and self.unended() == 0 and not self.waiter.done():
-            self.waiter.set_result(None)
+            try:
+                self.waiter.set_result(None)
+            except RuntimeError:
+                pass        # the loop is closed: nobody goes on
 
     def ended(self, loop):
         """A future that is done once all that was admitted has ended."""

@@ -516,6 +516,35 @@ def test_closed_when_its_loop_is(end: str) -> None:
         assert not error.maybe_written
 
 
+def test_closed_when_its_loop_is_and_many_are_sent() -> None:
+    """A send_many that waits is one that no loop goes on with; its records fail, and so do all others."""
+
+    async def begin(producer: Producer) -> Delivery:
+        await producer.start()
+        for _ in range(2):
+            asyncio.create_task(producer.send_many("orders", [b"v"] * 3))  # noqa: RUF006 - it never ends
+        delivery = await producer.submit("later", b"v")
+        async with asyncio.timeout(PATIENCE_S):
+            while producer.health().pending < 7:
+                await turns()
+        return delivery
+
+    with FakeCluster() as cluster, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of sockets over which a loop was closed
+        cluster.faults.swallow("Produce", times=None)
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers)
+        loop = asyncio.new_event_loop()
+        delivery = loop.run_until_complete(begin(producer))
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+        asyncio.run(producer.close())
+        assert producer.health().state is ProducerState.CLOSED
+        assert isinstance(delivery.exception(), ProducerClosedError)
+        del loop, producer, task
+        gc.collect()
+
+
 @pytest.mark.parametrize("timeout", [None, 1])
 def test_closed_again_when_the_loop_of_a_close_is(timeout: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program ends its loop while close() is under way, which no loop will ever end: the next one begins anew."""
