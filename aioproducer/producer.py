@@ -134,11 +134,13 @@ class Producer(Admission[Key_contra, Value_contra]):
             TransactionTimeoutError: the coordinator of the ``transactional_id`` did not answer in time.
             AuthenticationError: a broker and this client do not accept each other.
             AlreadyStartedError: one ``start`` is enough.
+            ProducerFailedError: an internal error, or somebody cancelled its tasks; those of a producer that had begun
+                to run leave it failed.
             ProducerClosedError: the producer was closed, before or meanwhile.
         """
-        if self._engine is not None or self._closing is not None:
-            if self._refusal is not _not_started:
-                raise self._refusal()
+        if self._refusal is not _not_started:
+            raise self._refusal()
+        if self._engine is not None:
             raise AlreadyStartedError("the producer was started already; one start() is enough")
         loop = asyncio.get_running_loop()
         engine = self._engine = self._make_engine(loop)

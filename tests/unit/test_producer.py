@@ -238,6 +238,24 @@ async def test_start_whose_task_is_cancelled(broker: ProducingBroker) -> None:
     await producer.close()
 
 
+async def test_started_again_after_its_tasks_were_cancelled() -> None:
+    """A producer that has failed in its start stays failed: it would not notice when it fails once more."""
+    with FakeCluster() as cluster:
+        cluster.faults.swallow("InitProducerId")
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name")
+        starting = asyncio.create_task(producer.start())
+        async with asyncio.timeout(PATIENCE_S):
+            while not (sender := [task for task in asyncio.all_tasks() if task.get_name() == "aioproducer sender"]):
+                await turns()
+        sender[0].cancel()
+        with pytest.raises(ProducerFailedError, match="sender"):
+            await starting
+        assert producer.health().state is ProducerState.FAILED
+        with pytest.raises(ProducerFailedError, match="sender"):
+            await producer.start()
+        await producer.close()
+
+
 async def test_closed_during_start(broker: ProducingBroker) -> None:
     """Closing while start is under way ends both, and nothing is admitted afterwards."""
     for steps in range(0, 12, 3):
