@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import socket
 
 from aioproducer.net.workers import threads_are_scarce
+
+LAST_PORT = 65535
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
     """All IP addresses of a host, in the order of the system; an IP address stands for itself.
 
     Raises:
-        OSError: the name is not known (``socket.gaierror``), or the system has no thread left to ask in.
+        OSError: the name is not known, or can be none (``socket.gaierror``), there can't be such a port, or the system
+            has no thread left to ask in.
     """
+    if not 0 <= port <= LAST_PORT:
+        raise OSError(errno.EINVAL, f"there is no port {port}")
     if _is_address(host):
         return [host]
-    with threads_are_scarce():
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        with threads_are_scarce():
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name: {error}") from error
     addresses = [_text(family, address) for family, *_, address in found]
     return list(dict.fromkeys(addresses))
 

@@ -369,6 +369,29 @@ async def test_failed_attempts_back_off_and_ready_resets_it(broker: FakeBroker) 
         assert 7 <= client._nodes[1].retry_at_ms - client.failed_ms <= 12
 
 
+@pytest.mark.parametrize("host", ["kafka..local", ".local", "a" * 64 + ".local", "\u00fc" * 70])
+async def test_a_host_that_no_name_service_can_be_asked_for(host: str) -> None:
+    """It is a broker that can't be reached, whoever gave the name: the configs or the cluster."""
+    async with Client(f"{host}:9092") as client:
+        with pytest.raises(BootstrapError, match="can't be resolved"):
+            await client.bootstrap()
+        client.set_brokers({1: Broker(1, host, 9092)})
+        client.connect_soon(1)
+        await client.until(lambda: client.disconnects)
+        assert isinstance(client.disconnects[0][1], ConnectionLostError)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("port", [-1, 65536])
+async def test_a_port_that_there_is_not(host: str, port: int) -> None:
+    """Brokers advertise what they are told to."""
+    async with Client() as client:
+        client.set_brokers({1: Broker(1, host, port)})
+        client.connect_soon(1)
+        await client.until(lambda: client.disconnects)
+        assert isinstance(client.disconnects[0][1], ConnectionLostError)
+
+
 async def test_an_attempt_that_takes_too_long_is_given_up_and_the_next_may_take_longer(hanging: FakeBroker) -> None:
     async with Client(socket_connection_setup_timeout_ms=300, socket_connection_setup_timeout_max_ms=10_000) as client:
         client.know(hanging)
