@@ -135,7 +135,7 @@ class Closing:
     async def _finish(self, engine: Engine, deadline: Deadline) -> None:
         """Wait until every record has ended and left, or fail what has not in time."""
         try:
-            await engine.flush(deadline, callbacks_may_wait=True)
+            await engine.flush(deadline, closing=True)
         except FlushTimeoutError as error:
             logger.warning("close(timeout=%s): %d records had not ended and failed", deadline.timeout, error.pending)
             engine.fail_all(closed_too_early, unobserved=False)

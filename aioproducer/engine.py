@@ -160,6 +160,8 @@ class Engine:
             self.transaction = self._transaction_runner(rng)
         self._tasks: list[asyncio.Task[Any]] = []
         self._flushes: dict[asyncio.Future[None], int] = {}
+        self._cut_off: dict[asyncio.Future[None], int] = {}
+        """Records that the producer has given up, by who waits for their ends."""
         self._failure: KafkaError | None = None
         self._stopping = False
         self._logged_ms = -LOG_FAILURES_EVERY_MS
@@ -298,6 +300,10 @@ class Engine:
             self.transaction.batch_failed(
                 ProducerClosedError("the producer was closed before all records of the transaction had ended")
             )
+        if not unobserved:
+            for waiter, last_serial in self._flushes.items():
+                if pending := self.accumulator.live_record_count(last_serial):
+                    self._cut_off[waiter] = pending
         self._sender.fail_all(error_of, unobserved=unobserved)
 
     async def stop(self, deadline: Deadline | None = None) -> None:
@@ -460,11 +466,11 @@ class Engine:
         """Count a record that could not wait."""
         self._metrics.record_buffer_exhausted(self.now_ms())
 
-    async def flush(self, deadline: Deadline, *, callbacks_may_wait: bool = False) -> None:
+    async def flush(self, deadline: Deadline, *, closing: bool = False) -> None:
         """Send all that is there, and wait for the ends and the done callbacks of it.
 
         Args:
-            callbacks_may_wait: they are nothing to fail for.
+            closing: callbacks that wait are nothing to fail for, nor are records that were given up.
         """
         began_ms = self.now_ms()
         last_serial = self.accumulator.last_serial
@@ -486,7 +492,12 @@ class Engine:
                         "flight was not back yet: it comes with the end of their requests (request_timeout_ms)"
                     )
                 raise FlushTimeoutError(told, pending=pending, maybe_written=True)
-            if waiting and not callbacks_may_wait:
+            if waiter in self._cut_off and not closing:
+                raise ProducerClosedError(
+                    f"the producer was closed before {self._cut_off[waiter]:,} records that the flush covers had ended",
+                    maybe_written=True,
+                )
+            if waiting and not closing:
                 raise FlushTimeoutError(
                     f"all records had ended after {deadline.timeout} s, but {waiting:,} done callbacks were not called "
                     "yet; they go on",
@@ -496,6 +507,7 @@ class Engine:
             finished = True
         finally:
             del self._flushes[waiter]
+            self._cut_off.pop(waiter, None)
             self._metrics.record_flush(self.now_ms() - began_ms, self.now_ms())
             failures = self._ledger.end_flush(token, last_serial, finished)
         if failures:
@@ -590,6 +602,7 @@ class _Records:
 
     def forget(self, waiter: asyncio.Future[None]) -> None:
         self._engine._flushes.pop(waiter, None)
+        self._engine._cut_off.pop(waiter, None)
 
     def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
         def error_of(batch: ProducerBatch) -> KafkaError:

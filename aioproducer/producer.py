@@ -652,6 +652,7 @@ class Producer(Admission[Key_contra, Value_contra]):
                 was done callbacks that took too long, and that the loop goes on calling, or the memory of records that
                 expired in flight.
             DeliveryErrors: records it covers failed and nobody had looked at their Deliveries.
+            ProducerClosedError: meanwhile ``close`` has given up records it covers.
             TypeError, ValueError: ``timeout`` is no number.
         """
         self._check_open()

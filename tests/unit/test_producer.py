@@ -395,6 +395,28 @@ async def test_cancelled_close_with_failures(broker: ProducingBroker) -> None:
     assert not told
 
 
+@pytest.mark.parametrize("end", ["out of time", "cancelled"])
+async def test_a_flush_of_what_close_gives_up(broker: ProducingBroker, end: str) -> None:
+    """It does not return as if they had ended."""
+    producer = producer_of(broker)
+    await producer.start()
+    broker.holding = True
+    for _ in range(3):
+        await producer.submit("orders", b"v")
+    flushing = asyncio.create_task(producer.flush())
+    await broker.holds()
+    closing = [asyncio.create_task(producer.close(timeout)) for timeout in (None, 0 if end == "out of time" else None)]
+    if end == "cancelled":
+        await turns(3)
+        closing[1].cancel()
+    first, _ = await asyncio.gather(*closing, return_exceptions=True)
+    assert first is None
+    with pytest.raises(ProducerClosedError, match="3 records"):
+        await asyncio.wait_for(flushing, PATIENCE_S)
+    await producer.close()
+    assert producer.health().given_up == 3
+
+
 async def test_exception_of_the_body_wins(broker: ProducingBroker) -> None:
     """async with never replaces what its body raised; what close raised becomes a note."""
     broker.error_code = 29
