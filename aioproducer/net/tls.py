@@ -2,7 +2,7 @@
 
 Files are read in a worker thread. Each new connection looks whether they have changed since, so certificates can be
 renewed under a running producer; connections that stand keep what they were made with. A file that can't be used then
-(somebody is still writing it) leaves the last good context in place, with a line in the log.
+(somebody is still writing it) leaves the last good context in place, with a line in the log, and is tried again.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Tls:
         self._lock = threading.Lock()
         self._context: ssl.SSLContext | None = None
         self._stamps: tuple[Stamp, ...] = ()
+        self._refused: tuple[Stamp, ...] = ()
         self._suites = allowed_suites(config.ssl_cipher_suites)
 
     async def context(self) -> ssl.SSLContext:
@@ -86,14 +87,21 @@ class Tls:
             stamps = tuple(_stamp(path) for path in self._files())
             if self._context is None:
                 self._context = make_context(self._config)
+                self._stamps = stamps
             elif stamps != self._stamps:
                 try:
                     self._context = make_context(self._config)
+                    self._stamps = stamps
                     logger.info("the certificate files have changed, and new connections use what they hold now")
                 except TlsError as error:
-                    logger.warning("the certificate files have changed and can't be used, the last ones are: %s", error)
-            self._stamps = stamps
+                    self._complain(stamps, error)
             return self._context
+
+    def _complain(self, stamps: tuple[Stamp, ...], error: TlsError) -> None:
+        """Once for the same files: each connection tries them again, as a stamp says nothing of who may read a file."""
+        if stamps != self._refused:
+            self._refused = stamps
+            logger.warning("the certificate files have changed and can't be used, the last ones are: %s", error)
 
     def _files(self) -> list[str]:
         locations = (self._config.ssl_truststore_location, self._config.ssl_keystore_location)

@@ -190,6 +190,30 @@ async def test_a_context_is_made_again_when_a_file_has_changed(
     assert await tls.context() is not second
 
 
+async def test_a_file_that_can_be_read_later_is_used_then(
+    tmp_path: Path,
+    authority: CertificateAuthority,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was put there before it was given to its reader, or all descriptors were in use: the file stays the same."""
+    path = tmp_path / "trust.pem"
+    path.write_text(authority.pem)
+    tls = Tls(config(ssl_truststore_location=str(path)), asyncio.get_running_loop())
+    first = await tls.context()
+    path.write_text(CertificateAuthority().pem + "\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(pem, "read", unreadable)
+        for _ in range(2):
+            assert await tls.context() is first
+    assert caplog.text.count("can't be used, the last ones are") == 1
+    assert await tls.context() is not first
+
+
+def unreadable(_: str, where: str) -> str:
+    raise TlsError(f"{where} can't be read: Permission denied")
+
+
 async def test_a_file_that_was_never_good_is_an_error_each_time(tmp_path: Path) -> None:
     tls = Tls(config(ssl_truststore_location=str(tmp_path / "trust.pem")), asyncio.get_running_loop())
     for _ in range(2):
