@@ -44,7 +44,11 @@ class Background:
         self.producers: ProducerCache = ProducerCache()
         # A daemon: the end of the process must not wait for an event loop that never ends by itself.
         self._thread = threading.Thread(target=self._loop.run_forever, name="aioproducer spark", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._loop.close()
+            raise
 
     def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Run a coroutine in the loop."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -120,6 +121,26 @@ def test_closing_ends_the_thread(configs: dict[str, str]) -> None:
     one.close()
     assert not one._thread.is_alive()
     one.close()
+
+
+def test_without_a_thread_there_is_no_loop_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose system has no thread left tries again with each task."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def new_event_loop() -> asyncio.AbstractEventLoop:
+        loops.append(asyncio.new_event_loop())
+        return loops[-1]
+
+    monkeypatch.setattr(background_module, "new_event_loop", new_event_loop)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            Background()
+    assert loops[0].is_closed()
 
 
 def test_there_is_one_a_process() -> None:
