@@ -23,7 +23,7 @@ import httpx
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, excerpt
 from aioproducer.net import pem
 from aioproducer.net.sasl.jwt_file import read_jwt
 from aioproducer.net.workers import in_worker
@@ -77,7 +77,7 @@ class TokenEndpoint:
                 return await self._ask()
             except ConnectionLostError:
                 wait_ms = self._backoff.delay_ms(attempts, self._rng)
-                if self._now_ms() + wait_ms > until_ms:
+                if not self._config.sasl_login_retry_backoff_ms or self._now_ms() + wait_ms > until_ms:
                     raise
             await asyncio.sleep(wait_ms / 1000)
             attempts += 1
@@ -88,19 +88,38 @@ class TokenEndpoint:
         connect_s = (self._config.sasl_login_connect_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         timeout = httpx.Timeout(read_s, connect=connect_s)
         data = await self._form()
-        headers = {"Accept": "application/json", "Cache-Control": "no-cache"}
+        # Unpacked, an answer below the limit could have any size; Java's client takes none that is compressed either.
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
         url = self._config.sasl_oauthbearer_token_endpoint_url or ""
+        limit_s = connect_s + read_s  # those of httpx are for each step, and begin anew with each byte
         try:
             async with (
-                httpx.AsyncClient(verify=verify, timeout=timeout, auth=self._credentials()) as client,
+                asyncio.timeout(limit_s),
+                self._client(verify, timeout) as client,
                 client.stream("POST", url, data=data, headers=headers) as answer,
             ):
                 return self._token(answer.status_code, await _body(answer))
+        except TimeoutError:
+            raise ConnectionLostError(
+                f"the token endpoint {self._shown} has not answered within {limit_s * 1000:.0f} ms "
+                "(sasl_login_read_timeout_ms, and sasl_login_connect_timeout_ms)"
+            ) from None
         except httpx.HTTPError as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise ConnectionLostError(f"the token endpoint {self._shown} can't be asked: {what}") from None
+            raise ConnectionLostError(f"the token endpoint {self._shown} can't be asked: {excerpt(what)}") from None
         except httpx.InvalidURL:
             raise AuthenticationError(f"sasl_oauthbearer_token_endpoint_url is no URL: {self._shown}") from None
+
+    def _client(self, verify: ssl.SSLContext, timeout: httpx.Timeout) -> httpx.AsyncClient:
+        try:
+            return httpx.AsyncClient(verify=verify, timeout=timeout, auth=self._credentials())
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            # Only the first tells no part of the proxy's URL, which may have a password in it.
+            why = str(error) if isinstance(error, ImportError) else "it is no proxy's URL"
+            raise AuthenticationError(
+                f"the token endpoint {self._shown} can't be asked by the proxy that the environment names "
+                f"(HTTPS_PROXY, ALL_PROXY): {why}"
+            ) from None
 
     async def _form(self) -> dict[str, str]:
         """What is posted; client id and secret go by the header."""
@@ -154,10 +173,11 @@ class TokenEndpoint:
         except (ValueError, RecursionError):
             answer = None
         fields = answer if isinstance(answer, dict) else {}
-        if status != 200:
+        if status not in (200, 201):
             raise self._refusal(status, fields)
-        value = fields.get("access_token", fields.get("id_token"))
-        if not isinstance(value, str):
+        values = [fields.get(name) for name in ("access_token", "id_token")]
+        value = next((value.strip() for value in values if isinstance(value, str) and value.strip()), None)
+        if value is None:
             raise AuthenticationError(f"the token endpoint {self._shown} answered without an access_token")
         expires_in = fields.get("expires_in")
         if isinstance(expires_in, (int, float)) and 0 < expires_in < 1e9:
@@ -182,7 +202,7 @@ class TokenEndpoint:
 
 async def _body(answer: httpx.Response) -> bytes:
     body = bytearray()
-    async for part in answer.aiter_bytes():
+    async for part in answer.aiter_raw():
         body += part
         if len(body) > MAX_ANSWER_BYTES:
             raise AuthenticationError("the token endpoint's answer is larger than a megabyte")

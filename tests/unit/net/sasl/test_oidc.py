@@ -1,0 +1,188 @@
+"""What a token endpoint may answer, over a socket, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import random
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import AuthenticationError, ConnectionLostError
+from aioproducer.net.sasl.oidc import TokenEndpoint, _body
+from aioproducer.oauth_token import OAuthToken
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+class Endpoint:
+    """Gives every request the same answer, and counts them."""
+
+    def __init__(self, answer: bytes | Answer) -> None:
+        self._answer = answer
+        self.requests: list[bytes] = []
+        self.port = 0
+        self.tasks: list[asyncio.Task[None] | None] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.tasks.append(asyncio.current_task())
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = re.search(rb"content-length: (\d+)", head.lower())
+        assert size is not None
+        self.requests.append(head + await reader.readexactly(int(size[1])))
+        try:
+            if isinstance(self._answer, bytes):
+                writer.write(self._answer)
+            else:
+                await self._answer(writer)
+            writer.close()
+            await writer.wait_closed()
+        except ConnectionError:
+            writer.transport.abort()  # the client had enough
+
+    async def fetch(self, **configs: Any) -> OAuthToken:
+        config = ProducerConfig.parse(
+            {
+                "bootstrap_servers": "a:1",
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token_endpoint_url": f"http://127.0.0.1:{self.port}/token",
+                "sasl_oauthbearer_client_credentials_client_id": "orders",
+                "sasl_oauthbearer_client_credentials_client_secret": "s3cret",
+                "sasl_login_retry_backoff_max_ms": 0,
+                **configs,
+            }
+        )
+        return await TokenEndpoint(config, asyncio.get_running_loop(), random.Random(1)).fetch()
+
+
+@asynccontextmanager
+async def answering(answer: bytes | Answer) -> AsyncIterator[Endpoint]:
+    endpoint = Endpoint(answer)
+    server = await asyncio.start_server(endpoint.serve, "127.0.0.1", 0)
+    endpoint.port = server.sockets[0].getsockname()[1]
+    try:
+        yield endpoint
+    finally:
+        server.close()
+        await asyncio.gather(*filter(None, endpoint.tasks))
+
+
+def http(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+@pytest.mark.parametrize("status", ["200 OK", "201 Created"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"access_token": "t"}',
+        b'{"access_token": " t\\n"}',
+        b'{"id_token": "t"}',
+        b'{"access_token": null, "id_token": "t"}',
+        b'{"access_token": " ", "id_token": "t"}',
+    ],
+)
+async def test_tokens_are_where_kafkas_own_client_finds_them(status: str, body: bytes) -> None:
+    async with answering(http(body, status)) as endpoint:
+        assert (await endpoint.fetch()).value == "t"
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"access_token": ""}', b'{"access_token": 5}'])
+async def test_answers_without_a_token(body: bytes) -> None:
+    async with answering(http(body)) as endpoint:
+        with pytest.raises(AuthenticationError, match="answered without an access_token"):
+            await endpoint.fetch()
+
+
+@pytest.mark.parametrize("answer", [b"\x1b[31m" + b"x" * 50_000, b"HTTP/1.1 200 OK\r\nno-header " + b"y" * 50_000])
+async def test_what_is_no_http_is_told_in_part(answer: bytes) -> None:
+    async with answering(answer + b"\r\n\r\n") as endpoint:
+        with pytest.raises(ConnectionLostError, match="can't be asked: RemoteProtocolError") as caught:
+            await endpoint.fetch()
+    assert len(str(caught.value)) < 500
+    assert str(caught.value).isprintable()
+
+
+async def test_a_compressed_answer_is_not_unpacked() -> None:
+    """Some hundred KB can stand for any number of GB, and nothing had asked for it."""
+    body = gzip.compress(b'{"access_token": "t"}')
+    async with answering(http(body, "200 OK", "Content-Encoding: gzip")) as endpoint:
+        with pytest.raises(AuthenticationError, match="answered without an access_token"):
+            await endpoint.fetch()
+    assert b"accept-encoding: identity\r\n" in endpoint.requests[0].lower()
+
+
+class Endless:
+    """An answer as httpx gives it, without an end."""
+
+    def aiter_raw(self) -> Endless:
+        return self
+
+    def __aiter__(self) -> Endless:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return b" " * 65_536
+
+
+async def test_an_endless_answer() -> None:
+    answer: Any = Endless()
+    with pytest.raises(AuthenticationError, match="larger than a megabyte"):
+        await _body(answer)
+
+
+async def test_an_answer_that_comes_byte_by_byte_is_given_up() -> None:
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        for _ in range(100):
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    async with answering(drip) as endpoint:
+        began_s = time.monotonic()
+        with pytest.raises(ConnectionLostError, match=r"has not answered within 400 ms \(sasl_login_read_timeout_ms"):
+            await endpoint.fetch(sasl_login_connect_timeout_ms=200, sasl_login_read_timeout_ms=200)
+        assert time.monotonic() - began_s < 4
+
+
+@pytest.mark.parametrize(
+    ("proxy", "expected"),
+    [
+        ("socks5://alice:s3cret@127.0.0.1:1", "the 'socksio' package is not installed"),
+        ("gopher://alice:s3cret@127.0.0.1:1", "it is no proxy's URL"),
+        ("http://127.0.0.1:s3cret", "it is no proxy's URL"),
+    ],
+)
+async def test_a_proxy_of_the_environment_that_can_not_be_used(
+    monkeypatch: pytest.MonkeyPatch, proxy: str, expected: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.setenv("NO_PROXY", "")
+    async with answering(b"") as endpoint:
+        with pytest.raises(AuthenticationError, match=r"HTTPS_PROXY, ALL_PROXY") as caught:
+            await endpoint.fetch()
+    assert expected in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert endpoint.requests == []
+
+
+@pytest.mark.parametrize("backoff_ms", [0, 1])
+async def test_without_a_back_off_it_is_asked_once(backoff_ms: int) -> None:
+    """As by Java, where a wait of 0 ends the tries."""
+    async with answering(http(b"", "503 Service Unavailable")) as endpoint:
+        with pytest.raises(ConnectionLostError, match="answered HTTP 503"):
+            await endpoint.fetch(sasl_login_retry_backoff_ms=backoff_ms, sasl_login_retry_backoff_max_ms=2_000)
+    assert (len(endpoint.requests) == 1) == (backoff_ms == 0)
