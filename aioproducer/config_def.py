@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +13,8 @@ REQUIRED: Any = object()
 """The default of a config that has none."""
 
 _MAX_SHOWN = 300
+_FILE_NAMES = ("_file", "_location")
+_CONTENT = re.compile(r"(?s:.*)-----BEGIN |\s*eyJ[\w-]+\.eyJ[\w-]+\.")
 _UNITS = {"_ms": "ms", "_seconds": "s", "_bytes": "bytes", "_memory": "bytes", "_size": "bytes"}
 
 
@@ -70,6 +73,8 @@ class ConfigDef:
         """
         if value is None and (self.nullable or self.default == ""):
             return self.default
+        if self.name.endswith(_FILE_NAMES):
+            check_path(self.name, value)
         try:
             typed = self.type.parse(value)
             return self.valid(typed) if self.valid else typed
@@ -82,3 +87,13 @@ class ConfigDef:
         """A value as messages show it."""
         shown = "[hidden]" if self.secret and value is not None else repr(value)
         return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
+
+
+def check_path(name: str, value: object) -> None:
+    """Refuse what a file holds, a key in PEM form or a JSON web token, where its path is asked for.
+
+    Raises:
+        ConfigError: it says nothing of the value, which the error about a file that is not there would show.
+    """
+    if isinstance(value, str) and _CONTENT.match(value):
+        raise ConfigError(f"{name}=[hidden] is refused: it is what a file holds; give the file's path")

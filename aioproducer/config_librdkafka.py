@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
+from aioproducer.config_def import check_path
 from aioproducer.config_librdkafka_table import CONSUMERS, HINTS, IGNORED, REFUSED, RENAMED, SETTLED
 from aioproducer.config_table import CONFIGS
 from aioproducer.config_values import BOOLEAN
@@ -148,6 +149,7 @@ def _check(name: str, own: str, value: Any) -> None:
 
 
 def _read(name: str, path: Any) -> str:
+    check_path(name, path)
     try:
         return Path(os.fspath(path)).read_text("utf-8")
     except OSError as error:

@@ -231,6 +231,10 @@ def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | 
         ),
         ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "linger.ms and queue.buffering.max.ms are two names"),
         ({"security.protocol": "ssl", "ssl.key.location": "/no/such/file"}, "/no/such/file' can't be read"),
+        (
+            {"ssl.key.location": "-----BEGIN PRIVATE KEY-----"},
+            "ssl.key.location=[hidden] is refused: it is what a file",
+        ),
         ({"acks": "most"}, "acks='most'"),
     ],
 )

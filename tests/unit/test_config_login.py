@@ -52,6 +52,24 @@ def test_token_endpoints_that_are_not_taken_are_not_shown(url: str, expected: st
     assert "s3cret" not in told
 
 
+KEY = "-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sasl_oauthbearer_assertion_private_key_file", KEY),
+        ("sasl_oauthbearer_assertion_private_key_file", f"# key\n{KEY}"),
+        ("sasl_oauthbearer_assertion_file", "eyJhbGci.eyJzdWIi.s3cret"),
+        ("ssl_keystore_location", KEY),
+        ("ssl_truststore_location", KEY),
+    ],
+)
+def test_what_a_file_holds_in_place_of_its_path_is_not_shown(name: str, value: str) -> None:
+    """It would stand in the error about a file that is not there."""
+    assert refusal(**{name: value}) == f"{name}=[hidden] is refused: it is what a file holds; give the file's path"
+
+
 @pytest.mark.parametrize(
     ("text", "options"),
     [
