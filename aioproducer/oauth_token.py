@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import AuthenticationError
@@ -40,12 +41,22 @@ def check_token(token: OAuthToken) -> OAuthToken:
     """The token, if it can be sent.
 
     Raises:
-        AuthenticationError: it holds what no token may. No part of it is shown.
+        AuthenticationError: it holds what no token may, or has wrong types. No part of it is shown.
     """
     if not isinstance(token.value, str) or not _TOKEN.fullmatch(token.value):
         raise AuthenticationError("the token for OAUTHBEARER is empty, or has characters that no token may have")
+    if token.expires_at_ms is not None and not isinstance(token.expires_at_ms, Real):
+        raise AuthenticationError(
+            f"the token's expires_at_ms is a {type(token.expires_at_ms).__name__}; it has to be milliseconds since the "
+            "epoch, or None"
+        )
+    if not isinstance(token.extensions, Mapping):
+        raise AuthenticationError(
+            f"the token's extensions are a {type(token.extensions).__name__}; they have to be a mapping of str to str"
+        )
     for key, value in token.extensions.items():
-        if not _KEY.fullmatch(key) or key == "auth" or not _VALUE.fullmatch(value):
+        texts = isinstance(key, str) and isinstance(value, str)
+        if not texts or not _KEY.fullmatch(key) or key == "auth" or not _VALUE.fullmatch(value):
             raise AuthenticationError(f"the extension {key!r} of the token for OAUTHBEARER can't be sent")
     return token
 

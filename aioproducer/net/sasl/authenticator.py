@@ -178,6 +178,9 @@ class SaslAuthenticator:
     async def _renew_session(self, connection: Connection, ends_ms: int) -> None:
         try:
             await self._log_in_again(connection, ends_ms)
+        except asyncio.CancelledError:
+            connection.abort(ConnectionLostError(f"{connection}: logging in again was cancelled"))
+            raise
         except Exception as error:
             self._on_internal_error(error)
 

@@ -75,7 +75,10 @@ class OAuthBearer:
             answer = await awaitable
         except KafkaError:
             raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            this = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and this is not None and this.cancelling():
+                raise  # this login is cancelled, and not just what the provider waited for
             # The text of somebody else's error may hold secrets; who looks at the cause finds it.
             raise ConnectionLostError(f"sasl_oauth_token_provider raised {type(error).__name__}") from error
         if isinstance(answer, str):

@@ -328,6 +328,36 @@ async def test_a_session_that_can_not_be_renewed_ends_when_idle(broker: FakeBrok
     assert client.closed == [None]
 
 
+@pytest.mark.parametrize("step", ["begin", "respond"])
+async def test_a_renewal_that_somebody_cancels_ends_the_connection(broker: FakeBroker, step: str) -> None:
+    """Nobody would log it in again, or let requests through."""
+    accept(broker, 60_000)
+    client = Client(broker)
+    connection = await client.open()
+    mechanism = await client.authenticator._ready_mechanism()
+    exchange = await mechanism.begin("host")
+
+    async def stands(_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    if step == "begin":
+        mechanism.begin = stands  # type: ignore[method-assign]
+    else:
+        exchange.respond = stands  # type: ignore[method-assign]
+        mechanism.begin = lambda _: asyncio.sleep(0, exchange)  # type: ignore[method-assign]
+    client.authenticator._renew(connection, connection._now_ms() + 60_000)
+    await asyncio.sleep(0.05)
+    task = connection.login_task
+    assert task is not None
+    task.cancel()
+    async with asyncio.timeout(5):
+        await connection.wait_closed()
+    (error,) = client.closed
+    assert type(error) is ConnectionLostError
+    assert "logging in again was cancelled" in str(error)
+    assert client.internal == []
+
+
 async def test_after_its_end_a_session_takes_no_requests(broker: FakeBroker) -> None:
     """The broker would close the connection at the next one; a loop that stood still may find itself there."""
     connection = await Client(broker).open()

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,50 @@ async def test_a_provider_that_gives_something_else_is_told_what() -> None:
     with pytest.raises(AuthenticationError, match="returned a tuple; it has to be a str or an OAuthToken") as caught:
         await mechanism(provider).begin("host")
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        (OAuthToken("t", "s3cret"), "expires_at_ms is a str; it has to be milliseconds since"),  # type: ignore[arg-type]
+        (OAuthToken("t", extensions=None), "extensions are a NoneType; they have to be a mapping"),  # type: ignore[arg-type]
+        (OAuthToken("t", extensions=["s3cret"]), "extensions are a list; they have to be a mapping"),  # type: ignore[arg-type]
+        (OAuthToken("t", extensions={"a": 5}), "the extension 'a' of the token for OAUTHBEARER can't be sent"),  # type: ignore[dict-item]
+        (OAuthToken("t", extensions={5: "a"}), "the extension 5 of the token for OAUTHBEARER can't be sent"),  # type: ignore[dict-item]
+    ],
+)
+async def test_a_provider_whose_token_has_wrong_types_is_told_so(token: OAuthToken, expected: str) -> None:
+    async def provider() -> OAuthToken:
+        return token
+
+    with pytest.raises(AuthenticationError, match=re.escape(expected)) as caught:
+        await mechanism(provider).begin("host")
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_a_provider_that_was_cancelled_is_tried_again_later() -> None:
+    """By somebody else, as its own task may be; not with the attempt to connect."""
+    fetching = asyncio.ensure_future(asyncio.sleep(60))
+    fetching.cancel()
+
+    async def provider() -> str:
+        await fetching
+        return "t"
+
+    with pytest.raises(ConnectionLostError, match="sasl_oauth_token_provider raised CancelledError"):
+        await mechanism(provider).begin("host")
+
+
+async def test_a_login_that_is_cancelled_cancels_the_provider() -> None:
+    async def provider() -> str:
+        await asyncio.sleep(60)
+        return "t"
+
+    login = asyncio.ensure_future(mechanism(provider).begin("host"))
+    await asyncio.sleep(0)
+    login.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await login
 
 
 async def test_a_provider_that_is_not_async_is_told_so() -> None:
