@@ -89,6 +89,10 @@ def _key(config: ProducerConfig) -> RSAPrivateKey | EllipticCurvePrivateKey:
     text = next((block for kind, block in pem.blocks(read_text(path, _KEY_FILE)) if kind.endswith("PRIVATE KEY")), None)
     if text is None:
         raise AuthenticationError(f"{where} holds no private key in PEM form (-----BEGIN PRIVATE KEY-----)")
+    if "OPENSSH" in text[:40]:
+        raise AuthenticationError(
+            f"{where} holds a key in the form of OpenSSH: ssh-keygen -p -m PKCS8 -f {path} makes it PEM"
+        )
     encrypted = "ENCRYPTED" in text[:200]
     if encrypted and not passphrase:
         raise AuthenticationError(f"{where} holds an encrypted key: set {_PASSPHRASE}")

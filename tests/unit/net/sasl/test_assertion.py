@@ -136,6 +136,16 @@ def test_keys_that_cannot_be_used(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) ->
     assert "ES256 one of the curve P-256" in refused(path, algorithm="ES256")
 
 
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+def test_a_key_as_ssh_keygen_writes_it(tmp_path: Path, algorithm: str) -> None:
+    """It is not damaged; the message has the command that makes it PEM."""
+    path = tmp_path / "key.pem"
+    path.write_bytes(private_key(algorithm).private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    assert refused(path, algorithm=algorithm).endswith(
+        f"holds a key in the form of OpenSSH: ssh-keygen -p -m PKCS8 -f {path} makes it PEM"
+    )
+
+
 def test_kafkas_older_form_of_keys(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) -> None:
     """PKCS 1, and all of it in one line, as .properties files have it."""
     path = tmp_path / "key.pem"
