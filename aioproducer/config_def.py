@@ -78,7 +78,7 @@ class ConfigDef:
         try:
             typed = self.type.parse(value)
             return self.valid(typed) if self.valid else typed
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             # A UnicodeEncodeError would show the value, and a hint of a secret might.
             hint = f" ({error})" if type(error) is ValueError and str(error) and not self.secret else ""
             raise ConfigError(f"{self.name}={self.show(value)} is refused{hint}; allowed: {self.allowed}") from None

@@ -250,6 +250,19 @@ def test_objects_as_serializers() -> None:
         ({"batch_size": 5.0}, "batch_size=5.0 is refused; allowed: 32-bit integer (bytes), at least 0"),
         ({"batch_size": True}, "batch_size=True is refused; allowed: 32-bit integer (bytes), at least 0"),
         ({"batch_size": None}, "batch_size=None is refused; allowed: 32-bit integer (bytes), at least 0"),
+        (
+            {"sasl_login_refresh_window_factor": 10**400},
+            f"sasl_login_refresh_window_factor=1{'0' * 299}... is refused; allowed: number, 0.5 to 1.0",
+        ),
+        *(
+            ({name: -1}, f"{name}=-1 is refused; allowed: {bits}-bit integer (ms), at least 0")
+            for name, bits in (
+                ("sasl_login_connect_timeout_ms", 32),
+                ("sasl_login_read_timeout_ms", 32),
+                ("sasl_login_retry_backoff_ms", 64),
+                ("sasl_login_retry_backoff_max_ms", 64),
+            )
+        ),
         ({"linger_ms": 2**63}, f"linger_ms={2**63} is refused; allowed: 64-bit integer (ms), at least 0"),
         (
             {"metadata_max_idle_ms": 4999},

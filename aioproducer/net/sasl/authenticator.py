@@ -48,6 +48,8 @@ MAX_STEPS = 20
 """Tokens of one login; a real one has at most four."""
 FIRST_PART, LAST_PART = 0.85, 0.95
 """Of a session's time: when it is renewed."""
+LEAST_WAIT_MS = 20
+"""Before what a login needs is tried for again, whatever the configs say: a session may have minutes left."""
 
 
 class SaslAuthenticator:
@@ -220,6 +222,7 @@ class SaslAuthenticator:
                 return None
             except KafkaError as error:
                 logger.warning("%s: logging in again has to wait: %s", connection, error)
-            await asyncio.sleep(min(self._backoff.delay_ms(attempts, self._rng), left_ms) / 1000)
+            wait_ms = max(self._backoff.delay_ms(attempts, self._rng), LEAST_WAIT_MS)
+            await asyncio.sleep(min(wait_ms, left_ms) / 1000)
             attempts += 1
         return None
