@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 from uuid import UUID
@@ -139,8 +140,9 @@ class _Choice:
         return self._choose(topic, value).serialize_nowait(topic, headers, value)
 
     async def close(self) -> None:
-        for each in self._bound:
-            await each.close()
+        async with AsyncExitStack() as stack:
+            for each in reversed(self._bound):
+                stack.push_async_callback(each.close)
 
 
 class _Plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import struct
 import typing
@@ -146,6 +147,31 @@ async def test_by_type() -> None:
         bound.serialize("t", None, 1.5)
     await bound.close()
     assert inner.closed == 1
+
+
+async def test_all_that_are_chosen_from_are_closed_whatever_one_of_them_does() -> None:
+    """It may fail, or be cancelled when the time of the producer's close is over."""
+
+    class Stands(Bindable):
+        async def close(self) -> None:
+            await asyncio.Event().wait()
+
+    class Fails(Bindable):
+        async def close(self) -> None:
+            raise OSError("one")
+
+    others = [Bindable(), Bindable()]
+    several = {"a": others[0], "b": Fails(), "c": others[1]}
+    with pytest.raises(OSError, match="one"):
+        await ByTopic(several).bind(is_key=False, max_block_ms=5).close()
+    closing = asyncio.ensure_future(
+        ByTopic(several | {"b": Stands()}).bind(is_key=False, max_block_ms=5).close(),
+    )
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert [each.closed for each in others] == [2, 2]
 
 
 async def test_by_topic() -> None:
