@@ -22,7 +22,7 @@ from aioproducer.config_def import check_path
 from aioproducer.config_librdkafka_table import CONSUMERS, HINTS, IGNORED, REFUSED, RENAMED, SETTLED
 from aioproducer.config_table import CONFIGS
 from aioproducer.config_values import BOOLEAN
-from aioproducer.errors import ConfigError
+from aioproducer.errors import AuthenticationError, ConfigError
 from aioproducer.oauth_token import OAuthToken
 from aioproducer.partitioners import LIBRDKAFKA
 
@@ -178,8 +178,15 @@ def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthT
         raise ConfigError(f"oauth_cb={callback!r} is refused; allowed: function of sasl.oauthbearer.config")
 
     async def provide() -> OAuthToken:
-        token, expires_s, *more = await asyncio.to_thread(callback, config)
-        return OAuthToken(token, expires_at_ms=int(expires_s * 1000), extensions=more[1] if len(more) > 1 else {})
+        answer = await asyncio.to_thread(callback, config)
+        try:
+            token, expires_s, *more = answer if isinstance(answer, (tuple, list)) else ()
+            expires_at_ms = int(float(expires_s) * 1000)
+        except (TypeError, ValueError, OverflowError):
+            raise AuthenticationError(
+                "oauth_cb has to return (token, its end in seconds since the epoch), maybe principal and extensions"
+            ) from None
+        return OAuthToken(token, expires_at_ms, more[1] if len(more) > 1 else {})
 
     return provide
 

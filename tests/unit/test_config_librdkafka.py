@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aioproducer import ConfigError, OAuthToken, Producer
+from aioproducer import AuthenticationError, ConfigError, OAuthToken, Producer
 from aioproducer.config import ProducerConfig
 from aioproducer.config_librdkafka import translate
 from aioproducer.config_librdkafka_table import CONSUMERS, IGNORED, REFUSED, RENAMED, SETTLED
@@ -348,6 +349,17 @@ async def test_a_token_callback() -> None:
     assert config.sasl_oauth_token_provider is not None
     token = await config.sasl_oauth_token_provider()
     assert token == OAuthToken("token for scope=shop", expires_at_ms=1_700_000_000_500)
+
+
+@pytest.mark.parametrize(
+    "given", [None, "s3cret", ("s3cret",), (5, "s3cret"), ("s3cret", None), ("s3cret", float("inf"))]
+)
+async def test_a_token_callback_that_gives_something_else_is_named(given: Any) -> None:
+    """That does not pass, and the error does not hold what it gave, nor does its cause."""
+    ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: given})
+    with pytest.raises(AuthenticationError, match=r"^oauth_cb has to return \(token, its end in seconds") as caught:
+        await ours["sasl_oauth_token_provider"]()
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
 async def test_a_token_callback_with_extensions() -> None:
