@@ -105,7 +105,7 @@ class ClientTelemetry:
         if not self._enabled:
             raise ConfigError("enable_metrics_push=False: the cluster gives an id only to clients that push metrics")
         if not timeout >= 0:
-            raise ValueError(f"timeout={timeout}: seconds are needed, 0 or more")
+            raise ValueError(f"timeout={timeout}: a time can't be negative, and has to be a number")
         if self._instance_id == ZERO_UUID and timeout:
             waiter: asyncio.Future[str] = self._loop.create_future()
             self._waiting_for_id[waiter] = None
