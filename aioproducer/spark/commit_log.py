@@ -1,19 +1,25 @@
 """CommitLog: which transactions of a batch are to be committed, written down before the first of them is.
 
-Two kinds of files, each written whole:
+Three kinds of files, each written whole:
 
+    NUMBER.ID.claim   who writes batches: the highest claim. Each batch begins with a claim, and no two have a number.
     BATCH.ID.winners  what is going to be committed; from here on the batch must become visible, and never be written
                       again. Removed when it turns out that nothing of it can be committed. ID is another one each time:
                       a driver that was taken for dead must not write over what the next one has recorded.
     BATCH.committed   everything is; written before the winners are removed, and wins over them
 
 So after a crash at any point the log says whether the batch has to be finished, is finished, or has to be written.
+
+A driver claims and then reads the records; it records and then reads the claims. So of two drivers at least one sees
+the other, and the one with the lower claim gives way. That takes a directory that shows what was written to it before,
+as local disks, HDFS and object stores do.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,15 +27,25 @@ from urllib.parse import quote, unquote
 
 from aioproducer.records import PreparedTransaction
 from aioproducer.spark.batch_names import is_single, micro_batch_of
+from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.storage import Storage
 
 logger: logging.Logger = logging.getLogger("aioproducer.spark")
 
 WINNERS = ".winners"
 COMMITTED = ".committed"
+CLAIM = ".claim"
+
+_CLAIM_NAME = re.compile(r"\d{12}\.[0-9a-f]{8}\.claim")
+_RECORD_NAME = re.compile(r"[^.]+\.[0-9a-f]{8}\.winners")
 
 KEPT = 100
 """How many micro-batches of a query stay in the log; Spark replays the last one only."""
+
+
+def new_record() -> str:
+    """What tells records apart, and claims."""
+    return uuid.uuid4().hex[:8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +56,7 @@ class Winners:
         batch: names it in the log.
         statement: file of what an audit is told of the batch; empty for none.
         stated: what is in that file, for a driver that finds it missing.
+        claim: of the driver that has recorded it.
         record: tells apart what several drivers have recorded of the same batch.
     """
 
@@ -47,7 +64,8 @@ class Winners:
     transactions: tuple[PreparedTransaction, ...]
     statement: str = ""
     stated: str = ""
-    record: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    claim: str = ""
+    record: str = field(default_factory=new_record)
 
 
 class CommitLog:
@@ -56,15 +74,38 @@ class CommitLog:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return self._storage.path("")
+
+    def claim(self) -> str:
+        """Take the log over: whoever had it before records nothing any more that counts, see ``is_claimed_by``."""
+        while True:
+            number = 1 + _number_of(self._newest_claim())
+            claim = f"{number:012}.{new_record()}"
+            self._storage.write(claim + CLAIM, b"")
+            # Numbers name tasks, so no two drivers may have the same; of two at once at least one sees the other.
+            if [_number_of(one) for one in _claims(self._storage.names())].count(number) <= 1:
+                return claim
+
+    def is_claimed_by(self, claim: str) -> bool:
+        """Whether nobody has taken the log over since."""
+        return self._newest_claim() <= claim
+
+    def _newest_claim(self) -> str:
+        return max(_claims(self._storage.names()), default="")
+
     def place_of(self, winners: Winners) -> str:
         """Where the winners of a batch stand, for people."""
         return self._storage.path(_record_name(winners))
 
     def record(self, winners: Winners) -> None:
         """Write the winners down; when this returns they survive a crash."""
-        transactions = [asdict(one) for one in winners.transactions]
-        said = {"statement": winners.statement, "stated": winners.stated, "transactions": transactions}
-        self._storage.write(_record_name(winners), json.dumps(said, indent=1).encode())
+        said = asdict(winners)
+        name = _record_name(winners)
+        del said["batch"], said["record"]
+        self._storage.write(name, json.dumps(said, indent=1).encode())
 
     def finish(self, batch: str) -> None:
         """Note that all winners of a batch are committed."""
@@ -72,21 +113,38 @@ class CommitLog:
         self.tidy(batch)
 
     def withdraw(self, winners: Winners) -> None:
-        """Note that a batch will have to be written again, because none of its winners can be committed."""
+        """Take a record back, and leave those that other drivers have made of the same batch."""
         self._storage.remove(_record_name(winners))
+
+    def give_up(self, winners: Winners) -> None:
+        """Note that a batch will have to be written again, because none of its winners can be committed.
+
+        Older records of the same batch go first, for this one says what they are worth.
+        """
+        for name in _records(self._storage.names()):
+            if _batch_of(name) == winners.batch and (older := self._read(name)) and older.claim < winners.claim:
+                self.withdraw(older)
+        self.withdraw(winners)
 
     def committed(self) -> frozenset[str]:
         """Batches that are finished, as far as the log remembers."""
         return frozenset(_committed(self._storage.names()))
 
     def unfinished(self) -> list[Winners]:
-        """What was recorded and is not known to be finished."""
+        """What was recorded and is not known to be finished; of each batch what was recorded under the highest claim.
+
+        A driver records a batch anew, if only to finish it, when it knows what older records of it are worth.
+        """
         names = self._storage.names()
         done = set(_committed(names))
-        return [self._read(name) for name in _records(names) if _batch_of(name) not in done]
+        found = [record for name in _records(names) if _batch_of(name) not in done and (record := self._read(name))]
+        newest: dict[str, str] = {}
+        for record in found:
+            newest[record.batch] = max(record.claim, newest.get(record.batch, ""))
+        return [record for record in found if record.claim == newest[record.batch]]
 
     def tidy(self, keep: str = "") -> None:
-        """Remove what nobody will ask for: the winners of finished batches, and then old batches themselves.
+        """Remove what nobody will ask for: old claims, the winners of finished batches, then old batches themselves.
 
         Never a batch whose winners are there: they would be taken for unfinished.
 
@@ -96,6 +154,8 @@ class CommitLog:
         try:
             names = self._storage.names()
             done = set(_committed(names))
+            for claim in sorted(_claims(names))[:-1]:
+                self._storage.remove(claim + CLAIM)
             for name in _records(names):
                 if _batch_of(name) in done:
                     self._storage.remove(name)
@@ -105,10 +165,16 @@ class CommitLog:
             # What is committed stays so, and the next batch does this again.
             logger.warning("old files of the transaction log can't be removed: %s", error)
 
-    def _read(self, name: str) -> Winners:
-        said = json.loads(self._storage.read(name))
-        transactions = tuple(PreparedTransaction(**one) for one in said["transactions"])
-        return Winners(_batch_of(name), transactions, said["statement"], said["stated"], name.split(".")[-2])
+    def _read(self, name: str) -> Winners | None:
+        """None if the driver that made the record has taken it back meanwhile."""
+        try:
+            said = json.loads(self._storage.read(name))
+            transactions = tuple(PreparedTransaction(**one) for one in said.pop("transactions"))
+            return Winners(_batch_of(name), transactions, **said, record=name.split(".")[-2])
+        except FileNotFoundError:
+            return None
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise SparkWriteError(f"{self._storage.path(name)} is no record of a transaction log: {error!r}") from error
 
 
 def _quoted(batch: str) -> str:
@@ -124,11 +190,19 @@ def _batch_of(name: str) -> str:
 
 
 def _records(names: Sequence[str]) -> list[str]:
-    return [name for name in names if name.endswith(WINNERS)]
+    return [name for name in names if _RECORD_NAME.fullmatch(name)]
+
+
+def _claims(names: Sequence[str]) -> list[str]:
+    return [name.removesuffix(CLAIM) for name in names if _CLAIM_NAME.fullmatch(name)]
 
 
 def _committed(names: Sequence[str]) -> list[str]:
     return [_batch_of(name) for name in names if name.endswith(COMMITTED)]
+
+
+def _number_of(claim: str) -> int:
+    return int(claim.partition(".")[0] or 0)
 
 
 def _old(batches: set[str], keep: str) -> set[str]:

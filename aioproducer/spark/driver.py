@@ -16,7 +16,7 @@ from aioproducer.audit.statement import as_text
 from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.errors import SparkWriteError
-from aioproducer.spark.exactly_once import QueryTransactions, query_prefix
+from aioproducer.spark.exactly_once import QueryTransactions, Settled, query_prefix
 from aioproducer.spark.options import SinkOptions
 from aioproducer.spark.outcome import TaskMessage, total
 from aioproducer.spark.storage import Storage
@@ -33,14 +33,15 @@ def prepare(sink: Sink) -> Sink:
         return sink
     _show_log()
 
-    async def settle() -> frozenset[str]:
+    async def settle() -> Settled:
         async with _transactions(sink.options) as transactions:
             return await transactions.settle()
 
+    settled = asyncio.run(settle())
     if sink.is_stream:
-        return replace(sink, committed=asyncio.run(settle()))
+        return replace(sink, claim=settled.claim, committed=settled.committed)
     batch = batch_write(transactional.job)
-    return replace(sink, batch=batch, committed=asyncio.run(settle()) & {batch})
+    return replace(sink, batch=batch, claim=settled.claim, committed=settled.committed & {batch})
 
 
 def commit(sink: Sink, messages: Sequence[object], what: str) -> None:
@@ -67,7 +68,12 @@ async def _commit(sink: Sink, messages: Sequence[TaskMessage], statement: tuple[
     prepared = [message.prepared for message in messages if message.prepared is not None]
     async with _transactions(sink.options) as transactions:
         for batch in batches:  # none if the DataFrame has no partition
-            await transactions.commit(batch, prepared, statement)
+            await transactions.commit(_claim(messages), batch, prepared, statement)
+
+
+def _claim(messages: Sequence[object]) -> str:
+    """Under which the tasks have written, as they say; empty if none does. The writer of a stream does not know."""
+    return min((one.claim for one in messages if isinstance(one, TaskMessage)), default="")
 
 
 def abort(sink: Sink, messages: Sequence[object], what: str) -> None:
@@ -81,7 +87,7 @@ def abort(sink: Sink, messages: Sequence[object], what: str) -> None:
 
         async def abort() -> None:
             async with _transactions(sink.options) as transactions:
-                await transactions.abort()
+                await transactions.abort(sink.claim or _claim(messages))
 
         asyncio.run(abort())
         logger.warning("%s failed", what)

@@ -9,3 +9,7 @@ class SchemaError(ValueError):
 
 class SparkWriteError(RuntimeError):
     """A task could not write all its rows, or the driver could not end what the tasks had written."""
+
+
+class TakenOverError(SparkWriteError):
+    """Another driver has begun to write with the same transaction log."""

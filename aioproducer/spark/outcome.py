@@ -95,6 +95,8 @@ class TaskMessage(WriterCommitMessage):
     """Of the DataFrame, not of a topic."""
     batch: str = ""
     """What it was taken for, see batch_names; empty without transactions."""
+    claim: str = ""
+    """Of the driver under which it was written; empty without transactions."""
     prepared: PreparedTransaction | None = None
     """What the driver needs to commit them; None without transactions, and of a task that had no rows."""
     statement: TaskStatement | None = None

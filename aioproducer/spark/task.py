@@ -37,6 +37,7 @@ class Sink:
         is_stream: whether the tasks are those of a micro-batch. The tasks of batch writes have its properties too when
             ``foreachBatch`` does them, several of them maybe.
         batch: names a batch write with transactions in its log.
+        claim: under which the driver writes, of the transaction log.
         committed: batches that were committed already, and are not to be written again.
         write: names a batch write without transactions.
     """
@@ -45,6 +46,7 @@ class Sink:
     columns: Columns
     is_stream: bool = False
     batch: str = ""
+    claim: str = ""
     committed: frozenset[str] = frozenset()
     write: str = ""
 
@@ -69,7 +71,7 @@ class Sink:
             # A driver died after it had committed this batch, and before Spark knew.
             for _ in source:
                 pass
-            message = TaskMessage(Outcome(), context.partitionId(), self._batch(context))
+            message = TaskMessage(Outcome(), context.partitionId(), self._batch(context), self.claim)
         else:
             message = self._write_in_transaction(context, chunks, self.options.transactional, audit)
         if audit is not None and (lines := audit.statement()):
@@ -112,9 +114,10 @@ class Sink:
         batch = self._batch(context)
         first = next(chunks, None)
         if first is None:
-            return TaskMessage(Outcome(), partition, batch)
+            return TaskMessage(Outcome(), partition, batch, self.claim)
         name = transactional_id(
             query_prefix(transactional.prefix, transactional.log),
+            self.claim,
             partition=partition,
             attempt=context.attemptNumber(),
             task_attempt_id=context.taskAttemptId(),
@@ -123,7 +126,7 @@ class Sink:
         with there.inside(in_transaction({**self.options.producer, "transactional.id": name})) as producer:
             send = TaskSend(producer, self.options, partition, audit)
             outcome = _send_all(there, send, itertools.chain((first,), chunks))
-            return TaskMessage(outcome, partition, batch, there.run(producer.prepare_transaction()))
+            return TaskMessage(outcome, partition, batch, self.claim, there.run(producer.prepare_transaction()))
 
 
 def _micro_batch(context: TaskContext) -> tuple[str, str]:

@@ -1,9 +1,10 @@
-"""A program whose driver is killed while it ends a micro-batch.
+"""A program whose driver is killed while it ends a micro-batch, or falls asleep.
 
     python -m tests.spark.dying_driver BOOTSTRAP TOPIC SOURCE WORK POINT
 
-WORK is a directory; the checkpoint is in it. The Python process that Spark starts to commit kills the JVM at POINT.
-``written`` is a stream without transactions; all others have some.
+WORK is a directory; the checkpoint is in it. The Python process that Spark starts to commit kills the JVM at POINT; if
+there are two pipes in WORK, it tells the pipe ``asleep`` and goes on when it hears from the pipe ``awake``. ``written``
+is a stream without transactions; all others have some.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
@@ -34,8 +37,15 @@ POINTS = {
 }
 
 
-def die(work: str) -> Never:
-    """Kill the driver, and this process with it."""
+def die(work: str) -> None:
+    """Kill the driver, and this process with it; or wait, as one that its machine has forgotten for a while."""
+    asleep, awake = Path(work) / "asleep", Path(work) / "awake"
+    if asleep.exists():
+        if awake.exists():
+            asleep.write_text("asleep")
+            awake.read_text()
+            awake.unlink()
+        return
     os.kill(int((Path(work) / "jvm").read_text()), signal.SIGKILL)
     os._exit(1)
 
@@ -46,7 +56,7 @@ def deadly(method: Callable[..., Any], when: str, work: str) -> Callable[..., An
         first = asyncio.Lock()
 
         @functools.wraps(method)
-        async def commit(*args: Any, **more: Any) -> Never:
+        async def commit(*args: Any, **more: Any) -> None:
             async with first:
                 await method(*args, **more)
                 die(work)
@@ -54,10 +64,12 @@ def deadly(method: Callable[..., Any], when: str, work: str) -> Callable[..., An
         return commit
 
     @functools.wraps(method)
-    def call(*args: Any, **more: Any) -> Never:
+    def call(*args: Any, **more: Any) -> None:
         if when == "after":
             method(*args, **more)
         die(work)
+        if when == "before":
+            method(*args, **more)
 
     return call
 
@@ -93,12 +105,35 @@ def main(bootstrap: str, topic: str, source: str, work: str, point: str) -> None
     print("survived")
 
 
+COMMAND = [sys.executable, "-m", "tests.spark.dying_driver"]
+
+
 def run_dying_driver(*arguments: str) -> None:
     """Run the program, and see that it lost its driver."""
-    command = [sys.executable, "-m", "tests.spark.dying_driver", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    ran = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=400, check=False)
     assert "survived" not in ran.stdout
     assert "Traceback" in ran.stderr, "the program did not lose its driver"
+
+
+@contextmanager
+def sleeping_driver(work: Path, *arguments: str) -> Iterator[Callable[[], str]]:
+    """Run the program until its driver sleeps; a call wakes it up, and gives what it printed until its end."""
+    for name in ("asleep", "awake"):
+        os.mkfifo(work / name)
+    asleep = os.open(work / "asleep", os.O_RDONLY | os.O_NONBLOCK)
+    program = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def wake() -> str:
+        (work / "awake").write_text("awake")
+        return program.communicate(timeout=400)[0]
+
+    try:
+        assert select.select([asleep], [], [], 400)[0], "the driver never came to the point"
+        yield wake
+    finally:
+        os.close(asleep)
+        program.kill()
+        program.communicate()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from aioproducer import transactions
 from aioproducer.testing import KafkaCluster
 from tests.spark import speculating
-from tests.spark.dying_driver import run_dying_driver
+from tests.spark.dying_driver import run_dying_driver, sleeping_driver
 from tests.spark.failing import breaking, killing_source
 from tests.spark.readers import values, visible_values
 
@@ -235,6 +235,31 @@ async def test_the_driver_is_killed(
     await asyncio.to_thread(run_dying_driver, kafka.bootstrap_servers, name, str(source), str(tmp_path), point)
     assert len(visible_values(kafka, name)) == seen
     given = options(kafka, name, "dying")
+    add_file(source, 1, 3_000)
+    run_stream(spark, given, source, tmp_path / "checkpoint")
+    assert numbers(kafka, name) == list(range(6_000))
+    assert await open_transactions(kafka, "dying") == []
+
+
+@pytest.mark.parametrize(
+    ("point", "end"),
+    [
+        ("prepared", "another driver has begun to write with this transaction log"),
+        # It commits what the other one has committed already; then Spark itself finds that it is not alone.
+        pytest.param("between", "Multiple streaming jobs detected", marks=pytest.mark.slow),
+    ],
+)
+async def test_the_driver_was_taken_for_dead(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, point: str, end: str
+) -> None:
+    """It sleeps while it ends a micro-batch, another one goes on from the checkpoint, and it wakes up."""
+    name, source = topic(3), tmp_path / "source"
+    add_file(source, 0, 3_000)
+    with sleeping_driver(tmp_path, kafka.bootstrap_servers, name, str(source), str(tmp_path), point) as wake:
+        given = options(kafka, name, "dying")
+        run_stream(spark, given, source, tmp_path / "checkpoint")
+        assert numbers(kafka, name) == list(range(3_000))
+        assert end in await asyncio.to_thread(wake)
     add_file(source, 1, 3_000)
     run_stream(spark, given, source, tmp_path / "checkpoint")
     assert numbers(kafka, name) == list(range(6_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from aioproducer.records import PreparedTransaction
 from aioproducer.spark import commit_log, storage
 from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog, Winners
+from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.storage import Storage
 
 FIRST = PreparedTransaction("p-q-0-0", 1000, 3, 2)
@@ -228,3 +230,67 @@ def test_a_file_of_somebody_else_is_left_alone(log: CommitLog, tmp_path: Path) -
     log.finish("q:7")
     assert "q:7" in again(tmp_path).committed()
     assert (tmp_path / "log" / "notes.committed").read_bytes() == b"kept"
+
+
+def test_who_claims_later_has_the_log(log: CommitLog, tmp_path: Path) -> None:
+    assert log.is_claimed_by("000000000000.0")
+    first = log.claim()
+    assert log.is_claimed_by(first)
+    second = again(tmp_path).claim()
+    assert second > first
+    assert not log.is_claimed_by(first)
+    assert log.is_claimed_by(second)
+    log.tidy()
+    assert [path.name for path in (tmp_path / "log").iterdir()] == [f"{second}.claim"]
+
+
+def test_no_two_claims_have_the_same_number(log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another driver looks for the newest at the same time."""
+    write = Storage.write
+
+    def write_both(self: Storage, name: str, data: bytes) -> None:
+        monkeypatch.setattr(Storage, "write", write)
+        write(self, "000000000001.00000000.claim", b"")
+        write(self, name, data)
+
+    monkeypatch.setattr(Storage, "write", write_both)
+    assert log.claim().startswith("000000000002.")
+
+
+def test_what_the_highest_claim_has_recorded_counts(log: CommitLog) -> None:
+    """Older records of a batch are what it was made from, or of drivers that have given way."""
+    old, new = Winners("q:7", (SECOND,), claim="000000000001.a"), Winners("q:7", (FIRST,), claim="000000000002.a")
+    other = Winners("q:8", (SECOND,), claim="000000000001.a")
+    for each in (old, new, other):
+        log.record(each)
+    assert sorted(log.unfinished(), key=str) == sorted([new, other], key=str)
+    log.give_up(new)
+    assert log.unfinished() == [other]
+
+
+def test_the_record_of_an_older_version(log: CommitLog, tmp_path: Path) -> None:
+    """It knew no claims."""
+    log.record(BATCH)
+    (path,) = (tmp_path / "log").iterdir()
+    said = json.loads(path.read_text())
+    del said["claim"]
+    path.write_text(json.dumps(said))
+    assert again(tmp_path).unfinished() == [BATCH]
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"transactions": 1}', b'{"transactions": [{}]}', b"\xff"])
+def test_a_record_that_is_none_is_named(log: CommitLog, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "q%3A7.0123abcd.winners").write_bytes(data)
+    with pytest.raises(SparkWriteError, match=r"q%3A7\.0123abcd\.winners is no record of a transaction log"):
+        log.unfinished()
+
+
+def test_records_and_claims_of_somebody_else_are_left_alone(log: CommitLog, tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    for name in ("notes.winners", "notes.claim"):
+        (tmp_path / "log" / name).write_bytes(b"kept")
+    assert log.unfinished() == []
+    assert log.claim().startswith("000000000001.")
+    log.tidy()
+    assert len(list((tmp_path / "log").glob("notes.*"))) == 2

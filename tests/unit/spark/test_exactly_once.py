@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection
+import threading
+import uuid
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from aioproducer.errors import KafkaError, TransactionAbortedError
+from aioproducer.errors import KafkaError, TransactionAbortedError, TransactionStateError
 from aioproducer.records import PreparedTransaction
-from aioproducer.spark import storage
+from aioproducer.spark import exactly_once, storage
 from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog
-from aioproducer.spark.errors import SparkWriteError
-from aioproducer.spark.exactly_once import SLOTS, QueryTransactions, query_prefix, transactional_id
+from aioproducer.spark.errors import SparkWriteError, TakenOverError
+from aioproducer.spark.exactly_once import SLOTS, TURNS, QueryTransactions, Settled, query_prefix, transactional_id
 from aioproducer.spark.storage import Storage
-from aioproducer.transaction_outcome import TransactionOutcome
+from aioproducer.transaction_outcome import TransactionListing, TransactionOutcome
 
 QUERY = query_prefix("p", "/checkpoint")
+NOBODY = "000000000000.00000000"
+"""A claim before all others."""
 
 
 class Crash(BaseException):
@@ -35,10 +39,11 @@ class Coordinator:
         self.visible: list[PreparedTransaction] = []
         self.steps_until_crash: int | None = None
         self.number = 0
+        self.at_each_step: Callable[[], None] = lambda: None
 
-    def write(self, batch: int, partition: int, attempt: int = 0) -> PreparedTransaction:
+    def write(self, batch: int, partition: int, attempt: int = 0, claim: str = NOBODY) -> PreparedTransaction:
         """A task of a batch prepares its transaction; whatever was open under its id is aborted."""
-        name = transactional_id(QUERY, partition=partition, attempt=attempt, task_attempt_id=0)
+        name = transactional_id(QUERY, claim, partition=partition, attempt=attempt, task_attempt_id=0)
         for other, state in self.states.items():
             if other.transactional_id == name and state is TransactionOutcome.OPEN:
                 self.states[other] = TransactionOutcome.ABORTED
@@ -51,7 +56,8 @@ class Coordinator:
         self.states[prepared] = TransactionOutcome.ABORTED
 
     def step(self) -> None:
-        """Something that the driver does; it may die instead."""
+        """Something that the driver does; it may die instead, or others may do something before."""
+        self.at_each_step()
         if self.steps_until_crash is not None:
             self.steps_until_crash -= 1
             if self.steps_until_crash < 0:
@@ -69,21 +75,23 @@ class Coordinator:
             self.visible.append(prepared)
             self.states[prepared] = TransactionOutcome.COMMITTED
 
-    async def abort_transactions(
-        self, prefix: str, *, keep: Collection[PreparedTransaction | str] = ()
-    ) -> list[PreparedTransaction]:
+    async def abort(self, prepared: PreparedTransaction) -> None:
         self.step()
-        kept = {one if isinstance(one, str) else one.transactional_id for one in keep}
-        found = [
-            one
-            for one, state in self.states.items()
-            if state is TransactionOutcome.OPEN
-            and one.transactional_id.startswith(prefix)
-            and one.transactional_id not in kept
-        ]
-        for one in found:
-            self.states[one] = TransactionOutcome.ABORTED
-        return found
+        if self.states[prepared] is TransactionOutcome.COMMITTED:
+            raise TransactionStateError(prepared.transactional_id)
+        self.states[prepared] = TransactionOutcome.ABORTED
+
+    async def list_transactions(self, prefix: str = "", *, states: Collection[str] = ()) -> list[TransactionListing]:
+        self.step()
+        assert list(states) == ["Ongoing"]
+        names = {one.transactional_id for one in self.open}
+        return [TransactionListing(name, 1, "Ongoing", 1) for name in sorted(names) if name.startswith(prefix)]
+
+    async def fence(self, transactional_id: str) -> None:
+        self.step()
+        for one in self.open:
+            if one.transactional_id == transactional_id:
+                self.states[one] = TransactionOutcome.ABORTED
 
     @property
     def open(self) -> list[PreparedTransaction]:
@@ -91,7 +99,7 @@ class Coordinator:
 
 
 class DyingStorage(Storage):
-    """Storage of a driver that may die before or after a file is written or removed."""
+    """Storage of a driver that may die before or after a file is written or removed, or be overtaken by another one."""
 
     def __init__(self, location: str, brokers: Coordinator) -> None:
         super().__init__(location)
@@ -107,6 +115,14 @@ class DyingStorage(Storage):
         super().remove(name)
         self._brokers.step()
 
+    def names(self) -> list[str]:
+        self._brokers.at_each_step()
+        return super().names()
+
+    def read(self, name: str) -> bytes:
+        self._brokers.at_each_step()
+        return super().read(name)
+
 
 @pytest.fixture
 def brokers() -> Coordinator:
@@ -120,29 +136,30 @@ def driver(brokers: Coordinator, tmp_path: Path) -> QueryTransactions:
 
 async def test_a_batch_is_committed_and_losers_are_aborted(brokers: Coordinator, tmp_path: Path) -> None:
     one = driver(brokers, tmp_path)
-    assert await one.settle() == frozenset()
-    winners = [brokers.write(0, partition) for partition in range(3)]
-    loser = brokers.write(0, 1, attempt=1)
-    await one.commit("q:0", winners)
+    settled = await one.settle()
+    assert settled.committed == frozenset()
+    winners = [brokers.write(0, partition, claim=settled.claim) for partition in range(3)]
+    loser = brokers.write(0, 1, attempt=1, claim=settled.claim)
+    await one.commit(settled.claim, "q:0", winners)
     assert brokers.visible == winners
     assert brokers.states[loser] is TransactionOutcome.ABORTED
-    assert await driver(brokers, tmp_path).settle() == {"q:0"}
+    assert (await driver(brokers, tmp_path).settle()).committed == {"q:0"}
 
 
 async def test_a_committed_batch_is_not_committed_again(brokers: Coordinator, tmp_path: Path) -> None:
     """A replay whose tasks did not know writes anew; that is aborted."""
     one = driver(brokers, tmp_path)
-    await one.commit("q:0", [brokers.write(0, 0)])
+    await one.commit(NOBODY, "q:0", [brokers.write(0, 0)])
     again = brokers.write(0, 0)
-    await one.commit("q:0", [again])
+    await one.commit(NOBODY, "q:0", [again])
     assert len(brokers.visible) == 1
     assert brokers.states[again] is TransactionOutcome.ABORTED
 
 
 async def test_a_batch_without_rows_is_committed(brokers: Coordinator, tmp_path: Path) -> None:
     empty = PreparedTransaction("x", 1, 1, 2, is_empty=True)
-    await driver(brokers, tmp_path).commit("q:0", [empty])
-    assert await driver(brokers, tmp_path).settle() == {"q:0"}
+    await driver(brokers, tmp_path).commit(NOBODY, "q:0", [empty])
+    assert (await driver(brokers, tmp_path).settle()).committed == {"q:0"}
 
 
 async def test_a_lost_transaction_means_nothing_is_committed(brokers: Coordinator, tmp_path: Path) -> None:
@@ -150,10 +167,10 @@ async def test_a_lost_transaction_means_nothing_is_committed(brokers: Coordinato
     winners = [brokers.write(0, partition) for partition in range(3)]
     brokers.time_out(winners[1])
     with pytest.raises(SparkWriteError, match=r"nothing was committed.*-1-0-0.*transaction\.timeout\.ms"):
-        await one.commit("q:0", winners)
+        await one.commit(NOBODY, "q:0", winners)
     assert brokers.visible == []
     assert brokers.open == []
-    assert await driver(brokers, tmp_path).settle() == frozenset()
+    assert (await driver(brokers, tmp_path).settle()).committed == frozenset()
 
 
 async def test_a_failed_batch_leaves_nothing_open(brokers: Coordinator, tmp_path: Path) -> None:
@@ -170,11 +187,11 @@ async def test_abort_keeps_what_is_on_record(brokers: Coordinator, tmp_path: Pat
     winners = [brokers.write(0, partition) for partition in range(3)]
     brokers.steps_until_crash = 6
     with pytest.raises(Crash):
-        await one.commit("q:0", winners)
+        await one.commit(NOBODY, "q:0", winners)
     brokers.steps_until_crash = None
     await driver(brokers, tmp_path).abort()
     assert len(brokers.visible) == 1
-    assert await driver(brokers, tmp_path).settle() == {"q:0"}
+    assert (await driver(brokers, tmp_path).settle()).committed == {"q:0"}
     assert sorted(brokers.visible, key=str) == winners
 
 
@@ -183,7 +200,7 @@ async def test_a_torn_batch_stops_the_query(brokers: Coordinator, tmp_path: Path
     winners = [brokers.write(0, partition) for partition in range(2)]
     brokers.steps_until_crash = 5
     with pytest.raises(Crash):
-        await driver(brokers, tmp_path).commit("q:0", winners)
+        await driver(brokers, tmp_path).commit(NOBODY, "q:0", winners)
     brokers.steps_until_crash = None
     brokers.time_out(winners[1])
     for _ in range(2):
@@ -193,7 +210,7 @@ async def test_a_torn_batch_stops_the_query(brokers: Coordinator, tmp_path: Path
         ):
             await driver(brokers, tmp_path).settle()
     next((tmp_path / "log").glob("*.winners")).unlink()
-    assert await driver(brokers, tmp_path).settle() == frozenset()
+    assert (await driver(brokers, tmp_path).settle()).committed == frozenset()
 
 
 async def test_losers_that_can_not_be_aborted_do_not_fail_a_committed_batch(
@@ -202,9 +219,9 @@ async def test_losers_that_can_not_be_aborted_do_not_fail_a_committed_batch(
     async def fail(*_: object, **__: object) -> None:
         raise KafkaError("away")
 
-    monkeypatch.setattr(brokers, "abort_transactions", fail)
+    monkeypatch.setattr(brokers, "list_transactions", fail)
     winner = brokers.write(0, 0)
-    await driver(brokers, tmp_path).commit("q:0", [winner])
+    await driver(brokers, tmp_path).commit(NOBODY, "q:0", [winner])
     assert brokers.visible == [winner]
 
 
@@ -222,7 +239,7 @@ def said(tmp_path: Path) -> list[str]:
 
 
 async def test_an_audit_is_told_of_what_is_committed(brokers: Coordinator, tmp_path: Path) -> None:
-    await say(brokers, tmp_path).commit("q:0", [brokers.write(0, 0)], ("q-0.jsonl", b"{}"))
+    await say(brokers, tmp_path).commit(NOBODY, "q:0", [brokers.write(0, 0)], ("q-0.jsonl", b"{}"))
     assert said(tmp_path) == ["q-0.jsonl"]
 
 
@@ -234,9 +251,9 @@ async def test_an_audit_is_told_of_a_batch_that_the_next_driver_commits(
     winners = [brokers.write(0, partition) for partition in range(2)]
     brokers.steps_until_crash = steps
     with suppress(Crash):
-        await say(brokers, tmp_path).commit("q:0", winners, SAID)
+        await say(brokers, tmp_path).commit(NOBODY, "q:0", winners, SAID)
     brokers.steps_until_crash = None
-    committed = await say(brokers, tmp_path).settle()
+    committed = (await say(brokers, tmp_path).settle()).committed
     assert said(tmp_path) == ([SAID[0]] if committed else [])
     if committed:
         assert (tmp_path / "said" / SAID[0]).read_bytes() == SAID[1]
@@ -256,8 +273,8 @@ async def test_an_audit_is_told_where_its_place_was_away(
     with monkeypatch.context() as patch:
         patch.setattr(DyingStorage, "write", write_where_there_is_no_place_for_statements)
         with pytest.raises(OSError, match="away"):
-            await say(brokers, tmp_path).commit("q:0", [brokers.write(0, 0)], SAID)
-    assert await say(brokers, tmp_path).settle() == {"q:0"}
+            await say(brokers, tmp_path).commit(NOBODY, "q:0", [brokers.write(0, 0)], SAID)
+    assert (await say(brokers, tmp_path).settle()).committed == {"q:0"}
     assert said(tmp_path) == [SAID[0]]
 
 
@@ -266,12 +283,12 @@ async def test_an_audit_is_told_nothing_of_a_batch_that_is_withdrawn(brokers: Co
     lost = brokers.write(0, 0)
     brokers.time_out(lost)
     with pytest.raises(SparkWriteError, match="nothing was committed"):
-        await say(brokers, tmp_path).commit("q:0", [lost], ("q-0.jsonl", b"{}"))
+        await say(brokers, tmp_path).commit(NOBODY, "q:0", [lost], ("q-0.jsonl", b"{}"))
     assert said(tmp_path) == []
     brokers.steps_until_crash = 4
     winner = brokers.write(1, 0)
     with pytest.raises(Crash):
-        await say(brokers, tmp_path).commit("q:1", [winner], ("q-1.jsonl", b"{}"))
+        await say(brokers, tmp_path).commit(NOBODY, "q:1", [winner], ("q-1.jsonl", b"{}"))
     brokers.steps_until_crash = None
     brokers.time_out(winner)
     assert said(tmp_path) == ["q-1.jsonl"]
@@ -291,10 +308,10 @@ async def test_nothing_is_on_record_where_the_check_failed(
     with monkeypatch.context() as patch:
         patch.setattr(brokers, "outcome", away)
         with pytest.raises(KafkaError, match="away"):
-            await driver(brokers, tmp_path).commit("q:0", winners)
+            await driver(brokers, tmp_path).commit(NOBODY, "q:0", winners)
     await driver(brokers, tmp_path).abort()
     assert brokers.open == []
-    assert await driver(brokers, tmp_path).settle() == frozenset()
+    assert (await driver(brokers, tmp_path).settle()).committed == frozenset()
     assert brokers.visible == []
 
 
@@ -320,7 +337,7 @@ async def test_a_commit_that_fails_half_way_says_what_to_do(
     with monkeypatch.context() as patch:
         patch.setattr(brokers, "commit", once)
         with pytest.raises(SparkWriteError, match=rf"on record, and could not be committed in full: away\..*{advice}"):
-            await driver(brokers, tmp_path).commit(batch, winners)
+            await driver(brokers, tmp_path).commit(NOBODY, batch, winners)
     await driver(brokers, tmp_path).abort()
     assert brokers.visible == winners[:1]
     await driver(brokers, tmp_path).settle()
@@ -329,19 +346,80 @@ async def test_a_commit_that_fails_half_way_says_what_to_do(
 
 async def test_a_driver_that_was_taken_for_dead_tears_nothing(brokers: Coordinator, tmp_path: Path) -> None:
     """It wakes up when the next one has recorded the same batch and has committed a part of it."""
-    old = [brokers.write(0, partition) for partition in range(2)]
-    await driver(brokers, tmp_path).settle()
-    new = [brokers.write(0, partition, attempt=1) for partition in range(2)]
+    before = await driver(brokers, tmp_path).settle()
+    old = [brokers.write(0, partition, claim=before.claim) for partition in range(2)]
+    settled = await driver(brokers, tmp_path).settle()
+    new = [brokers.write(0, partition, claim=settled.claim) for partition in range(2)]
     brokers.steps_until_crash = 5
     with pytest.raises(Crash):
-        await driver(brokers, tmp_path).commit("q:0", new)
+        await driver(brokers, tmp_path).commit(settled.claim, "q:0", new)
     brokers.steps_until_crash = None
     assert brokers.visible == new[:1]
-    with pytest.raises(SparkWriteError, match="nothing was committed"):
-        await driver(brokers, tmp_path).commit("q:0", old)
-    await driver(brokers, tmp_path).abort()
-    assert await driver(brokers, tmp_path).settle() == {"q:0"}
+    with pytest.raises(TakenOverError, match=r"another driver has begun to write with this transaction log.*/log"):
+        await driver(brokers, tmp_path).commit(before.claim, "q:0", old)
+    assert len(list((tmp_path / "log").glob("*.winners"))) == 1
+    await driver(brokers, tmp_path).abort(before.claim)
+    assert (await driver(brokers, tmp_path).settle()).committed == {"q:0"}
     assert brokers.visible == new
+
+
+async def test_tasks_of_an_old_driver_do_not_fence_those_of_the_next(brokers: Coordinator, tmp_path: Path) -> None:
+    """They begin when the next driver's have prepared already; its own commit then ends what they have left."""
+    before = await driver(brokers, tmp_path).settle()
+    settled = await driver(brokers, tmp_path).settle()
+    new = [brokers.write(0, partition, claim=settled.claim) for partition in range(2)]
+    for partition in range(2):
+        brokers.write(0, partition, claim=before.claim)
+    await driver(brokers, tmp_path).abort(before.claim)
+    await driver(brokers, tmp_path).commit(settled.claim, "q:0", new)
+    assert brokers.visible == new
+    assert brokers.open == []
+
+
+async def test_an_old_driver_aborts_nothing_that_began_after_it(brokers: Coordinator, tmp_path: Path) -> None:
+    """The next one claims the log and begins to write while the old one asks what is open."""
+    before = await driver(brokers, tmp_path).settle()
+    ask = brokers.list_transactions
+    new: list[PreparedTransaction] = []
+
+    async def slowly(prefix: str, *, states: Collection[str]) -> list[TransactionListing]:
+        brokers.list_transactions = ask  # type: ignore[method-assign]
+        settled = await driver(brokers, tmp_path).settle()
+        new.append(brokers.write(0, 0, claim=settled.claim))
+        return await ask(prefix, states=states)
+
+    brokers.list_transactions = slowly  # type: ignore[method-assign,assignment]
+    await driver(brokers, tmp_path).abort(before.claim)
+    assert brokers.open == new
+
+
+async def test_a_failed_batch_of_which_no_task_tells_claims_the_log(brokers: Coordinator, tmp_path: Path) -> None:
+    """Who aborts without a claim might abort what the next driver writes; so that one finds that it is not alone."""
+    settled = await driver(brokers, tmp_path).settle()
+    one = brokers.write(0, 0, claim=settled.claim)
+    await driver(brokers, tmp_path).abort()
+    assert brokers.states[one] is TransactionOutcome.ABORTED
+    with pytest.raises(TakenOverError):
+        await driver(brokers, tmp_path).commit(settled.claim, "q:0", [one])
+
+
+async def test_what_is_committed_while_it_is_given_up_is_torn(brokers: Coordinator, tmp_path: Path) -> None:
+    """A transaction timed out between the looks of two drivers: one has seen it open, and commits the others."""
+    winners = [brokers.write(0, partition) for partition in range(2)]
+    brokers.steps_until_crash = 4
+    with pytest.raises(Crash):
+        await driver(brokers, tmp_path).commit(NOBODY, "q:0", winners)
+    brokers.steps_until_crash = None
+    brokers.time_out(winners[0])
+    abort = brokers.abort
+
+    async def after_a_commit(prepared: PreparedTransaction) -> None:
+        await brokers.commit(prepared)
+        await abort(prepared)
+
+    brokers.abort = after_a_commit  # type: ignore[method-assign]
+    with pytest.raises(SparkWriteError, match=r"torn: committed are \S+-1-0-0, lost are \S+-0-0-0, open are none"):
+        await driver(brokers, tmp_path).settle()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -366,32 +444,162 @@ async def run_batches(brokers: Coordinator, tmp_path: Path, rng: random.Random) 
     while done < 10:
         one = driver(brokers, tmp_path)
         brokers.steps_until_crash = rng.choice([None, rng.randrange(20)])
+        settled: Settled | None = None
         try:
-            committed = await one.settle()
+            settled = await one.settle()
             batch = f"q:{done}"
             messages = []
             for partition in range(3):
-                if batch not in committed:
-                    attempts = [brokers.write(done, partition, attempt) for attempt in range(rng.choice([1, 1, 2]))]
-                    messages.append(rng.choice(attempts))
-            await one.commit(batch, messages)
+                if batch not in settled.committed:
+                    attempts = range(rng.choice([1, 1, 2]))
+                    messages.append(
+                        rng.choice([brokers.write(done, partition, each, settled.claim) for each in attempts])
+                    )
+            await one.commit(settled.claim, batch, messages)
             if rng.random() < 0.2:
                 raise Crash
             done += 1
         except Crash:
             if rng.random() < 0.5:
                 brokers.steps_until_crash = None
-                await driver(brokers, tmp_path).abort()
+                await driver(brokers, tmp_path).abort(rng.choice(["", settled.claim]) if settled else "")
     brokers.steps_until_crash = None
+
+
+class Turns:
+    """Lets drivers, each in a thread, go on one at a time; at each step chance says who is next."""
+
+    def __init__(self, brokers: Coordinator, rng: random.Random) -> None:
+        self._brokers = brokers
+        self._rng = rng
+        self._chance = rng.choice([0.02, 0.1, 0.5])
+        self._changed = threading.Condition()
+        self._live: list[int] = []
+        self._next = 0
+        self._me = threading.local()
+        self._errors: list[BaseException] = []
+
+    def run(self, *programs: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Until all have ended."""
+        self._brokers.at_each_step = self.step
+        self._live = list(range(len(programs)))
+        threads = [threading.Thread(target=self._run, args=one, daemon=True) for one in enumerate(programs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self._brokers.at_each_step = lambda: None
+        if self._errors:
+            raise self._errors[0]
+
+    def _run(self, me: int, program: Callable[[], Coroutine[object, object, None]]) -> None:
+        self._me.number = me
+        try:
+            self._wait()
+            asyncio.run(program())
+        except BaseException as error:
+            self._errors.append(error)
+        with self._changed:
+            self._live.remove(me)
+            self._pass_on()
+
+    def step(self) -> None:
+        """What each driver comes to before it does anything; it may be a long time until it goes on."""
+        if self._rng.random() < self._chance:
+            with self._changed:
+                self._pass_on()
+            self._wait()
+
+    def _pass_on(self) -> None:
+        if self._live:
+            self._next = self._rng.choice(self._live)
+        self._changed.notify_all()
+
+    def _wait(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._next == self._me.number)
+
+
+class Query:
+    """What Spark notes of a query that several drivers take for theirs, each on its way from micro-batch to another."""
+
+    BATCHES = 4
+
+    def __init__(self, brokers: Coordinator, tmp_path: Path, rng: random.Random) -> None:
+        self._brokers, self._path, self._rng = brokers, tmp_path, rng
+        self.noted = 0
+        self.writers: dict[PreparedTransaction, int] = {}
+        self._tries = 0
+
+    async def run(self, restarts: int, deaths: float) -> None:
+        """A driver that is restarted whenever it dies or finds that it is not alone."""
+        while self.noted < self.BATCHES and restarts:
+            at = self.noted
+            with suppress(Crash, SparkWriteError, KafkaError):
+                while at < self.BATCHES:
+                    await self._write(at, deaths)
+                    at += 1
+                    self.noted = max(self.noted, at)
+            restarts -= 1
+
+    async def _write(self, number: int, deaths: float) -> None:
+        one = driver(self._brokers, self._path)
+        settled = await one.settle()
+        batch = f"q:{number}"
+        messages = []
+        self._tries += 1
+        writer = self._tries
+        for partition in range(3) if batch not in settled.committed else ():
+            for attempt in range(self._rng.choice([1, 1, 2])):
+                self._die(deaths)
+                message = self._brokers.write(number, partition, attempt, settled.claim)
+                self.writers[message] = writer
+            messages.append(message)
+        if self._rng.random() < 0.1:
+            await one.abort(self._rng.choice(["", settled.claim]))
+            raise Crash
+        await one.commit(settled.claim, batch, messages)
+        self._die(deaths)
+
+    def _die(self, deaths: float) -> None:
+        self._brokers.at_each_step()
+        if self._rng.random() < deaths:
+            raise Crash
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_drivers_that_do_not_know_of_each_other_tear_nothing(
+    brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Two or three of them write the same micro-batches, and each may stop between any two of its steps.
+
+    With so many claims that none of them has the ids of another one: a driver that sleeps for eight claims, while a
+    task of its own begins, could fence one of the ninth.
+    """
+    monkeypatch.setattr(storage.os, "fsync", lambda _: None)
+    monkeypatch.setattr(exactly_once, "TURNS", 1_000_000)
+    rng = random.Random(seed)
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128)))
+    query = Query(brokers, tmp_path, rng)
+    deaths = rng.choice([0.0, 0.02])
+    Turns(brokers, rng).run(*[lambda: query.run(6, deaths)] * rng.choice([2, 2, 3]))
+    asyncio.run(query.run(30, 0.0))
+    assert query.noted == query.BATCHES
+    assert sorted(one.producer_id for one in brokers.visible) == sorted([*range(query.BATCHES)] * 3)
+    for number in range(query.BATCHES):
+        assert len({query.writers[one] for one in brokers.visible if one.producer_id == number}) == 1
+    asyncio.run(driver(brokers, tmp_path).settle())
+    assert brokers.open == []
 
 
 def test_ids_tell_attempts_apart_and_come_again() -> None:
     assert query_prefix("p", "/a") == query_prefix("p", "/a") != query_prefix("p", "/b")
     names = {
-        transactional_id(QUERY, partition=partition, attempt=attempt, task_attempt_id=number)
+        transactional_id(QUERY, f"{claim:012}.0", partition=partition, attempt=attempt, task_attempt_id=number)
+        for claim in range(2 * TURNS)
         for partition in range(2)
         for attempt in range(2)
         for number in range(100)
     }
-    assert len(names) == 2 * 2 * SLOTS
+    assert len(names) == TURNS * 2 * 2 * SLOTS
     assert all(name.startswith(QUERY) for name in names)
