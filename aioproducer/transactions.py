@@ -18,9 +18,10 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from aioproducer.config import ProducerConfig
+from aioproducer.config_keywords import ProducerConfigs
 from aioproducer.coordinator import Coordinators
 from aioproducer.errors import (
     AlreadyStartedError,
@@ -83,7 +84,7 @@ class TransactionClient:
         configs: as of Producer; what concerns records has no meaning here.
     """
 
-    def __init__(self, **configs: Any) -> None:
+    def __init__(self, **configs: Unpack[ProducerConfigs[Any, Any]]) -> None:
         self._config = ProducerConfig.parse(configs)
         self._client: NetworkClient | None = None
         self._failure: BaseException | None = None
@@ -352,7 +353,7 @@ def _known(
 # --- one call each ----------------------------------------------------------------------------------------------------
 
 
-async def commit(prepared: PreparedTransaction, **configs: Any) -> None:
+async def commit(prepared: PreparedTransaction, **configs: Unpack[ProducerConfigs[Any, Any]]) -> None:
     """Commit a prepared transaction, from any process: ``commit(prepared, bootstrap_servers="localhost:9092")``.
 
     May be repeated: returns as well if it is committed already, or empty.
@@ -368,7 +369,7 @@ async def commit(prepared: PreparedTransaction, **configs: Any) -> None:
         await client.commit(prepared)
 
 
-async def abort(prepared: PreparedTransaction, **configs: Any) -> None:
+async def abort(prepared: PreparedTransaction, **configs: Unpack[ProducerConfigs[Any, Any]]) -> None:
     """Abort a prepared transaction, from any process; returns as well if it is aborted already, or empty.
 
     Args:
@@ -381,14 +382,14 @@ async def abort(prepared: PreparedTransaction, **configs: Any) -> None:
         await client.abort(prepared)
 
 
-async def outcome(prepared: PreparedTransaction, **configs: Any) -> TransactionOutcome:
+async def outcome(prepared: PreparedTransaction, **configs: Unpack[ProducerConfigs[Any, Any]]) -> TransactionOutcome:
     """What has become of a prepared transaction; see TransactionClient.outcome."""
     async with TransactionClient(**configs) as client:
         return await client.outcome(prepared)
 
 
 async def list_transactions(
-    prefix: str = "", *, states: Collection[str] = (), **configs: Any
+    prefix: str = "", *, states: Collection[str] = (), **configs: Unpack[ProducerConfigs[Any, Any]]
 ) -> list[TransactionListing]:
     """The transactional ids that begin with ``prefix``; see TransactionClient."""
     async with TransactionClient(**configs) as client:
@@ -396,7 +397,7 @@ async def list_transactions(
 
 
 async def describe_transactions(
-    transactional_ids: Collection[str], **configs: Any
+    transactional_ids: Collection[str], **configs: Unpack[ProducerConfigs[Any, Any]]
 ) -> dict[str, TransactionDescription | None]:
     """How transactional ids stand with their coordinators, None for those that are not known; see TransactionClient."""
     async with TransactionClient(**configs) as client:
@@ -404,7 +405,7 @@ async def describe_transactions(
 
 
 async def abort_transactions(
-    prefix: str, *, keep: Collection[PreparedTransaction | str] = (), **configs: Any
+    prefix: str, *, keep: Collection[PreparedTransaction | str] = (), **configs: Unpack[ProducerConfigs[Any, Any]]
 ) -> list[TransactionListing]:
     """Abort every open transaction whose transactional id begins with ``prefix``; see TransactionClient."""
     async with TransactionClient(**configs) as client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -30,7 +31,7 @@ def examine(configs: Mapping[str, str], *, topic: str | None, write: bool, timeo
     if not console.is_terminal:
         console = Console(highlight=False, soft_wrap=True, quiet=as_json)
     view = _View(console)
-    names = {name.replace(".", "_"): value for name, value in configs.items()}
+    names: dict[str, Any] = {name.replace(".", "_"): value for name, value in configs.items()}
     try:
         with console.status("looking ..."):
             report = run_in_loop(diagnose(topic=topic, write=write, timeout_s=timeout_s, on_finding=view.show, **names))

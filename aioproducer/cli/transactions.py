@@ -71,8 +71,9 @@ def abort(configs: Mapping[str, str], *, prefix: str, keep: Collection[str], ask
 
 
 def _client(configs: Mapping[str, str]) -> TransactionClient:
+    names: dict[str, Any] = {name.replace(".", "_"): value for name, value in configs.items()}
     try:
-        return TransactionClient(**{name.replace(".", "_"): value for name, value in configs.items()})
+        return TransactionClient(**names)
     except ConfigError as error:
         raise CommandError(one_line(error)) from error
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from aioproducer.compression import codec
 from aioproducer.config import ProducerConfig
+from aioproducer.config_keywords import ProducerConfigs
 from aioproducer.doctor import advice, topics
 from aioproducer.doctor.contact import Contact, Tools
 from aioproducer.doctor.findings import Finding, Report, Status, Step, said_by
@@ -39,7 +40,7 @@ async def diagnose(
     write: bool = False,
     timeout_s: float = 10.0,
     on_finding: Callable[[Finding], object] | None = None,
-    **configs: Any,
+    **configs: Unpack[ProducerConfigs[Any, Any]],
 ) -> Report:
     """Find out what keeps a producer with these configs from its work, and what to do about it.
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from aioproducer.audit.statement import as_text
 from aioproducer.spark.batch_names import batch_write
@@ -114,7 +115,7 @@ async def _transactions(options: SinkOptions) -> AsyncIterator[QueryTransactions
     transactional = options.transactional
     assert transactional is not None
     log = CommitLog(Storage(transactional.log))
-    configs = {name.replace(".", "_"): value for name, value in options.producer.items()}
+    configs: dict[str, Any] = {name.replace(".", "_"): value for name, value in options.producer.items()}
     async with TransactionClient(**configs) as client:
         prefix = query_prefix(transactional.prefix, transactional.log)
         yield QueryTransactions(log, client, prefix, _statements(options))

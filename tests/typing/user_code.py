@@ -29,9 +29,11 @@ from aioproducer import (
     Record,
     RecordMetadata,
     SendManyError,
+    transactions,
 )
 from aioproducer.audit import Audit
 from aioproducer.compat.aiokafka import AIOKafkaProducer
+from aioproducer.doctor import Status, diagnose
 from aioproducer.errors import IllegalGenerationError, OffsetMetadataTooLargeError, UnknownMemberIdError
 from aioproducer.integrations.fastapi import ProducerDep, producer_dependency, producer_lifespan
 from aioproducer.partitioners import murmur2_random
@@ -93,6 +95,20 @@ async def in_a_transaction(producer: Producer) -> PreparedTransaction:
         assert_type(error, OffsetMetadataTooLargeError)
     await producer.begin_transaction()
     return await producer.prepare_transaction()
+
+
+async def from_another_process(prepared: PreparedTransaction, configs: ProducerConfigs) -> None:
+    await transactions.commit(prepared, **configs)
+    await transactions.abort(prepared, bootstrap_server="localhost")  # type: ignore[call-arg]
+    async with transactions.TransactionClient(bootstrap_servers="localhost", client_id=None) as client:
+        assert_type(await client.outcome(prepared), transactions.TransactionOutcome)
+    transactions.TransactionClient(max_block_ms=[1])  # type: ignore[arg-type]
+
+
+async def what_is_wrong(configs: ProducerConfigs) -> None:
+    report = await diagnose(topic="orders", **configs)
+    assert_type(report.status, Status)
+    await diagnose(linger="5")  # type: ignore[call-arg]
 
 
 async def looked_at(producer: Producer) -> None:
