@@ -186,3 +186,28 @@ async def test_without_a_back_off_it_is_asked_once(backoff_ms: int) -> None:
         with pytest.raises(ConnectionLostError, match="answered HTTP 503"):
             await endpoint.fetch(sasl_login_retry_backoff_ms=backoff_ms, sasl_login_retry_backoff_max_ms=2_000)
     assert (len(endpoint.requests) == 1) == (backoff_ms == 0)
+
+
+JAVA_FINAL = (400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 412, 413, 414, 415, 501, 505)
+
+
+@pytest.mark.parametrize("status", [*JAVA_FINAL, 302, 308])
+async def test_answers_that_are_final_are_not_asked_for_again(status: int) -> None:
+    async with answering(http(b"", f"{status} No")) as endpoint:
+        with pytest.raises(AuthenticationError, match=f"answered HTTP {status} for client 'orders': look at"):
+            await endpoint.fetch(sasl_login_retry_backoff_ms=1, sasl_login_retry_backoff_max_ms=5_000)
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("status", [204, 408, 416, 421, 425, 429, 451, 499, 500, 502, 503, 504, 506, 599])
+async def test_other_answers_may_pass(status: int) -> None:
+    """As by Java, which takes what it does not know for passing."""
+    answers = [http(b"", f"{status} No"), http(b'{"access_token": "t"}')]
+
+    async def next_one(writer: asyncio.StreamWriter) -> None:
+        writer.write(answers.pop(0))
+
+    async with answering(next_one) as endpoint:
+        token = await endpoint.fetch(sasl_login_retry_backoff_ms=1, sasl_login_retry_backoff_max_ms=5_000)
+    assert token.value == "t"
+    assert len(endpoint.requests) == 2
