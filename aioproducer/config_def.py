@@ -13,6 +13,9 @@ REQUIRED: Any = object()
 """The default of a config that has none."""
 
 _MAX_SHOWN = 300
+_STRIPPED = ("_password", "_passphrase", "_secret")
+"""How the names of secrets end that stand in one line: without spaces around them, as in Java. From a file or the
+environment they often come with a line end."""
 _FILE_NAMES = ("_file", "_location")
 _CONTENT = re.compile(r"(?s:.*)-----BEGIN |\s*eyJ[\w-]+\.eyJ[\w-]+\.")
 _UNITS = {"_ms": "ms", "_seconds": "s", "_bytes": "bytes", "_memory": "bytes", "_size": "bytes"}
@@ -77,6 +80,8 @@ class ConfigDef:
             check_path(self.name, value)
         try:
             typed = self.type.parse(value)
+            if self.in_java and self.name.endswith(_STRIPPED):
+                typed = typed.strip()
             return self.valid(typed) if self.valid else typed
         except (ValueError, TypeError, OverflowError) as error:
             # A UnicodeEncodeError would show the value, and a hint of a secret might.

@@ -95,7 +95,7 @@ def _check_token(values: MutableMapping[str, Any], jaas: Jaas) -> None:
         if option in jaas.options:
             if values[name] is not None:
                 raise ConfigError(f"{name} contradicts sasl_jaas_config, which has {option} too")
-            values[name] = jaas.options[option]
+            values[name] = jaas.options[option].strip()  # as Java
     url = values[_URL]
     if values["sasl_oauth_token_provider"] is not None:
         if url:

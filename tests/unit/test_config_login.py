@@ -238,6 +238,48 @@ def test_client_id_and_secret_of_the_login_module() -> None:
     assert config.sasl_oauthbearer_scope == "produce"
 
 
+OIDC_MODULE = "x.OAuthBearerLoginModule required"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {ID: " me\n", SECRET: " s3cret\n", "sasl_oauthbearer_scope": "produce "},
+        {"sasl_jaas_config": f'{OIDC_MODULE} clientId=" me" clientSecret="s3cret\n" scope=" produce\n";\n'},
+    ],
+    ids=["configs", "jaas"],
+)
+def test_spaces_around_client_id_and_secret_are_not_part_of_them(values: dict[str, Any]) -> None:
+    """As in Java: what comes from a file or the environment often ends with a new line."""
+    config = parse(sasl_mechanism="OAUTHBEARER", **{URL: "https://x", **values})
+    assert config.sasl_oauthbearer_client_credentials_client_id == "me"
+    assert config.sasl_oauthbearer_client_credentials_client_secret == "s3cret"
+    assert config.sasl_oauthbearer_scope == "produce"
+
+
+@pytest.mark.parametrize(
+    "values", [{ID: "me", SECRET: " \n"}, {"sasl_jaas_config": f'{OIDC_MODULE} clientId=me clientSecret=" ";'}]
+)
+def test_a_secret_of_spaces_is_none(values: dict[str, Any]) -> None:
+    assert f"{URL} needs {SECRET}" in refusal(sasl_mechanism="OAUTHBEARER", **{URL: "https://x", **values})
+
+
+def test_spaces_around_other_secrets() -> None:
+    """Java's ConfigDef takes them away too; what it has in ``sasl_jaas_config`` alone stays as it is."""
+    config = parse(
+        sasl_mechanism="PLAIN",
+        sasl_username="alice",
+        sasl_password=" s3cret\n",
+        ssl_key_password=" s3cret\n",
+        sasl_oauthbearer_assertion_private_key_passphrase="s3cret\r\n",
+    )
+    assert config.ssl_key_password == "s3cret"
+    assert config.sasl_oauthbearer_assertion_private_key_passphrase == "s3cret"
+    assert config.sasl_password == " s3cret\n"
+    module = f'{PLAIN} username=alice password=" s3cret\n";'
+    assert parse(sasl_mechanism="PLAIN", sasl_jaas_config=module).sasl_password == " s3cret\n"
+
+
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_what_would_be_without_effect_is_refused(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
     """A secret that nobody asks for hints at a connection that is less safe than was meant. Of Java's names the log
