@@ -148,6 +148,8 @@ def _check_endpoint(url: str) -> bool:
         usable = False
     if not usable:
         raise ConfigError(f"{_URL} is refused; allowed: https://host/..., http://host/..., file:///path")
+    if is_file and ("?" in url or "#" in url):
+        raise ConfigError(f"{_URL} of a file has a ? or # in it: in a file's name they are %3F and %23")
     if "@" in parts.netloc:
         raise ConfigError(f"{_URL} has a user in it: give {_OIDC['clientId']} and {_OIDC['clientSecret']} instead")
     return is_file

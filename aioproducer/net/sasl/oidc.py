@@ -63,7 +63,7 @@ class TokenEndpoint:
         else:
             self.who = "the assertion" + (f" of {issuer!r}" if issuer else "")
         url = urlsplit(config.sasl_oauthbearer_token_endpoint_url or "")
-        self._shown = f"{url.scheme}://{url.hostname}{f':{url.port}' if url.port else ''}{url.path}"
+        self._shown = f"{url.scheme}://{url.netloc}{url.path}"
 
     async def fetch(self) -> OAuthToken:
         """A new token.

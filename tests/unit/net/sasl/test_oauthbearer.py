@@ -202,3 +202,21 @@ async def test_extensions_of_the_login_module_go_along() -> None:
     jaas = "x.OAuthBearerLoginModule required extension_a=1;"
     login = await mechanism(provider, sasl_jaas_config=jaas).begin("host")
     assert await login.respond(None) == b"n,,\x01auth=Bearer t\x01a=1\x01b=2\x01\x01"
+
+
+async def test_the_name_of_a_file_may_have_any_character(tmp_path: Path) -> None:
+    """Its URL has ``%XX`` for those that mean something there."""
+    token = jwt({"exp": 4_000_000_000})
+    (tmp_path / "a b?c#d%20\u00e4").write_text(token)
+    config = ProducerConfig.parse(
+        {
+            "bootstrap_servers": "a:1",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": f"{tmp_path.as_uri()}/a%20b%3Fc%23d%2520\u00e4",
+        }
+    )
+    bearer = OAuthBearer(config, asyncio.get_running_loop(), random.Random(1))
+    first = await (await bearer.begin("broker")).respond(None)
+    assert first is not None
+    assert token.encode() in first

@@ -211,3 +211,23 @@ async def test_other_answers_may_pass(status: int) -> None:
         token = await endpoint.fetch(sasl_login_retry_backoff_ms=1, sasl_login_retry_backoff_max_ms=5_000)
     assert token.value == "t"
     assert len(endpoint.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/to%20k%2Fen?a=b%2Fc+d&e", b"/to%20k%2Fen?a=b%2Fc+d&e"),
+        ("/t k?\u00e4=\u00fc", b"/t%20k?%C3%A4=%C3%BC"),
+        ("?tenant=a", b"/?tenant=a"),
+        ("/token#part", b"/token"),
+    ],
+)
+async def test_path_and_query_are_asked_for_as_they_stand_in_the_url(path: str, asked: bytes) -> None:
+    async with answering(http(b'{"access_token": "t"}')) as endpoint:
+        await endpoint.fetch(sasl_oauthbearer_token_endpoint_url=f"http://127.0.0.1:{endpoint.port}{path}")
+    assert endpoint.requests[0].startswith(b"POST " + asked + b" HTTP/1.1\r\n")
+
+
+async def test_an_address_of_ipv6_is_shown_as_it_stands_in_the_url() -> None:
+    with pytest.raises(ConnectionLostError, match=r"the token endpoint http://\[::1\]:1/token can't be asked"):
+        await Endpoint(b"").fetch(sasl_oauthbearer_token_endpoint_url="http://[::1]:1/token?a=b")
