@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aioproducer.config_values import PASSWORD, ConfigType, OneOf, Valid
+from aioproducer.config_values import PASSWORD, URL, ConfigType, OneOf, Valid
 from aioproducer.errors import ConfigError
 
 REQUIRED: Any = object()
@@ -18,6 +18,8 @@ _STRIPPED = ("_password", "_passphrase", "_secret")
 environment they often come with a line end."""
 _FILE_NAMES = ("_file", "_location")
 _CONTENT = re.compile(r"(?s:.*)-----BEGIN |\s*eyJ[\w-]+\.eyJ[\w-]+\.")
+_SECRET_PARTS = re.compile(r"(?<=//)[^/?#]*(?=@)|(?<=[?#]).+", re.DOTALL)
+"""Of a URL."""
 _UNITS = {"_ms": "ms", "_seconds": "s", "_bytes": "bytes", "_memory": "bytes", "_size": "bytes"}
 
 
@@ -90,7 +92,10 @@ class ConfigDef:
 
     def show(self, value: object) -> str:
         """A value as messages show it."""
-        shown = "[hidden]" if self.secret and value is not None else repr(value)
+        if self.type is URL and isinstance(value, str):
+            value = _SECRET_PARTS.sub("[hidden]", value)
+        hidden = self.secret or (self.type is URL and not isinstance(value, str))
+        shown = "[hidden]" if hidden and value is not None else repr(value)
         return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
 
 

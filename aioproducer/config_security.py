@@ -14,6 +14,7 @@ from aioproducer.config_values import (
     SSL_CONTEXT,
     STRING,
     TOKEN_PROVIDER,
+    URL,
     OneOf,
     Range,
 )
@@ -252,7 +253,7 @@ SASL: tuple[ConfigDef, ...] = (
     ),
     ConfigDef(
         name="sasl_oauthbearer_token_endpoint_url",
-        type=STRING,
+        type=URL,
         default=None,
         importance="medium",
         doc="Where tokens are fetched; with `file:` where one lies, which is read for each login that needs another.",

@@ -158,6 +158,8 @@ LONG = ConfigType("64-bit integer", "int", _INTEGERS, _integer(64))
 NUMBER = ConfigType("number", "float", "float | str", _number)
 BOOLEAN = ConfigType("true or false", "bool", "bool | str", _boolean)
 STRING = ConfigType("string", "str", "str", _string)
+URL = ConfigType("string", "str", "str", _string)
+"""What may be secret in it is not shown: user, query and fragment."""
 PASSWORD = ConfigType("secret string", "str", "str", _password)
 LIST = ConfigType("list of strings, or one string with commas", "tuple[str, ...]", _LISTS, _list)
 

@@ -52,6 +52,26 @@ def test_token_endpoints_that_are_not_taken_are_not_shown(url: str, expected: st
     assert "s3cret" not in told
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://id.example/token", "'https://id.example/token'"),
+        ("https://id.example/token?code=s3cret", "'https://id.example/token?[hidden]'"),
+        ("https://id.example#s3cret", "'https://id.example#[hidden]'"),
+        ("https://s3cret:s3cret@id.example/a@b?s3cret", "'https://[hidden]@id.example/a@b?[hidden]'"),
+    ],
+)
+def test_what_may_be_secret_in_a_url_is_not_shown(url: str, shown: str) -> None:
+    config = parse(security_protocol="SSL", sasl_oauthbearer_token_endpoint_url=url)
+    assert config.sasl_oauthbearer_token_endpoint_url == url
+    assert f"sasl_oauthbearer_token_endpoint_url={shown}" in repr(config)
+
+
+@pytest.mark.parametrize("url", [b"https://id.example?s3cret", "https://id.example?s3cret\udc80", ["s3cret"]])
+def test_a_url_of_another_type_is_not_shown(url: Any) -> None:
+    assert "s3cret" not in refusal(sasl_oauthbearer_token_endpoint_url=url)
+
+
 KEY = "-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----"
 
 

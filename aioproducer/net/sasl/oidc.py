@@ -17,6 +17,7 @@ import random
 import re
 import ssl
 import time
+from contextlib import aclosing
 from urllib.parse import quote_plus, urlsplit
 
 import httpx
@@ -98,7 +99,7 @@ class TokenEndpoint:
             async with (
                 asyncio.timeout(limit_s),
                 self._client(verify, timeout) as client,
-                client.stream("POST", url, data=data, headers=headers) as answer,
+                aclosing(await _post(client, url, data, headers)) as answer,
             ):
                 return self._token(answer.status_code, await _body(answer))
         except TimeoutError:
@@ -200,6 +201,19 @@ class TokenEndpoint:
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+
+class _Logged(httpx.URL):
+    """A URL as httpx logs it: without query and fragment, in which a secret may stand."""
+
+    def __str__(self) -> str:
+        return re.split("[?#]", super().__str__(), maxsplit=1)[0]
+
+
+async def _post(client: httpx.AsyncClient, url: str, data: dict[str, str], headers: dict[str, str]) -> httpx.Response:
+    request = client.build_request("POST", url, data=data, headers=headers)
+    request.url = _Logged(url)
+    return await client.send(request, stream=True)
 
 
 async def _body(answer: httpx.Response) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import logging
 import random
 import re
 import sys
@@ -231,3 +232,14 @@ async def test_path_and_query_are_asked_for_as_they_stand_in_the_url(path: str, 
 async def test_an_address_of_ipv6_is_shown_as_it_stands_in_the_url() -> None:
     with pytest.raises(ConnectionLostError, match=r"the token endpoint http://\[::1\]:1/token can't be asked"):
         await Endpoint(b"").fetch(sasl_oauthbearer_token_endpoint_url="http://[::1]:1/token?a=b")
+
+
+@pytest.mark.parametrize("end", ["/token?key=s3cret", "?key=s3cret#s3cret", "/token#s3cret"])
+async def test_the_query_of_the_url_is_in_no_log(end: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Some endpoints take a secret there, and httpx logs what it asks for."""
+    caplog.set_level(logging.DEBUG)
+    async with answering(http(b'{"access_token": "t"}')) as endpoint:
+        await endpoint.fetch(sasl_oauthbearer_token_endpoint_url=f"http://127.0.0.1:{endpoint.port}{end}")
+    assert (b"?key=s3cret HTTP/1.1" in endpoint.requests[0]) == ("?" in end)
+    assert f"HTTP Request: POST http://127.0.0.1:{endpoint.port}" in caplog.text
+    assert "s3cret" not in caplog.text
