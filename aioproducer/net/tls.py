@@ -11,14 +11,13 @@ import asyncio
 import logging
 import os
 import ssl
-import threading
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config_tls import allowed_suites, cipher_string, is_pkcs12, version_limits
 from aioproducer.errors import TlsError
 from aioproducer.net import pem, pkcs12
 from aioproducer.net.tls_errors import handshake_error
-from aioproducer.net.workers import in_worker
+from aioproducer.net.workers import SharedCall
 
 logger: logging.Logger = logging.getLogger("aioproducer.tls")
 
@@ -35,8 +34,7 @@ class Tls:
 
     def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> None:
         self._config = config
-        self._loop = loop
-        self._lock = threading.Lock()
+        self._reading = SharedCall(loop, self._current)
         self._context: ssl.SSLContext | None = None
         self._stamps: tuple[Stamp, ...] = ()
         self._refused: tuple[Stamp, ...] = ()
@@ -51,7 +49,7 @@ class Tls:
         """
         if self._config.ssl_context is not None:
             return self._config.ssl_context
-        return await in_worker(self._loop, self._current)
+        return await self._reading.result()
 
     async def start(self, writer: asyncio.StreamWriter, host: str) -> None:
         """Turn a new connection into a TLS connection.
@@ -83,19 +81,19 @@ class Tls:
     # --- in a worker thread -------------------------------------------------------------------------------------------
 
     def _current(self) -> ssl.SSLContext:
-        with self._lock:
-            stamps = tuple(_stamp(path) for path in self._files())
-            if self._context is None:
+        """Never twice at the same time."""
+        stamps = tuple(_stamp(path) for path in self._files())
+        if self._context is None:
+            self._context = make_context(self._config)
+            self._stamps = stamps
+        elif stamps != self._stamps:
+            try:
                 self._context = make_context(self._config)
                 self._stamps = stamps
-            elif stamps != self._stamps:
-                try:
-                    self._context = make_context(self._config)
-                    self._stamps = stamps
-                    logger.info("the certificate files have changed, and new connections use what they hold now")
-                except TlsError as error:
-                    self._complain(stamps, error)
-            return self._context
+                logger.info("the certificate files have changed, and new connections use what they hold now")
+            except TlsError as error:
+                self._complain(stamps, error)
+        return self._context
 
     def _complain(self, stamps: tuple[Stamp, ...], error: TlsError) -> None:
         """Once for the same files: each connection tries them again, as a stamp says nothing of who may read a file."""

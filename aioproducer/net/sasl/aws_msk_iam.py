@@ -19,7 +19,7 @@ from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaEr
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.sasl.oauthbearer import OAuthBearerExchange
 from aioproducer.net.sasl.token_cache import TokenCache
-from aioproducer.net.workers import in_worker
+from aioproducer.net.workers import SharedCall
 from aioproducer.oauth_token import OAuthToken
 
 _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}[a-z0-9-]+)\.amazonaws\.com")
@@ -38,7 +38,7 @@ class AwsMskIam:
         self._role = options.get("awsRoleArn")
         self._session = options.get("awsRoleSessionName")
         self._region = options.get("awsStsRegion")
-        self._loop = loop
+        self._signing = SharedCall(loop, self._sign)
         self._host = ""
         self._tokens = TokenCache(config, self._fetch, rng)
 
@@ -57,7 +57,7 @@ class AwsMskIam:
         if not region:
             raise AuthenticationError(f"the region of {self._host} is not known: set AWS_REGION")
         try:
-            value, ends_ms = await in_worker(self._loop, self._sign, region)
+            value, ends_ms = await self._signing.result(region)
         except (aws_errors.ConnectionError, aws_errors.HTTPClientError) as error:
             message = f"no token could be signed with {self.who}: AWS could not be asked ({type(error).__name__})"
             raise ConnectionLostError(message) from error

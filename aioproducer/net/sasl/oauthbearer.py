@@ -7,7 +7,6 @@ import inspect
 import json
 import random
 import re
-from functools import partial
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -17,7 +16,7 @@ from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaEr
 from aioproducer.net.sasl.jwt_file import read_jwt
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.sasl.token_cache import TokenCache
-from aioproducer.net.workers import in_worker
+from aioproducer.net.workers import SharedCall
 from aioproducer.oauth_token import OAuthToken, check_token
 
 _EXTENSION = "extension_"
@@ -42,7 +41,8 @@ class OAuthBearer:
         elif config.sasl_oauthbearer_jwt_retriever_class == "FileJwtRetriever":
             self.who = "the token in the file of sasl_oauthbearer_token_endpoint_url"
             self.remedy = "look at its issuer, audience, scope and end"
-            fetch = partial(_from_file, config, loop)
+            self._file = SharedCall(loop, read_jwt)
+            fetch = self._from_file
         else:
             from aioproducer.net.sasl.oidc import TokenEndpoint  # needs httpx
 
@@ -89,11 +89,10 @@ class OAuthBearer:
             )
         return answer
 
-
-async def _from_file(config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> OAuthToken:
-    """The token that lies there now; when it ends is read from it."""
-    path = url2pathname(urlsplit(config.sasl_oauthbearer_token_endpoint_url or "").path)
-    return OAuthToken(await in_worker(loop, read_jwt, path, "sasl_oauthbearer_token_endpoint_url"))
+    async def _from_file(self) -> OAuthToken:
+        """The token that lies there now; when it ends is read from it."""
+        path = url2pathname(urlsplit(self._config.sasl_oauthbearer_token_endpoint_url or "").path)
+        return OAuthToken(await self._file.result(path, "sasl_oauthbearer_token_endpoint_url"))
 
 
 class OAuthBearerExchange:

@@ -27,7 +27,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, excerpt
 from aioproducer.net import pem
 from aioproducer.net.sasl.jwt_file import read_jwt
-from aioproducer.net.workers import in_worker
+from aioproducer.net.workers import SharedCall
 from aioproducer.oauth_token import OAuthToken
 
 MAX_ANSWER_BYTES = 1024 * 1024
@@ -51,6 +51,8 @@ class TokenEndpoint:
         self._config = config
         self._loop = loop
         self._rng = rng
+        self._trust = SharedCall(loop, self._tls)
+        self._assertions = SharedCall(loop, self._assertion)
         self._backoff = ExponentialBackoff(
             config.sasl_login_retry_backoff_ms, max(config.sasl_login_retry_backoff_max_ms, 1)
         )
@@ -86,7 +88,7 @@ class TokenEndpoint:
             attempts += 1
 
     async def _ask(self) -> OAuthToken:
-        verify = await in_worker(self._loop, self._tls)
+        verify = await self._trust.result()
         read_s = (self._config.sasl_login_read_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         connect_s = (self._config.sasl_login_connect_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         timeout = httpx.Timeout(read_s, connect=connect_s)
@@ -129,7 +131,7 @@ class TokenEndpoint:
         config = self._config
         form = {"grant_type": "client_credentials"}
         if not self._has_secret:
-            assertion = await in_worker(self._loop, self._assertion)
+            assertion = await self._assertions.result()
             if config.sasl_oauthbearer_jwt_retriever_class == "JwtBearerJwtRetriever":
                 form = {"grant_type": JWT_BEARER, "assertion": assertion}
             else:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aioproducer import BootstrapError, KafkaError, Producer
-from aioproducer.net import resolver
-from aioproducer.net.workers import in_worker
+from aioproducer.config import ProducerConfig
+from aioproducer.net import pem, resolver
+from aioproducer.net.sasl import jwt_file, oauthbearer, oidc
+from aioproducer.net.sasl.oauthbearer import OAuthBearer
+from aioproducer.net.tls import Tls
+from aioproducer.net.workers import SharedCall, in_worker
+from aioproducer.testing import CertificateAuthority
 from tests.unit.producing_broker import ProducingBroker
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -95,3 +103,137 @@ async def test_a_running_producer_goes_on() -> None:
                         await asyncio.sleep(0.001)
             await delivery
         assert broker.values() == [b"1", b"2"]
+
+
+# --- calls that hang --------------------------------------------------------------------------------------------------
+
+
+class Hanging:
+    """A function of a file system that does not answer; how often it was called, and its end."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.calls = 0
+        self.goes_on = threading.Event()
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        assert self.goes_on.wait(20)
+        return self._function(*arguments)
+
+
+@pytest.fixture
+async def executor() -> AsyncIterator[ThreadPoolExecutor]:
+    """Of two threads."""
+    with ThreadPoolExecutor(2) as executor:
+        asyncio.get_running_loop().set_default_executor(executor)
+        yield executor
+
+
+async def given_up_thrice(attempt: Callable[[], Any]) -> None:
+    """Attempts that hang, and then something else for the threads that are left."""
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await attempt()
+    async with asyncio.timeout(10):
+        assert await in_worker(asyncio.get_running_loop(), int, "1") == 1
+
+
+@pytest.mark.usefixtures("executor")
+async def test_who_asks_again_shares_the_call_under_way() -> None:
+    hanging = Hanging(int)
+    shared = SharedCall(asyncio.get_running_loop(), hanging)
+    try:
+        await given_up_thrice(lambda: shared.result("5"))
+    finally:
+        hanging.goes_on.set()
+    assert await shared.result("5") == 5
+    assert hanging.calls == 1
+    assert await shared.result("6") == 6
+
+
+@pytest.mark.usefixtures("executor")
+async def test_an_error_of_a_call_that_all_have_given_up_is_nobodys() -> None:
+    """And the loop has nothing to say of it, see clean_loop."""
+    hanging = Hanging(int)
+    shared = SharedCall(asyncio.get_running_loop(), hanging)
+    try:
+        await given_up_thrice(lambda: shared.result("x"))
+    finally:
+        hanging.goes_on.set()
+    job = shared._job
+    assert job is not None
+    await asyncio.wait([job])
+
+
+@pytest.mark.usefixtures("executor")
+async def test_a_certificate_file_that_hangs_takes_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trust = tmp_path / "trust.pem"
+    trust.write_text(CertificateAuthority().pem)
+    hanging = Hanging(pem.read)
+    monkeypatch.setattr(pem, "read", hanging)
+    config = ProducerConfig.parse(
+        {"bootstrap_servers": "a:1", "security_protocol": "SSL", "ssl_truststore_location": str(trust)}
+    )
+    tls = Tls(config, asyncio.get_running_loop())
+    try:
+        await given_up_thrice(tls.context)
+    finally:
+        hanging.goes_on.set()
+    assert len((await tls.context()).get_ca_certs()) == 1
+    assert hanging.calls == 1
+
+
+@pytest.mark.usefixtures("executor")
+@pytest.mark.parametrize(
+    ("where", "name", "function", "configs"),
+    [
+        (oauthbearer, "read_jwt", jwt_file.read_jwt, {"sasl_oauthbearer_token_endpoint_url": "file:///nowhere"}),
+        (pem, "read", pem.read, {"sasl_oauthbearer_assertion_file": "/nowhere", "ssl_truststore_location": "/nowhere"}),
+    ],
+    ids=["token", "trust"],
+)
+async def test_a_file_of_a_token_that_hangs_takes_one_thread(
+    monkeypatch: pytest.MonkeyPatch, where: Any, name: str, function: Callable[..., Any], configs: dict[str, str]
+) -> None:
+    hanging = Hanging(function)
+    monkeypatch.setattr(where, name, hanging)
+    config = ProducerConfig.parse(
+        {
+            "bootstrap_servers": "a:1",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": "https://127.0.0.1:1/",
+            **configs,
+        }
+    )
+    bearer = OAuthBearer(config, asyncio.get_running_loop(), random.Random(1))
+    try:
+        await given_up_thrice(lambda: bearer.begin("broker"))
+    finally:
+        hanging.goes_on.set()
+    with pytest.raises(KafkaError, match=r"/nowhere can't be read: No such file"):
+        await bearer.begin("broker")
+
+
+@pytest.mark.usefixtures("executor")
+async def test_a_file_of_an_assertion_that_hangs_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = Hanging(jwt_file.read_jwt)
+    monkeypatch.setattr(oidc, "read_jwt", hanging)
+    config = ProducerConfig.parse(
+        {
+            "bootstrap_servers": "a:1",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": "https://127.0.0.1:1/",
+            "sasl_oauthbearer_assertion_file": "/nowhere",
+        }
+    )
+    endpoint = oidc.TokenEndpoint(config, asyncio.get_running_loop(), random.Random(1))
+    try:
+        await given_up_thrice(endpoint._form)  # what comes before it needs a thread too
+    finally:
+        hanging.goes_on.set()
+    with pytest.raises(KafkaError, match=r"/nowhere can't be read: No such file"):
+        await endpoint._form()
