@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aioproducer.config_def import REQUIRED, ConfigDef
-from aioproducer.config_login import check_login
+from aioproducer.config_login import ENDPOINT_TLS, check_login, endpoint_options, jaas_of
 from aioproducer.config_table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES
 from aioproducer.config_tls import check_tls
 from aioproducer.errors import ConfigError
@@ -164,6 +164,21 @@ class ProducerConfig:
         """Whether connections log in."""
         return self.security_protocol.startswith("SASL")
 
+    def endpoint_tls(self) -> ProducerConfig | None:
+        """What ``sasl_jaas_config`` says of TLS to the token endpoint, as the configs of the same names.
+
+        Raises:
+            ConfigError: it can't be used.
+        """
+        options = endpoint_options(jaas_of(self.sasl_jaas_config, "OAUTHBEARER"))
+        if not options:
+            return None
+        others = {"bootstrap.servers": "endpoint:443", "client.id": "endpoint", "security.protocol": "SSL"}
+        try:
+            return self.parse_dotted({**options, **others})
+        except ConfigError as error:
+            raise ConfigError(f"{ENDPOINT_TLS}: {error}") from None
+
     @classmethod
     def parse(
         cls, values: Mapping[str, object], *, next_client_number: Callable[[], int] = _next_client_number
@@ -186,7 +201,10 @@ class ProducerConfig:
         for definition in CONFIGS:
             typed.setdefault(definition.name, definition.default)
         _apply_rules(typed, given, next_client_number)
-        return cls(**typed, given=given)
+        config = cls(**typed, given=given)
+        if config.uses_sasl and config.sasl_mechanism == "OAUTHBEARER":
+            config.endpoint_tls()
+        return config
 
     @classmethod
     def parse_dotted(

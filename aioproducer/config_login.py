@@ -29,6 +29,7 @@ _RETRIEVER = "sasl_oauthbearer_jwt_retriever_class"
 _URL = "sasl_oauthbearer_token_endpoint_url"
 _ASSERTION = "sasl_oauthbearer_assertion_file"
 _ASSERTION_KEY = "sasl_oauthbearer_assertion_private_key_file"
+ENDPOINT_TLS = "sasl_jaas_config, of TLS to the token endpoint"
 _PACKAGES = {
     "SCRAM-SHA-256": ("scramp", "scram"),
     "SCRAM-SHA-512": ("scramp", "scram"),
@@ -97,6 +98,7 @@ def _check_token(values: MutableMapping[str, Any], jaas: Jaas) -> None:
                 raise ConfigError(f"{name} contradicts sasl_jaas_config, which has {option} too")
             values[name] = jaas.options[option].strip()  # as Java
     url = values[_URL]
+    _check_endpoint_tls(url, jaas)
     if values["sasl_oauth_token_provider"] is not None:
         if url:
             raise ConfigError(f"sasl_oauth_token_provider contradicts {_URL}: give one")
@@ -136,6 +138,23 @@ def _check_assertion(values: MutableMapping[str, Any]) -> None:
         raise ConfigError(f"an assertion for OAUTHBEARER needs {_ASSERTION_KEY}, or {_ASSERTION}")
     _check_package(f"OAUTHBEARER with {_ASSERTION_KEY}", "jwt", "oauth")
     _check_package(f"OAUTHBEARER with {_ASSERTION_KEY}", "cryptography", "oauth")
+
+
+def endpoint_options(jaas: Jaas) -> dict[str, str]:
+    """The options ``ssl.*`` of a login module for OAUTHBEARER; as in Java they are about TLS to the token endpoint."""
+    return {option: value for option, value in jaas.options.items() if option.startswith("ssl.")}
+
+
+def _check_endpoint_tls(url: str | None, jaas: Jaas) -> None:
+    options = endpoint_options(jaas)
+    if options and not (url or "").lower().startswith("https:"):
+        names = ", ".join(options)
+        raise ConfigError(f"sasl_jaas_config has {names}, which is for TLS to a token endpoint: {_URL} is not https:")
+    if "ssl.cipher.suites" in options:
+        raise ConfigError(f"{ENDPOINT_TLS}: ssl.cipher.suites can't be chosen there")
+    algorithm = "ssl.endpoint.identification.algorithm"
+    if options.get(algorithm, "https").lower() != "https":
+        raise ConfigError(f"{ENDPOINT_TLS}: {algorithm} has to be https, as the host name is always checked")
 
 
 def _check_endpoint(url: str) -> bool:

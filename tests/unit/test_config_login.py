@@ -302,6 +302,51 @@ def test_spaces_around_other_secrets() -> None:
     assert parse(sasl_mechanism="PLAIN", sasl_jaas_config=module).sasl_password == " s3cret\n"
 
 
+ENDPOINT = "sasl_jaas_config, of TLS to the token endpoint: "
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "expected"),
+    [
+        ("ssl.truststore.location=/ca.jks", {}, f"{ENDPOINT}ssl_truststore_type=PEM, ssl_truststore_"),
+        ("ssl.keystore.key=s3cret", {}, f"{ENDPOINT}ssl_keystore_key needs ssl_keystore_certificate_chain too"),
+        ("ssl.provider=BC", {}, f"{ENDPOINT}config ssl.provider only means something to the JVM"),
+        ("ssl.trust=s3cret", {}, f"{ENDPOINT}config ssl.trust is unknown"),
+        ("ssl.cipher.suites=A", {}, f"{ENDPOINT}ssl.cipher.suites can't be chosen there"),
+        (
+            'ssl.endpoint.identification.algorithm=""',
+            {},
+            f"{ENDPOINT}ssl.endpoint.identification.algorithm has to be https, as the host name is always checked",
+        ),
+        (
+            "ssl.truststore.location=/ca.pem",
+            {URL: "http://x"},
+            f"sasl_jaas_config has ssl.truststore.location, which is for TLS to a token endpoint: {URL} is not https:",
+        ),
+        (
+            "ssl.key.password=s3cret ssl.protocol=TLSv1.2",
+            {URL: None, "sasl_oauth_token_provider": provider},
+            "sasl_jaas_config has ssl.key.password, ssl.protocol, which is for TLS to a token endpoint:",
+        ),
+    ],
+)
+def test_what_a_login_module_can_not_say_of_tls(options: str, values: dict[str, Any], expected: str) -> None:
+    module = f"{OIDC_MODULE} clientId=me clientSecret=s3cret {options};"
+    told = refusal(sasl_mechanism="OAUTHBEARER", **{URL: "https://x", "sasl_jaas_config": module, **values})
+    assert expected in told
+    assert "s3cret" not in told
+
+
+def test_what_a_login_module_says_of_tls_is_of_the_token_endpoint_alone() -> None:
+    options = "ssl.truststore.location=/ca.pem ssl.endpoint.identification.algorithm=HTTPS"
+    module = f"{OIDC_MODULE} clientId=me clientSecret=s3cret {options};"
+    config = parse(sasl_mechanism="OAUTHBEARER", sasl_jaas_config=module, **{URL: "https://x"})
+    assert config.ssl_truststore_location is None
+    endpoint = config.endpoint_tls()
+    assert endpoint is not None
+    assert endpoint.ssl_truststore_location == "/ca.pem"
+
+
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_what_would_be_without_effect_is_refused(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
     """A secret that nobody asks for hints at a connection that is less safe than was meant. Of Java's names the log

@@ -24,9 +24,11 @@ import httpx
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, excerpt
+from aioproducer.config_login import ENDPOINT_TLS
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, TlsError, excerpt
 from aioproducer.net import pem
 from aioproducer.net.sasl.jwt_file import read_jwt
+from aioproducer.net.tls import make_context
 from aioproducer.net.workers import SharedCall
 from aioproducer.oauth_token import OAuthToken
 
@@ -51,6 +53,7 @@ class TokenEndpoint:
         self._config = config
         self._loop = loop
         self._rng = rng
+        self._endpoint_tls = config.endpoint_tls()
         self._trust = SharedCall(loop, self._tls)
         self._assertions = SharedCall(loop, self._assertion)
         self._backoff = ExponentialBackoff(
@@ -161,7 +164,12 @@ class TokenEndpoint:
         return httpx.BasicAuth(client_id, secret)
 
     def _tls(self) -> ssl.SSLContext:
-        """The system's trust, and the trust store of the brokers besides. Blocking."""
+        """As the login module says; else the system's trust, and the trust store of the brokers besides. Blocking."""
+        if self._endpoint_tls is not None:
+            try:
+                return make_context(self._endpoint_tls)
+            except TlsError as error:
+                raise TlsError(f"{ENDPOINT_TLS}: {error}") from error
         context = ssl.create_default_context()
         text, path = self._config.ssl_truststore_certificates, self._config.ssl_truststore_location
         where = "ssl_truststore_certificates"

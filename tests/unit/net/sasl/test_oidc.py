@@ -7,18 +7,22 @@ import gzip
 import logging
 import random
 import re
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import AuthenticationError, ConnectionLostError
+from aioproducer.errors import AuthenticationError, ConnectionLostError, TlsError
+from aioproducer.net import pem
 from aioproducer.net.sasl.oidc import TokenEndpoint, _body
 from aioproducer.oauth_token import OAuthToken
+from aioproducer.testing import CertificateAuthority
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -67,9 +71,9 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def answering(answer: bytes | Answer) -> AsyncIterator[Endpoint]:
+async def answering(answer: bytes | Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Endpoint]:
     endpoint = Endpoint(answer)
-    server = await asyncio.start_server(endpoint.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(endpoint.serve, "127.0.0.1", 0, ssl=tls)
     endpoint.port = server.sockets[0].getsockname()[1]
     try:
         yield endpoint
@@ -243,3 +247,35 @@ async def test_the_query_of_the_url_is_in_no_log(end: str, caplog: pytest.LogCap
     assert (b"?key=s3cret HTTP/1.1" in endpoint.requests[0]) == ("?" in end)
     assert f"HTTP Request: POST http://127.0.0.1:{endpoint.port}" in caplog.text
     assert "s3cret" not in caplog.text
+
+
+def module(options: str) -> str:
+    return f"OAuthBearerLoginModule required {options};"
+
+
+async def test_the_login_module_says_whom_to_trust_and_which_certificate_to_show(tmp_path: Path) -> None:
+    """As in Java, where its options ``ssl.*`` are about the token endpoint."""
+    authority = CertificateAuthority()
+    (tmp_path / "trust me.pem").write_text(authority.pem)
+    (tmp_path / "me.pem").write_text(authority.issue("me.test").pem)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=authority.pem)
+    server.verify_mode = ssl.CERT_REQUIRED
+    server.maximum_version = ssl.TLSVersion.TLSv1_2  # in 1.3 a client learns later that its certificate is missing
+    pem.load_own(server, authority.issue("127.0.0.1").pem, None, "it")
+    trust = f'ssl.truststore.location="{tmp_path}/trust me.pem"'
+    async with answering(http(b'{"access_token": "t"}'), server) as endpoint:
+        configs = {"sasl_oauthbearer_token_endpoint_url": f"https://127.0.0.1:{endpoint.port}/token"}
+        own = f"ssl.keystore.location={tmp_path}/me.pem"
+        token = await endpoint.fetch(sasl_jaas_config=module(f"{trust} {own}"), **configs)
+        assert token.value == "t"
+        for options in (own, trust):
+            with pytest.raises(ConnectionLostError, match="can't be asked"):
+                await endpoint.fetch(sasl_jaas_config=module(options), **configs)
+    assert len(endpoint.requests) == 1
+
+
+async def test_a_file_of_the_login_module_that_is_not_there() -> None:
+    jaas = module("ssl.truststore.location=/nowhere/ca.pem")
+    message = "sasl_jaas_config, of TLS to the token endpoint: ssl_truststore_location=/nowhere/ca.pem can't be read"
+    with pytest.raises(TlsError, match=message):
+        await Endpoint(b"").fetch(sasl_oauthbearer_token_endpoint_url="https://[::1]:1/", sasl_jaas_config=jaas)
