@@ -35,7 +35,7 @@ from aioproducer.net.connection import Connection, abort
 from aioproducer.net.probe import login_wanted, wrong_tls
 from aioproducer.net.resolver import resolve
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
-from aioproducer.net.tls import Tls
+from aioproducer.net.tls import Tls, proved_name
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
@@ -270,7 +270,7 @@ class Contact:
                 _, writer = await asyncio.open_connection(address, self._port)
                 transport = writer.transport
                 try:
-                    await writer.start_tls(context, server_hostname=self._host.partition("%")[0])
+                    await writer.start_tls(context, server_hostname=proved_name(self._host))
                     der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
                 finally:
                     abort(writer, transport)

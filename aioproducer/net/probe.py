@@ -13,6 +13,7 @@ import struct
 
 from aioproducer.errors import AuthenticationError, KafkaError, TlsError, UnsupportedSaslMechanismError, excerpt
 from aioproducer.net.connection import MAX_FRAME_BYTES, Connection, abort
+from aioproducer.net.tls import proved_name
 from aioproducer.net.tls_errors import NO_TLS, ONLY_TLS
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.header import encode_request
@@ -52,7 +53,7 @@ async def _speaks_tls(host: str, port: int) -> bool:
     _, writer = await asyncio.open_connection(host, port)
     transport = writer.transport
     try:
-        await writer.start_tls(context, server_hostname=host.partition("%")[0])
+        await writer.start_tls(context, server_hostname=proved_name(host))
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")
     except ConnectionError:

@@ -63,8 +63,7 @@ class Tls:
         context = await self.context()
         port = writer.get_extra_info("peername", ("", 0))[1]
         try:
-            # A scope ("fe80::1%eth0") is no part of an address in a certificate.
-            await writer.start_tls(context, server_hostname=host.partition("%")[0])
+            await writer.start_tls(context, server_hostname=proved_name(host))
         except ssl.SSLError as error:
             explained = handshake_error(error, f"{host}:{port}", host, self._config)
             if explained is None:
@@ -104,6 +103,11 @@ class Tls:
     def _files(self) -> list[str]:
         locations = (self._config.ssl_truststore_location, self._config.ssl_keystore_location)
         return [path for path in locations if path]
+
+
+def proved_name(host: str) -> str:
+    """A host as certificates have it: without an address's scope ("fe80::1%eth0"), or the dot at a name's end."""
+    return host.partition("%")[0].removesuffix(".")
 
 
 def make_context(config: ProducerConfig) -> ssl.SSLContext:

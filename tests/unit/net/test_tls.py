@@ -226,6 +226,29 @@ async def test_a_ready_context_is_used_as_it_is() -> None:
     assert await Tls(config(ssl_context=context), asyncio.get_running_loop()).context() is context
 
 
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_dot_at_the_end_of_a_full_name_is_no_part_of_what_the_broker_proves(
+    authority: CertificateAuthority,
+) -> None:
+    """It keeps a resolver from its search list (``kafka.ns.svc.cluster.local.``); no certificate has it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pem.load_own(context, authority.issue("kafka.test").pem, None, "it")
+    named: list[str | None] = []
+    context.sni_callback = lambda _, name, __: named.append(name)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    tls = Tls(config(ssl_truststore_certificates=authority.pem), asyncio.get_running_loop())
+    async with server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+        try:
+            await tls.start(writer, "kafka.test.")
+        finally:
+            writer.close()
+            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+    assert named == ["kafka.test"]
+
+
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
