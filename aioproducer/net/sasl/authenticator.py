@@ -48,8 +48,10 @@ MAX_STEPS = 20
 """Tokens of one login; a real one has at most four."""
 FIRST_PART, LAST_PART = 0.85, 0.95
 """Of a session's time: when it is renewed."""
-LEAST_WAIT_MS = 20
-"""Before what a login needs is tried for again, whatever the configs say: a session may have minutes left."""
+FIRST_WAIT_MS, BOUND_MS = 20, 1_000
+"""Before what a login needs is tried for again, whatever the configs say: at least so long at first, and growing at
+least to the second, as a session may have minutes left.
+"""
 
 
 class SaslAuthenticator:
@@ -72,7 +74,10 @@ class SaslAuthenticator:
         self._loop = loop
         self._rng = rng
         self._on_internal_error = on_internal_error
-        self._backoff = ExponentialBackoff(config.sasl_login_retry_backoff_ms, config.sasl_login_retry_backoff_max_ms)
+        self._backoff = ExponentialBackoff(
+            max(config.sasl_login_retry_backoff_ms, FIRST_WAIT_MS),
+            max(config.sasl_login_retry_backoff_max_ms, BOUND_MS),
+        )
         self._mechanism: Mechanism | None = None
 
     async def authenticate(self, connection: Connection) -> None:
@@ -222,7 +227,6 @@ class SaslAuthenticator:
                 return None
             except KafkaError as error:
                 logger.warning("%s: logging in again has to wait: %s", connection, error)
-            wait_ms = max(self._backoff.delay_ms(attempts, self._rng), LEAST_WAIT_MS)
-            await asyncio.sleep(min(wait_ms, left_ms) / 1000)
+            await asyncio.sleep(min(self._backoff.delay_ms(attempts, self._rng), left_ms) / 1000)
             attempts += 1
         return None

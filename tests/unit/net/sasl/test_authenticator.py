@@ -329,6 +329,38 @@ async def test_a_session_that_can_not_be_renewed_ends_when_idle(broker: FakeBrok
     assert client.closed == [None]
 
 
+@pytest.mark.parametrize("configs", [{"sasl_login_retry_backoff_ms": 0}, {"sasl_login_retry_backoff_max_ms": 0}])
+async def test_a_token_endpoint_that_is_down_is_not_asked_all_the_time(
+    broker: FakeBroker, configs: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the configs name no wait: of an hour's session nine minutes may be left, on each connection."""
+    waits_s: list[float] = []
+    sleep = asyncio.sleep
+
+    async def at_once(delay_s: float) -> None:
+        waits_s.append(delay_s)
+        await sleep(0)
+
+    accept(broker, 60_000)
+    client = Client(broker, **configs)
+    connection = await client.open()
+    mechanism = await client.authenticator._ready_mechanism()
+    begin = mechanism.begin
+
+    async def down(host: str) -> Any:
+        if len(waits_s) < 12:
+            raise ConnectionLostError("no token")
+        return await begin(host)
+
+    mechanism.begin = down  # type: ignore[method-assign]
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio, "sleep", at_once)
+        assert await client.authenticator._begin_before(connection, mechanism, connection._now_ms() + 600_000)
+    assert waits_s[0] < 0.2
+    assert min(waits_s[8:]) > 0.7
+    await end(connection)
+
+
 @pytest.mark.parametrize("step", ["begin", "respond"])
 async def test_a_renewal_that_somebody_cancels_ends_the_connection(broker: FakeBroker, step: str) -> None:
     """Nobody would log it in again, or let requests through."""
