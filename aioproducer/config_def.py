@@ -100,10 +100,10 @@ class ConfigDef:
 
 
 def check_path(name: str, value: object) -> None:
-    """Refuse what a file holds, a key in PEM form or a JSON web token, where its path is asked for.
+    """Refuse what a file holds, where its path is asked for: a key in PEM form, a JSON web token, or bytes as a NUL.
 
     Raises:
         ConfigError: it says nothing of the value, which the error about a file that is not there would show.
     """
-    if isinstance(value, str) and _CONTENT.match(value):
+    if isinstance(value, str) and (_CONTENT.match(value) or "\0" in value):
         raise ConfigError(f"{name}=[hidden] is refused: it is what a file holds; give the file's path")

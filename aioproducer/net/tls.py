@@ -126,7 +126,7 @@ def make_context(config: ProducerConfig) -> ssl.SSLContext:
     if ciphers:
         try:
             context.set_ciphers(ciphers)
-        except ssl.SSLError as error:
+        except (ssl.SSLError, ValueError) as error:  # the latter is for a NUL
             names = ", ".join(config.ssl_cipher_suites)
             raise TlsError(f"ssl_cipher_suites={names}: this OpenSSL knows none of them for TLS 1.2") from error
     _load_trusted(context, config)

@@ -83,6 +83,7 @@ KEY = "-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----"
         ("sasl_oauthbearer_assertion_file", "eyJhbGci.eyJzdWIi.s3cret"),
         ("ssl_keystore_location", KEY),
         ("ssl_truststore_location", KEY),
+        ("ssl_keystore_location", "\xfe\xed\xfe\xed\0s3cret"),
     ],
 )
 def test_what_a_file_holds_in_place_of_its_path_is_not_shown(name: str, value: str) -> None:

@@ -111,6 +111,7 @@ def test_a_key_of_another_certificate(certificate: Certificate, authority: Certi
             {"ssl_cipher_suites": "TLS_MAGIC_WITH_LUCK"},
             "ssl_cipher_suites=TLS_MAGIC_WITH_LUCK: this OpenSSL knows none",
         ),
+        ({"ssl_cipher_suites": "A\0B"}, "ssl_cipher_suites=A\0B: this OpenSSL knows none"),
     ],
 )
 def test_what_can_not_be_used_is_named(values: dict[str, str], expected: str) -> None:
