@@ -19,6 +19,9 @@ from aioproducer.oauth_token import OAuthToken, check_token, jwt_times_ms, refre
 
 logger: logging.Logger = logging.getLogger("aioproducer.sasl")
 
+RETRY_MS = 10_000
+"""After a renewal that failed, while the last token is good. Source: Kafka's ExpiringCredentialRefreshingLogin."""
+
 
 class TokenCache:
     """The token of a producer; one fetch at a time, for all connections that wait.
@@ -59,6 +62,7 @@ class TokenCache:
                 if self._token is None or self._now_ms() >= self._ends_ms:
                     raise
                 logger.warning("the token for OAUTHBEARER could not be renewed, the last one is used on: %s", error)
+                self._refresh_at_ms = min(self._now_ms() + RETRY_MS, self._ends_ms)
                 return self._token
             self._keep(token)
             return token

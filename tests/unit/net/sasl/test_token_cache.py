@@ -22,6 +22,7 @@ class Source:
 
     def __init__(self) -> None:
         self.now_s = 1_000_000.0
+        self.asked = 0
         self.fetched = 0
         self.fails = False
         self.ends = True
@@ -31,6 +32,7 @@ class Source:
 
     async def fetch(self) -> OAuthToken:
         await self.gate.wait()
+        self.asked += 1
         if self.fails:
             raise ConnectionLostError("down")
         self.fetched += 1
@@ -82,6 +84,33 @@ async def test_the_last_token_bridges_a_failure_while_it_lives() -> None:
     source.now_s += 0.06 * 3600
     with pytest.raises(ConnectionLostError):
         await source.value()
+
+
+async def test_a_failed_renewal_is_tried_again_after_ten_seconds_as_by_java() -> None:
+    """Else each connection waits for a token endpoint that hangs, one after the other, with a good token at hand."""
+    source = Source()
+    await source.value()
+    source.fails = True
+    source.now_s += 0.9 * 3600
+    assert [await source.value() for _ in range(5)] == ["token-1"] * 5
+    assert source.asked == 2
+    source.now_s += 9
+    assert await source.value() == "token-1"
+    assert source.asked == 2
+    source.now_s += 1
+    source.fails = False
+    assert await source.value() == "token-2"
+
+
+async def test_a_failed_renewal_shortly_before_the_end_is_tried_again_at_the_end() -> None:
+    source = Source()
+    await source.value()
+    source.fails = True
+    source.now_s += 3600 - 4
+    assert await source.value() == "token-1"
+    source.now_s += 4
+    source.fails = False
+    assert await source.value() == "token-2"
 
 
 @pytest.mark.parametrize(
