@@ -133,7 +133,7 @@ class Producer(Admission[Key_contra, Value_contra]):
                 called again.
             TransactionTimeoutError: the coordinator of the ``transactional_id`` did not answer in time.
             AuthenticationError: a broker and this client do not accept each other.
-            AlreadyStartedError: one ``start`` is enough.
+            AlreadyStartedError: one ``start`` is enough; or one that has failed is about to end what it began.
             ProducerFailedError: an internal error, or somebody cancelled its tasks; those of a producer that had begun
                 to run leave it failed.
             ProducerClosedError: the producer was closed, before or meanwhile.
@@ -148,8 +148,10 @@ class Producer(Admission[Key_contra, Value_contra]):
         try:
             await self._engine_started(self._starting)
         except BaseException:
-            self._engine = None
-            await engine.stop()
+            try:
+                await engine.stop()
+            finally:
+                self._engine = None  # not before: close() has to wait for what still runs
             raise
         _started.add(self)
         _starts.started(engine.now_ms(), len(_started))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aioproducer import (
+    AlreadyStartedError,
     Delivery,
     DeliveryErrors,
     DeliveryTimeoutError,
@@ -221,6 +222,39 @@ def test_close_does_not_wait_longer_for_a_start(
         assert await took(world, world.producer.close(timeout)) < timeout + SLACK_S
         assert "had not ended" in caplog.text
         with pytest.raises(ProducerClosedError):
+            await starting
+        assert world.network.transports == []
+
+    world.run_alone(main)
+
+
+@pytest.mark.parametrize("timeout", [None, 0.5, 0])
+def test_close_waits_for_the_end_of_a_start_that_has_failed(
+    timeout: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that is ending what it began is not over: neither for close() nor for another start()."""
+    world = World(transactional_id="t")
+    world.model.faults.swallow("InitProducerId", times=None)
+
+    async def main() -> None:
+        starting = asyncio.create_task(world.producer.start())
+        await asyncio.sleep(1)
+        monkeypatch.setattr(world.network, "resolve", stubborn(world, 3))
+        world.network.reset(1)
+        await asyncio.sleep(1)
+        starting.cancel()
+        await asyncio.sleep(0.5)
+        assert not starting.done()
+        with pytest.raises(AlreadyStartedError):
+            await world.producer.start()
+        left_s = await took(world, world.producer.close(timeout))
+        if timeout is None:
+            assert left_s > 0.5
+            assert world.network.transports == []
+            assert asyncio.all_tasks() <= {asyncio.current_task(), starting}
+        else:
+            assert timeout <= left_s < timeout + SLACK_S
+        with pytest.raises(asyncio.CancelledError):
             await starting
         assert world.network.transports == []
 
