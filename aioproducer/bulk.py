@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -102,6 +104,10 @@ class BulkSend:
         self._check = check
         self._max_block_ms = max_block_ms
         self._missing: dict[str, int] = {}
+        self._patience: asyncio.Timeout | None = None
+        """With an asynchronous iterator, which gives the next record when it likes to."""
+        self._waits_for_record = False
+        self._refusal: KafkaError | None = None
         self.tally = Tally(topic)
 
     # --- the three ways in --------------------------------------------------------------------------------------------
@@ -173,7 +179,7 @@ class BulkSend:
     async def _take_all(self, records: Iterable[Any] | AsyncIterable[Any]) -> None:
         try:
             if isinstance(records, AsyncIterable):
-                await self._offer_all(RecordFeed(self._admission, self.tally), records)
+                await self._until_turned_away(self._offer_all(RecordFeed(self._admission, self.tally), records))
             else:
                 feed = RecordFeed(self._admission, self.tally, records)
                 await self._go_on(feed, feed.run)
@@ -183,11 +189,37 @@ class BulkSend:
             raise _Stopped(error) from error
 
     async def _offer_all(self, feed: RecordFeed, records: AsyncIterable[Any]) -> None:
+        self._waits_for_record = True
         async for record in records:
+            self._waits_for_record = False
             self._check_taken()
             state = feed.offer(record)
             if state != FEED_DONE:
                 await self._go_on(feed, lambda state=state: state)  # type: ignore[misc]
+            self._waits_for_record = True
+
+    async def _until_turned_away(self, taking: Awaitable[None]) -> None:
+        """Take from an asynchronous iterator, whose next record may never come, as long as the producer admits."""
+        patience = self._patience = asyncio.timeout(None)
+        try:
+            async with patience:
+                with self._engine.telling_who_is_turned_away(self._turned_away):
+                    await taking
+        except TimeoutError:
+            if not patience.expired():
+                raise
+        finally:
+            self._patience = None  # it leads to the task, and so to what this call raises
+        if patience.expired():
+            assert self._refusal is not None
+            raise _Stopped(self._refusal)
+
+    def _turned_away(self, error: KafkaError) -> None:
+        """The producer admits nothing more: end the wait for a record. All others find out by themselves."""
+        self._refusal = copy.copy(error)
+        if self._waits_for_record and self._patience is not None:
+            self._waits_for_record = False  # once is enough
+            self._patience.reschedule(self._engine.loop.time())
 
     async def _go_on(self, feed: Feed, first: Callable[[], int]) -> None:
         """Let the feed run until it is done, waiting for what it needs."""
@@ -293,8 +325,7 @@ class BulkSend:
     async def _submit_all(self, records: Iterable[Any] | AsyncIterable[Any], submit: SubmitSlow) -> None:
         try:
             if isinstance(records, AsyncIterable):
-                async for record in records:
-                    await self._submit(record, submit)
+                await self._until_turned_away(self._submit_each(records, submit))
             else:
                 for record in records:
                     await self._submit(record, submit)
@@ -302,6 +333,15 @@ class BulkSend:
             raise
         except Exception as error:
             raise _Stopped(error) from error
+
+    async def _submit_each(self, records: AsyncIterable[Any], submit: SubmitSlow) -> None:
+        self._waits_for_record = True
+        async for record in records:
+            self._waits_for_record = False
+            await self._submit(record, submit)
+            self._waits_for_record = True
+            if self._refusal is not None:  # it came in the turn after the record was admitted
+                self._turned_away(self._refusal)
 
     async def _submit(self, item: Any, submit: SubmitSlow) -> None:
         record = item if isinstance(item, Record) else Record(item)

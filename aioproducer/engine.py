@@ -162,6 +162,8 @@ class Engine:
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._cut_off: dict[asyncio.Future[None], int] = {}
         """Records that the producer has given up, by who waits for their ends."""
+        self._turned_away: dict[Callable[[KafkaError], object], None] = {}
+        """Whom to tell that nothing is admitted any more."""
         self._failure: KafkaError | None = None
         self._stopping = False
         self._logged_ms = -LOG_FAILURES_EVERY_MS
@@ -293,6 +295,17 @@ class Engine:
         """Refuse those who wait to be admitted."""
         self.memory_queue.refuse_all(error)
         self._metadata.close(error)
+        for tell in list(self._turned_away):
+            tell(error)
+
+    @contextmanager
+    def telling_who_is_turned_away(self, tell: Callable[[KafkaError], object]) -> Iterator[None]:
+        """Have somebody told who waits for records of the program's, and who could wait for ever."""
+        self._turned_away[tell] = None
+        try:
+            yield
+        finally:
+            del self._turned_away[tell]
 
     def fail_all(self, error_of: Callable[[ProducerBatch], KafkaError], *, unobserved: bool) -> None:
         if self.transaction is not None and self.accumulator.has_live_batches():

@@ -293,7 +293,8 @@ class Producer(Admission[Key_contra, Value_contra]):
         memory or the topic's metadata stays away for ``max_block_ms``, no further record is taken; what was admitted
         goes on to its end, and so it does when the call is cancelled. A generator from which no more is taken is closed
         then, an asynchronous one too, before this returns; what it raises in that is a note at the error. Any other
-        iterable is left as it is.
+        iterable is left as it is. Once the producer is closed, or has failed, an asynchronous iterable is not waited
+        for: it sees a cancellation, as by ``asyncio.timeout``.
 
         Args:
             topic: of records that name none.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import inspect
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -664,14 +665,16 @@ async def test_a_call_that_is_dropped_before_its_end(broker: ProducingBroker) ->
 
 
 async def test_closed_meanwhile(broker: ProducingBroker) -> None:
-    """close stops admission, and waits for what was admitted as for everything else."""
+    """close stops admission, and waits for what was admitted as for everything else; not for an iterable's will."""
     producer = producer_of(broker)
     await producer.start()
     gate = asyncio.Event()
 
     async def records() -> AsyncIterator[bytes]:
         yield b"1"
-        await gate.wait()
+        while not gate.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
         yield b"2"
 
     call = asyncio.create_task(producer.send_many("orders", records()))
@@ -683,6 +686,144 @@ async def test_closed_meanwhile(broker: ProducingBroker) -> None:
         await call
     assert isinstance(caught.value.__cause__, ProducerClosedError)
     assert (caught.value.result.acked, caught.value.result.failed) == (1, 1)
+
+
+class Quiet:
+    """Gives records, and then none for ever; `then` is what it does when that wait is cancelled."""
+
+    def __init__(self, then: str = "ends") -> None:
+        self.then = then
+        self.waits = asyncio.Event()
+        self.cleaned = 0
+
+    async def records(self) -> AsyncGenerator[bytes, None]:
+        try:
+            yield b"1"
+            self.waits.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                if self.then == "raises":
+                    raise ZeroDivisionError from None
+                if self.then == "goes on":
+                    yield b"2"
+                if self.then == "ends":
+                    raise
+        finally:
+            await asyncio.sleep(0)  # as whoever gives a connection back
+            self.cleaned += 1
+
+
+@each_path
+@pytest.mark.parametrize("then", ["ends", "returns", "goes on", "raises"])
+async def test_closed_while_it_waits_for_records(broker: ProducingBroker, configs: dict[str, Any], then: str) -> None:
+    """The wait for the next record ends too; nothing that the generator does then hides what has stopped the call."""
+    quiet = Quiet(then)
+    producer = producer_of(broker, **configs)
+    await producer.start()
+    call = asyncio.create_task(producer.send_many("orders", quiet.records()))
+    await quiet.waits.wait()
+    await asyncio.wait_for(producer.close(), PATIENCE_S)
+    with pytest.raises(SendManyError, match=r"stopped after") as caught:
+        await asyncio.wait_for(call, PATIENCE_S)
+    stopped_by = ZeroDivisionError if then == "raises" else ProducerClosedError
+    assert isinstance(caught.value.__cause__, stopped_by)
+    assert (caught.value.result.acked, caught.value.result.failed) == (1, then == "goes on")
+    assert quiet.cleaned == 1
+    assert not call.cancelling()
+
+
+async def test_closed_before_it_waits_for_records(broker: ProducingBroker) -> None:
+    """close comes while a record has the interceptors' attention, or the call waits for its turn: as above."""
+    quiet = Quiet()
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    async def serialize(value: bytes) -> bytes:
+        entered.set()
+        await gate.wait()
+        return value
+
+    producer = producer_of(broker, value_serializer=serialize)
+    await producer.start()
+    call = asyncio.create_task(producer.send_many("orders", quiet.records()))
+    await entered.wait()
+    await producer.close()
+    gate.set()
+    with pytest.raises(SendManyError, match="ProducerClosedError") as caught:
+        await asyncio.wait_for(call, PATIENCE_S)
+    assert (caught.value.result.acked, caught.value.result.failed) == (0, 1)
+    assert quiet.cleaned == 1
+
+
+async def test_failed_while_it_waits_for_records(broker: ProducingBroker) -> None:
+    """A producer that has failed takes no more either."""
+    quiet = Quiet()
+    async with producer_of(broker) as producer:
+        call = asyncio.create_task(producer.send_many("orders", quiet.records()))
+        await quiet.waits.wait()
+        for task in asyncio.all_tasks():
+            if task.get_name() == "aioproducer sender":
+                task.cancel()
+        with pytest.raises(SendManyError, match="ProducerFailedError"):
+            await asyncio.wait_for(call, PATIENCE_S)
+        assert quiet.cleaned == 1
+
+
+async def test_failed_while_it_waits_for_its_turn(broker: ProducingBroker) -> None:
+    """The record before is admitted by then; the wait for the next one is not begun."""
+    quiet = Quiet()
+
+    async def records() -> AsyncIterator[bytes]:
+        async with contextlib.aclosing(quiet.records()) as rest:
+            async for record in rest:
+                until = time.perf_counter() + 0.003
+                while time.perf_counter() < until:
+                    pass
+                assert producer._engine is not None
+                asyncio.get_running_loop().call_soon(producer._engine._internal_error, ZeroDivisionError())
+                yield record
+
+    async with producer_of(broker, value_serializer=lambda value: value) as producer:
+        await producer.partitions_for("orders")
+        with pytest.raises(SendManyError, match="stopped after 1 records: ProducerFailedError"):
+            await asyncio.wait_for(producer.send_many("orders", records()), PATIENCE_S)
+    assert quiet.cleaned == 1
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_cancelled_and_closed_while_it_waits_for_records(broker: ProducingBroker, turns: int) -> None:
+    """Whoever cancels the call sees it cancelled, wherever close has brought it."""
+    quiet = Quiet()
+    producer = producer_of(broker)
+    await producer.start()
+    call = asyncio.create_task(producer.send_many("orders", quiet.records()))
+    await quiet.waits.wait()
+    closing = asyncio.create_task(producer.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await closing
+
+
+async def test_closed_when_the_records_are_at_their_end(broker: ProducingBroker) -> None:
+    """close comes in the last turn that the call waits for: nothing was left to be refused."""
+    producer = producer_of(broker, value_serializer=lambda value: value)
+    await producer.start()
+    await producer.partitions_for("orders")
+    closing: list[asyncio.Task[None]] = []
+
+    async def records() -> AsyncIterator[bytes]:
+        until = time.perf_counter() + 0.003
+        while time.perf_counter() < until:
+            pass
+        closing.append(asyncio.create_task(producer.close()))
+        yield b"1"
+
+    result = await producer.send_many("orders", records())
+    assert (result.acked, result.failed) == (1, 0)
+    await closing[0]
 
 
 async def test_closed_in_the_turn_before_a_record_is_admitted(broker: ProducingBroker) -> None:
