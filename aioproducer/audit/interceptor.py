@@ -11,7 +11,7 @@ Records end in any order. A statement covers numbers up to the first that has no
                 |                                                  |
                 `--- number given back                             `--- abort: forgotten, numbers given out again
 
-Files are written by a worker thread, for a disk may be slow.
+Files are written by a worker thread, for a disk may be slow; the last lines by the loop if there is no thread left.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Audit:
         if self._path is not None:
             self._take()
             self._lines.append(closing(self.producer))
-            self._write_soon()
+            self._write_soon(last=True)
 
     # --- the statement ------------------------------------------------------------------------------------------------
 
@@ -224,17 +224,33 @@ class Audit:
             if line is not None:
                 self._lines.append(line)
 
-    def _write_soon(self) -> None:
-        job = asyncio.get_running_loop().run_in_executor(None, self._write)
-        job.add_done_callback(self._written)
+    def _write_soon(self, *, last: bool = False) -> None:
+        try:
+            job = asyncio.get_running_loop().run_in_executor(None, self._write)
+        except RuntimeError as error:  # no worker thread
+            if last:  # rather hold the loop up for once than lose what nobody could tell again
+                self._write_here()
+            else:
+                self._not_written(error)
+        else:
+            job.add_done_callback(self._written)
+
+    def _write_here(self) -> None:
+        try:
+            self._write()
+        except OSError as error:
+            self._not_written(error)
 
     def _written(self, job: asyncio.Future[None]) -> None:
         if not job.cancelled() and (error := job.exception()) is not None:
-            # Kept, and tried again with what comes next.
-            logger.warning("the statement of %s can't be written to %s: %s", self.producer, self._path, error)
+            self._not_written(error)
+
+    def _not_written(self, error: BaseException) -> None:
+        """The lines are kept, and tried again with what comes next."""
+        logger.warning("the statement of %s can't be written to %s: %s", self.producer, self._path, error)
 
     def _write(self) -> None:
-        """Append the lines to the file; in a worker thread, one at a time."""
+        """Append the lines to the file; one thread at a time."""
         assert self._path is not None
         with self._writing:
             lines = list(self._lines)

@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,33 @@ async def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogC
     assert caplog.records[0].levelno == logging.WARNING
     place.unlink()
     assert len(await stated(audit, place)) == 2
+
+
+class NoThreads(ThreadPoolExecutor):
+    """As where the system has none left."""
+
+    def submit(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+async def test_no_thread_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture, is_writable: bool) -> None:
+    """What the producer says before waits for a better time; its last lines are written by whoever closes it."""
+    place = tmp_path / "place"
+    audit = Audit(statements=place, clock=Clock())
+    asyncio.get_running_loop().set_default_executor(NoThreads())
+    for number in range(1_000):
+        acked(audit, sent(audit), number % 2)
+    assert not place.exists()
+    assert "can't start new thread" in caplog.text
+    caplog.clear()
+    if not is_writable:
+        place.touch()
+    audit.close()
+    if is_writable:
+        first, last = map(json.loads, (place / f"{audit.producer}.jsonl").read_text().splitlines())
+        assert (first["next"], last["closed"]) == (1_000, True)
+    assert [record.levelno for record in caplog.records] == ([] if is_writable else [logging.WARNING])
 
 
 async def test_a_disk_that_is_full_in_the_midst_of_a_line(tmp_path: Path) -> None:
