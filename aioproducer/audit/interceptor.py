@@ -101,6 +101,7 @@ class Audit:
         self._prefix = self.producer.encode() + b";0;"
         self._attempts = 0
         self._in_transaction = False
+        self._is_closed = False
         self._topics: dict[str, _Topic] = {}
         self._open: dict[bytes, tuple[_Topic, int, int]] = {}
         """Topic, number and time in ms of records that have not ended, by the header's value."""
@@ -148,13 +149,13 @@ class Audit:
         topic, number, time_ms = entry
         if error is not None and not error.maybe_written and number == topic.next - 1:
             topic.next = number
-            return
-        if self._path is None:
-            return
-        latency_ms = int(self._clock() * 1000) - time_ms
-        topic.ended[number] = time_ms, FAILED if metadata is None else metadata.partition, latency_ms
-        if number == topic.statement.next:
-            self._settle(topic)
+        elif self._path is not None:
+            latency_ms = int(self._clock() * 1000) - time_ms
+            topic.ended[number] = time_ms, FAILED if metadata is None else metadata.partition, latency_ms
+            if number == topic.statement.next:
+                self._settle(topic)
+        if self._is_closed and not self._open:
+            self._write_rest()
 
     def on_transaction_begin(self) -> None:
         """What is sent from now on counts when the transaction is committed."""
@@ -177,14 +178,17 @@ class Audit:
             self._settle(topic)
 
     def close(self) -> None:
-        """The producer is closed: the last of the statement goes to its file."""
+        """The producer is closed: the last of the statement goes to its file.
+
+        It says that it is the last once the ends of all records are known. Some may be told later, because callbacks
+        had no time in ``close``; or never, because the loop that was to call them is closed.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._path is not None:
-            self._take()
-            self._lines.append(closing(self.producer))
-            self._write_soon(last=True)
+            self._is_closed = True
+            self._write_rest()
 
     # --- the statement ------------------------------------------------------------------------------------------------
 
@@ -210,7 +214,7 @@ class Audit:
         if statement.runs >= RUNS_A_LINE:
             self._take()
             self._write_soon()
-        elif statement.runs and self._timer is None:
+        elif statement.runs and self._timer is None and not self._is_closed:
             self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
@@ -223,6 +227,12 @@ class Audit:
             line = topic.statement.take()
             if line is not None:
                 self._lines.append(line)
+
+    def _write_rest(self) -> None:
+        self._take()
+        if not self._open:
+            self._lines.append(closing(self.producer))
+        self._write_soon(last=True)
 
     def _write_soon(self, *, last: bool = False) -> None:
         try:

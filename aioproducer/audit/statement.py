@@ -17,8 +17,8 @@ acked       [partition, second, records]
 failed      [first, last, second]: the program was told of an error, so a reader does not count on them
 latency_ms  [partition, second, ms, records]: from the program's call to the acknowledgement, two digits of it
 
-``{"producer": "orders-5f0c27a1", "closed": true}`` is the last line of a producer that was closed. Seconds are those
-of the epoch in which the records were given to the producer.
+``{"producer": "orders-5f0c27a1", "closed": true}`` is the last line of a producer that was closed, and knows how all
+its records ended. Seconds are those of the epoch in which the records were given to the producer.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
 import resource
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -254,6 +256,22 @@ async def test_a_disk_that_is_full_in_the_midst_of_a_line(tmp_path: Path) -> Non
     assert runs(lines) == [[0, 0, 1_000, 0], [1, 1, 1_000, 0], [2, 2, 1_000, 0]]
 
 
+async def test_what_is_told_after_the_end(tmp_path: Path) -> None:
+    """A close in no time leaves callbacks for later: the last line waits for the last of them."""
+    audit = Audit(statements=tmp_path, clock=Clock())
+    records = [sent(audit) for _ in range(4)]
+    acked(audit, records[0])
+    audit.close()
+    assert [line.get("closed") for line in await stated(audit, tmp_path)] == [None]
+    acked(audit, records[1])
+    failed(audit, records[2], in_doubt())
+    assert [line.get("closed") for line in await stated(audit, tmp_path)] == [None, None]
+    failed(audit, records[3], BufferExhaustedError("full"))  # its number is given back
+    lines = await stated(audit, tmp_path)
+    assert [line.get("closed") for line in lines] == [None, None, True]
+    assert runs(lines) == [[0, 0, 1_000, 0], [1, 1, 1_000, 0], [2, 2, 1_000, -1]]
+
+
 # --- transactions -----------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +321,32 @@ async def test_a_producer_with_it(tmp_path: Path) -> None:
     assert {p: sum(c for partition, _, c in cells if partition == p) for p in (0, 1)} == counts
     assert lines[-1]["closed"]
     assert lines[-2]["next"] == 101
+
+
+def test_a_producer_whose_loop_was_closed(tmp_path: Path) -> None:
+    """No loop tells the audit of what was pending then: it does not say that this was all."""
+    audit = Audit(statements=tmp_path)
+
+    async def begin(servers: str) -> Producer:
+        producer = Producer(bootstrap_servers=servers, interceptors=[audit], linger_ms=60_000)
+        await producer.start()
+        await producer.send("orders", b"x")
+        await producer.submit("orders", b"x")
+        return producer
+
+    with FakeCluster() as cluster, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of sockets over which a loop was closed
+        loop = asyncio.new_event_loop()
+        producer = loop.run_until_complete(begin(cluster.bootstrap_servers))
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+        asyncio.run(producer.close())
+        assert audit._open
+        del loop, task, producer
+        for _ in range(3):
+            gc.collect()
+    assert [line.get("next") for line in asyncio.run(stated(audit, tmp_path))] == [1]
 
 
 async def test_a_producer_with_transactions(tmp_path: Path) -> None:
