@@ -416,8 +416,7 @@ class Producer(Admission[Key_contra, Value_contra]):
             return await self._admit_prepared(engine, record, awaited, admitted)
         except BaseException as error:
             if not admitted:  # else its end is yet to come, and only its caller is gone
-                told = error if isinstance(error, KafkaError) else KafkaError("given up before it was in the buffer")
-                self._preparation.ended(None, told, record.headers)
+                self._not_admitted(record, error)
             raise
 
     async def _admit_prepared(
@@ -475,10 +474,15 @@ class Producer(Admission[Key_contra, Value_contra]):
         )
         try:
             delivery = self._admit_prepared_now(engine, record)
-        except KafkaError as error:
-            self._preparation.ended(None, error, record.headers)
+        except BaseException as error:
+            self._not_admitted(record, error)
             raise
         return self._watched(delivery, record)
+
+    def _not_admitted(self, record: Record, error: BaseException) -> None:
+        """Let the interceptors hear of a record that they have seen; the error may be a cancellation, or the user's."""
+        told = error if isinstance(error, KafkaError) else KafkaError("given up before it was in the buffer")
+        self._preparation.ended(None, told, record.headers)
 
     def _admit_prepared_now(self, engine: Engine, record: Record) -> Delivery:
         topic = _checked_topic(record.topic)

@@ -1174,6 +1174,34 @@ async def test_all_is_released(broker: ProducingBroker) -> None:
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
 
 
+async def test_interceptors_hear_of_a_record_whose_arguments_raise(broker: ProducingBroker) -> None:
+    """An interceptor that has seen a record hears of its end, whatever ended it."""
+    seen: list[Any] = []
+    told: list[Any] = []
+
+    class Number:
+        def __index__(self) -> int:
+            raise ZeroDivisionError
+
+    class Interceptor:
+        def on_send(self, record: Record) -> Record:
+            seen.append(record)
+            return record
+
+        def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+            told.append(error)
+
+    producer = producer_of(broker, interceptors=[Interceptor()])
+    async with producer:
+        await producer.partitions_for("orders")
+        with pytest.raises(ZeroDivisionError):
+            producer.submit_nowait("orders", b"v", partition=Number())  # type: ignore[arg-type]
+        with pytest.raises(ZeroDivisionError):
+            await producer.submit("orders", b"v", partition=Number())  # type: ignore[arg-type]
+    assert [type(error) for error in told] == [KafkaError, KafkaError]
+    assert len(seen) == 2
+
+
 async def test_interceptors_hear_of_a_record_whose_caller_was_cancelled_too_late(broker: ProducingBroker) -> None:
     """Memory came back and the record went in, in the moment in which its caller was cancelled: delivery goes on."""
     ends: list[RecordMetadata | None] = []
