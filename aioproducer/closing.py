@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.deadline import Deadline
@@ -80,7 +80,7 @@ class Closing:
             DeliveryErrors: records failed and nobody had looked at their Deliveries.
         """
         try:
-            with self._callbacks_until(self._deadline):
+            with self._callbacks_until(self._deadline), self._as_closer():
                 await asyncio.wait([self._task])
             self._task.result()
         except asyncio.CancelledError:
@@ -90,6 +90,17 @@ class Closing:
                     self._engine.transaction.cut_short()
             self._deadline.bring_forward(0)
             raise
+
+    @contextmanager
+    def _as_closer(self) -> Iterator[None]:
+        """Have the engine know of a task that waits: the records of a send_many may come from code that closes."""
+        closers = set() if self._engine is None else self._engine.closers
+        task = asyncio.current_task()
+        closers.add(task)
+        try:
+            yield
+        finally:
+            closers.discard(task)
 
     async def _run(self) -> None:
         try:

@@ -162,8 +162,10 @@ class Engine:
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._cut_off: dict[asyncio.Future[None], int] = {}
         """Records that the producer has given up, by who waits for their ends."""
-        self._turned_away: dict[Callable[[KafkaError], object], None] = {}
-        """Whom to tell that nothing is admitted any more."""
+        self._turned_away: dict[Callable[[KafkaError], object], asyncio.Task[Any] | None] = {}
+        """Whom to tell that nothing is admitted any more, and in which task they wait."""
+        self.closers: set[asyncio.Task[Any] | None] = set()
+        """Tasks that wait for the end of close()."""
         self._failure: KafkaError | None = None
         self._stopping = False
         self._logged_ms = -LOG_FAILURES_EVERY_MS
@@ -295,13 +297,14 @@ class Engine:
         """Refuse those who wait to be admitted."""
         self.memory_queue.refuse_all(error)
         self._metadata.close(error)
-        for tell in list(self._turned_away):
-            tell(error)
+        for tell, task in list(self._turned_away.items()):
+            if task not in self.closers:  # else the wait that would be cut short is that of close()
+                tell(error)
 
     @contextmanager
     def telling_who_is_turned_away(self, tell: Callable[[KafkaError], object]) -> Iterator[None]:
-        """Have somebody told who waits for records of the program's, and who could wait for ever."""
-        self._turned_away[tell] = None
+        """Have a task told that waits for records of the program's, and could wait for ever."""
+        self._turned_away[tell] = asyncio.current_task()
         try:
             yield
         finally:

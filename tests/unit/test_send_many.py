@@ -23,6 +23,7 @@ from aioproducer import (
     NotStartedError,
     Producer,
     ProducerClosedError,
+    ProducerState,
     Record,
     RecordTooLargeError,
     SendManyError,
@@ -824,6 +825,28 @@ async def test_closed_when_the_records_are_at_their_end(broker: ProducingBroker)
     result = await producer.send_many("orders", records())
     assert (result.acked, result.failed) == (1, 0)
     await closing[0]
+
+
+@each_path
+async def test_closed_by_the_records_themselves(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """A generator that finds the end of its source closes the producer: that waits for what was admitted, as ever."""
+    broker.holding = True
+    producer = producer_of(broker, **configs)
+    await producer.start()
+
+    async def records() -> AsyncIterator[bytes]:
+        yield b"1"
+        await producer.close()
+
+    call = asyncio.create_task(producer.send_many("orders", records()))
+    await broker.holds()
+    while producer.health().state is not ProducerState.CLOSING:
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    broker.release()
+    result = await call
+    assert (result.acked, result.failed) == (1, 0)
 
 
 async def test_closed_in_the_turn_before_a_record_is_admitted(broker: ProducingBroker) -> None:
