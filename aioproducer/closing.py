@@ -111,8 +111,11 @@ class Closing:
         finally:
             # Where the loop is closed it is the garbage collector that ends this; another close() does the rest.
             if not self._loop.is_closed():
-                await self._close_serializers(self._deadline)
-                self._preparation.close()
+                try:
+                    await self._close_serializers(self._deadline)
+                finally:
+                    if not self._loop.is_closed():
+                        self._preparation.close()
 
     async def _end_start(self, deadline: Deadline) -> None:
         """End a start that is under way, with its connection, of which nobody else knows yet."""

@@ -453,3 +453,32 @@ def test_without_a_timeout_serializers_have_their_time() -> None:
 
     world.run_alone(main)
     assert slow.ends == ["closed"]
+
+
+def test_interceptors_are_closed_though_somebody_cancels_all_tasks() -> None:
+    """As asyncio.run does at a second Ctrl-C; an audit has its last lines to write then."""
+    closed: list[bool] = []
+
+    class Interceptor:
+        def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+            pass
+
+        def close(self) -> None:
+            closed.append(True)
+
+    world = World(value_serializer=SlowSerializer(100), interceptors=[Interceptor()])
+
+    async def main() -> None:
+        await world.producer.start()
+        closing = asyncio.create_task(world.producer.close())
+        await asyncio.sleep(1)
+        assert not closed
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await asyncio.sleep(1)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert closed == [True]
+
+    world.run_alone(main)
