@@ -7,6 +7,7 @@ end, also after Ctrl-C and when the cluster goes away.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,6 +43,9 @@ class Job:
         self.counts = Counts()
         self.trouble: str | None = None
         """Why the run ended before its input did, None if it did not."""
+        self._open = 0
+        """Deliveries whose end was not told yet."""
+        self._told = asyncio.Event()
 
     @property
     def place(self) -> str:
@@ -63,7 +67,20 @@ class Job:
             await self._producer.close()
         finally:
             self._feed.close()
-            await self._producer.close(timeout=0)
+            try:
+                await self._producer.close(timeout=0)
+            finally:
+                await self._wait_until_told()
+
+    async def _wait_until_told(self) -> None:
+        """Wait for the done callbacks, which a close without time leaves to the loop; a further Ctrl-C changes nothing.
+
+        All have ended, so this takes no longer than writing the rejects.
+        """
+        self._told.clear()
+        while self._open:
+            with suppress(asyncio.CancelledError):
+                await self._told.wait()
 
     async def _send_all(self) -> None:
         try:
@@ -93,6 +110,7 @@ class Job:
                 self._reject(row, "not sent: interrupted")
                 raise
             else:
+                self._open += 1
                 delivery.add_done_callback(partial(self._ended, row))
 
     def _judge(self, error: KafkaError) -> None:
@@ -107,6 +125,9 @@ class Job:
         self._rejects.write(row, reason)
 
     def _ended(self, row: Row, delivery: Delivery) -> None:
+        self._open -= 1
+        if not self._open:
+            self._told.set()
         error = delivery.exception()
         if error is None:
             self.counts.acked += 1

@@ -11,13 +11,21 @@ from typing import Any
 
 import pytest
 
-from aioproducer import BufferExhaustedError, DeliveryTimeoutError, KafkaError, ProducerClosedError, RecordTooLargeError
+from aioproducer import (
+    BufferExhaustedError,
+    DeliveryTimeoutError,
+    KafkaError,
+    Producer,
+    ProducerClosedError,
+    RecordTooLargeError,
+)
 from aioproducer.cli.outcome import CommandError
 from aioproducer.cli.produce.feed import RowFeed
 from aioproducer.cli.produce.job import Counts, Job
 from aioproducer.cli.produce.rejects import Rejects
 from aioproducer.cli.produce.rows import Format, parser_of
 from aioproducer.cli.produce.source import LineSource
+from aioproducer.testing import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -170,3 +178,31 @@ async def test_cancelled_it_fails_what_is_under_way(tmp_path: Path) -> None:
     assert job.counts == Counts(read=1, failed=1, last_line=1)
     (reject,) = (tmp_path / "rejects").read_text().splitlines()
     assert json.loads(reject)["maybe_written"] is True
+
+
+async def test_cancelled_it_counts_what_is_told_after_the_close(tmp_path: Path) -> None:
+    """A close without time leaves done callbacks to the loop; a third Ctrl-C does not lose them either."""
+    count = 20_000
+    path = tmp_path / "data"
+    path.write_bytes(b"row\n" * count)
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        cluster.faults.swallow("Produce", times=None)
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers, batch_size=1_000)
+        await producer.start()
+        with LineSource(FileIO(path)) as source, Rejects(tmp_path / "rejects") as rejects:
+            job = Job(producer, "t", RowFeed(source, parser_of(Format.LINES, None)), rejects)
+            task = asyncio.create_task(job.run())
+            async with asyncio.timeout(10):
+                while job.counts.read < count:
+                    await asyncio.sleep(0)
+            task.cancel()
+            while not job.counts.failed:
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await producer.close(timeout=0)
+    counts = job.counts
+    assert counts.read == counts.failed + counts.rejected == count
+    assert len((tmp_path / "rejects").read_text().splitlines()) == count
