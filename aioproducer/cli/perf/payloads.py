@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,10 @@ from aioproducer.cli.outcome import CommandError
 POOL_BYTES = 8 * 1024 * 1024
 """Of random letters, which come again and again: more than a codec looks back, so that it finds no repetition."""
 MOST_VALUES = 65_536
+LARGEST_BYTES = 256 * 1024 * 1024 - 1
+"""Of a value or a key; all of them are held in memory."""
 KEYS = 10_000
-"""How many keys there are."""
+"""How many keys there are, or fewer if they are so large that the pool has no room for them."""
 _LETTERS = bytes(ord("A") + byte % 26 for byte in range(256))
 
 Make = Callable[[int], tuple[bytes, "bytes | None"]]
@@ -34,11 +37,13 @@ def random_letters(record_size: int, key_size: int, seed: int = 0) -> Make:
 def from_file(path: Path, delimiter: str, key_size: int, seed: int = 0) -> Make:
     """Records that are the pieces of a file, in a random order.
 
+    Args:
+        delimiter: not empty; bytes that are no UTF-8 as ``os.fsdecode`` has them.
     Raises:
         CommandError: it can't be read, or has none.
     """
     try:
-        pieces = [piece for piece in path.read_bytes().split(delimiter.encode()) if piece]
+        pieces = [piece for piece in path.read_bytes().split(os.fsencode(delimiter)) if piece]
     except OSError as error:
         raise CommandError(f"{path} can't be read: {error.strerror}") from error
     if not pieces:
@@ -52,8 +57,9 @@ def _cycle(values: list[bytes], keys: list[bytes]) -> Make:
     count = len(values)
     if not keys:
         return lambda number: (values[number % count], None)
-    return lambda number: (values[number % count], keys[number % KEYS])
+    return lambda number: (values[number % count], keys[number % len(keys)])
 
 
 def _keys(rng: random.Random, size: int) -> list[bytes]:
-    return [rng.randbytes(size).translate(_LETTERS) for _ in range(KEYS)] if size else []
+    count = min(max(POOL_BYTES // size, 1), KEYS) if size else 0
+    return [rng.randbytes(size).translate(_LETTERS) for _ in range(count)]

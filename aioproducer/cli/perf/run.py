@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +81,13 @@ def _check(options: PerfOptions) -> None:
         raise CommandError("give either --record-size or --payload-file: what the records hold")
     if options.warmup_records >= options.num_records:
         raise CommandError("--warmup-records are part of --num-records, so they have to be fewer")
+    if not math.isfinite(options.throughput):
+        raise CommandError("--throughput takes a number of records a second, or -1 for as many as go")
+    for size, name in ((options.record_size or 0, "--record-size"), (options.key_size, "--key-size")):
+        if size > payloads.LARGEST_BYTES:
+            raise CommandError(f"{name} is above {payloads.LARGEST_BYTES:,} bytes")
+    if not options.payload_delimiter:
+        raise CommandError("--payload-delimiter can't be empty")
     if options.picture_file is not None:
         if options.picture_file.suffix not in picture.SUFFIXES:
             raise CommandError(f"--picture takes a file that ends with {', '.join(picture.SUFFIXES)}")
@@ -86,6 +95,8 @@ def _check(options: PerfOptions) -> None:
     for file in (options.json_file, options.picture_file):
         if file is not None and not file.absolute().parent.is_dir():
             raise CommandError(f"there is no directory {file.absolute().parent} for {file.name}")
+        if file is not None and file.is_dir():
+            raise CommandError(f"{file} is a directory")
 
 
 class _Run:
@@ -210,15 +221,29 @@ class _Run:
         if result.metrics is not None:
             for name, value in sorted(_flat(result.metrics)):
                 self._console.print(f"{name:<80} {value:.3f}", markup=False)
-        if options.json_file is not None:
-            options.json_file.write_text(json.dumps(result.as_dict(), indent=2) + "\n")
-        if options.picture_file is not None:
-            picture.draw(options.picture_file, result)
+        told = _saved(options.json_file, _write_json, result)
+        drawn = _saved(options.picture_file, picture.draw, result)
         if result.trouble is not None:
             self._console.print(f"ended early: {result.trouble}", markup=False)
         if self._signal is not None:
             return 128 + self._signal
-        return SOME_FAILED if result.stats.failed or result.trouble is not None else DONE
+        return SOME_FAILED if result.stats.failed or result.trouble is not None or not (told and drawn) else DONE
+
+
+def _saved(file: Path | None, write: Callable[[Path, report.Result], None], result: report.Result) -> bool:
+    """Write a file that was asked for; what keeps it from being written is told, and hides no other result."""
+    if file is None:
+        return True
+    try:
+        write(file, result)
+    except OSError as error:
+        print(f"aioproducer: {file} can't be written: {error.strerror}", file=sys.stderr)
+        return False
+    return True
+
+
+def _write_json(file: Path, result: report.Result) -> None:
+    file.write_text(json.dumps(result.as_dict(), indent=2) + "\n")
 
 
 def _flat(metrics: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:

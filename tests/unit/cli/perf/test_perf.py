@@ -69,13 +69,46 @@ def test_no_cluster() -> None:
         (("--record-size", "1", "--warmup-records", "500"), "fewer"),
         (("--record-size", "1", "--picture", "x.gif"), ".svg, .png, .pdf"),
         (("--record-size", "1", "--json", "nowhere/x.json"), "no directory"),
+        (("--record-size", "1", "--json", "."), "is a directory"),
         (("--record-size", "1", "-X", "lingr.ms=1"), "linger_ms"),
+        (("--record-size", "1", "--throughput", "inf"), "--throughput takes"),
+        (("--record-size", "1", "--throughput", "nan"), "--throughput takes"),
+        (("--record-size", "99999999999"), "--record-size is above"),
+        (("--record-size", "1", "--key-size", "99999999999"), "--key-size is above"),
+        (("--payload-file", __file__, "--payload-delimiter", ""), "--payload-delimiter"),
     ],
 )
 def test_options_that_are_not_usable(arguments: tuple[str, ...], said: str) -> None:
     result = perf(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
+
+
+def test_a_report_that_can_not_be_written_is_told_after_the_others(tmp_path: Path) -> None:
+    drawn = tmp_path / "run.svg"
+    with FakeCluster() as cluster:
+        result = perf(
+            *("--bootstrap", cluster.bootstrap_servers, "--record-size", "50"),
+            *("--json", "/dev/full", "--picture", str(drawn)),
+        )
+    assert result.exit_code == 1
+    assert result.stdout.startswith("500 sent, 500 acked")
+    assert result.stderr == "aioproducer: /dev/full can't be written: No space left on device\n"
+    assert "<svg" in drawn.read_text()
+
+
+def test_a_delimiter_may_be_any_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "payloads"
+    path.write_bytes(b"a\xffb\xffa")
+    make = payloads.from_file(path, "\udcff", 0)  # as Python has what is not UTF-8 on a command line
+    assert {make(number)[0] for number in range(3)} == {b"a", b"b"}
+
+
+def test_keys_are_fewer_the_larger_they_are() -> None:
+    make = payloads.random_letters(1, payloads.POOL_BYTES // 2)
+    keys = [make(number)[1] for number in range(4)]
+    assert keys[0] != keys[1]
+    assert keys[2:] == keys[:2]
 
 
 def test_a_picture_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
