@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.prompt import Confirm
 from rich.table import Table
+from rich.text import Text
 
 from aioproducer import ConfigError, KafkaError
 from aioproducer.cli.loop import run_in_loop
@@ -62,12 +63,25 @@ def abort(configs: Mapping[str, str], *, prefix: str, keep: Collection[str], ask
         print(f"no open transaction has a transactional id that begins with {prefix!r}")
         return DONE
     for each in found:
-        print(each.transactional_id)
-    if ask and not Confirm.ask(f"abort {len(found)} open transactions?", default=False):
+        print(_shown(each.transactional_id))
+    if ask and not _confirmed(f"abort {len(found)} open transactions?"):
         raise CommandError("nothing was aborted", NOT_POSSIBLE)
     _run(end(found))
     print(f"aborted {len(found)}")
     return DONE
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return Confirm.ask(question, default=False)
+    except EOFError:  # nobody is there to answer
+        print()
+        return False
+
+
+def _shown(text: str) -> str:
+    """What others have chosen, without characters that a terminal would obey."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def _client(configs: Mapping[str, str]) -> TransactionClient:
@@ -91,17 +105,17 @@ def _print(rows: list[tuple[TransactionListing, TransactionDescription | None]])
         console = Console(width=200)
     table = Table("transactional id", "state", "producer id", "epoch", "began", "timeout", "partitions", box=None)
     for listed, described in rows:
-        if described is None:
-            table.add_row(listed.transactional_id, listed.state, str(listed.producer_id), "", "", "", "")
-            continue
-        began = datetime.fromtimestamp(described.started_ms / 1000, UTC).isoformat(" ", "seconds")
-        table.add_row(
-            described.transactional_id,
-            described.state,
-            str(described.producer_id),
-            str(described.epoch),
-            began if described.started_ms >= 0 else "",
-            f"{described.timeout_ms / 1000:g} s",
-            " ".join(map(str, described.partitions)),
-        )
+        row = [listed.transactional_id, listed.state, str(listed.producer_id)]
+        if described is not None:
+            began = datetime.fromtimestamp(described.started_ms / 1000, UTC).isoformat(" ", "seconds")
+            row = [
+                described.transactional_id,
+                described.state,
+                str(described.producer_id),
+                str(described.epoch),
+                began if described.started_ms >= 0 else "",
+                f"{described.timeout_ms / 1000:g} s",
+                " ".join(map(str, described.partitions)),
+            ]
+        table.add_row(*(Text(_shown(cell)) for cell in row))
     console.print(table)

@@ -1,0 +1,57 @@
+"""``aioproducer transactions``: what it prints, and how it exits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from aioproducer import Producer
+from aioproducer.cli.app import app
+from aioproducer.testing import FakeCluster
+
+
+def transactions(cluster: FakeCluster, *arguments: str, answer: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["transactions", *arguments, "--bootstrap", cluster.bootstrap_servers], input=answer)
+
+
+async def run(cluster: FakeCluster, *arguments: str, answer: str | None = None) -> Result:
+    """A command has a loop of its own, so it runs in another thread."""
+    return await asyncio.to_thread(transactions, cluster, *arguments, answer=answer)
+
+
+async def leave_open(cluster: FakeCluster, transactional_id: str) -> None:
+    """A transaction whose program has crashed."""
+    cluster.create_topic("t")
+    producer = Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=transactional_id)
+    await producer.start()
+    await producer.begin_transaction()
+    await producer.send("t", b"row")
+    cluster.faults.drop("EndTxn", times=None)
+    await producer.close(timeout=0)
+    cluster.faults.clear()
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "shown"), [("[/x]", "[/x]"), ("[red]a", "[red]a"), ("a\n\x1b[31mb", "a??[31mb")]
+)
+async def test_ids_are_shown_as_they_are_without_control_characters(transactional_id: str, shown: str) -> None:
+    with FakeCluster() as cluster:
+        await leave_open(cluster, transactional_id)
+        listed = await run(cluster, "list")
+        assert listed.exit_code == 0
+        assert shown in listed.stdout
+        assert "\x1b" not in listed.stdout
+        aborted = await run(cluster, "abort", "--prefix", transactional_id[0], "--yes")
+        assert aborted.stdout == f"{shown}\naborted 1\n"
+
+
+@pytest.mark.parametrize("answer", ["", "n\n"])
+async def test_without_a_yes_nothing_is_aborted(answer: str) -> None:
+    with FakeCluster() as cluster:
+        await leave_open(cluster, "orders")
+        result = await run(cluster, "abort", "--prefix", "orders", answer=answer)
+        assert result.exit_code == 2
+        assert result.stderr == "aioproducer: nothing was aborted\n"
+        assert "Ongoing" in (await run(cluster, "list")).stdout
