@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import io
+import os
 import sys
 
 _NEEDED = ("typer", "rich")
@@ -15,9 +18,27 @@ def main() -> None:
         message = f"aioproducer: the command line needs {' and '.join(missing)}: pip install 'aioproducer[cli]'"
         print(message, file=sys.stderr)
         raise SystemExit(2)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # bars, and names of files, in a terminal that has no such letters
     try:
         from aioproducer.cli.app import app
 
-        app(prog_name="aioproducer")
+        try:
+            app(prog_name="aioproducer")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except OSError as error:
+        _drop_output()
+        if error.errno != errno.EPIPE:  # else who reads has enough, as `head` has
+            where = f"{error.filename}: " if error.filename is not None else ""
+            print(f"aioproducer: {where}{error.strerror or error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _drop_output() -> None:
+    """What can't be written is not tried again by Python at its end, which would tell of it once more."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 from aioproducer.cli import main
 from aioproducer.cli.app import app
 from aioproducer.cli.outcome import CommandError, one_line, require
+from aioproducer.testing import FakeCluster
 from aioproducer.testing.ports import free_ports
 
 
@@ -170,3 +172,36 @@ def test_no_server_reachable_is_one_line_and_no_rejects_file(rows: Path) -> None
     assert line.startswith("no bootstrap server could be used")
     assert f"127.0.0.1:{port}" in line
     assert [path.name for path in rows.parent.iterdir()] == [rows.name]
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+SCRIPT = Path(sys.executable).with_name("aioproducer")
+
+
+@pytest.mark.parametrize("arguments", [("config", "linger"), ("config", "linger", "--json"), ("--version",)])
+def test_output_that_can_not_be_written_is_one_line(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        finished = subprocess.run([SCRIPT, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (finished.returncode, finished.stderr) == (1, "aioproducer: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [("config", "--json"), ("config", "linger", "--json"), ("config",)])
+def test_a_reader_that_has_enough_is_no_trouble(arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    finished = subprocess.run([SCRIPT, *arguments], stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (finished.returncode, finished.stderr) == (1, "")
+
+
+def test_what_the_output_can_not_encode_is_replaced() -> None:
+    with FakeCluster() as cluster:
+        finished = subprocess.run(
+            [SCRIPT, "perf", "--topic", "t", "--num-records", "1", "--record-size", "1"]
+            + ["--bootstrap", cluster.bootstrap_servers],
+            capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        )
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    assert b"???" in finished.stdout
