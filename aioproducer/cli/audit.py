@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line, require
 from aioproducer.cli.spark_process import quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
@@ -219,15 +220,15 @@ def publish(found: Findings, options: AuditOptions, console: Console) -> int:
             ranges = _rows(found.missing.orderBy("topic", "producer", "first").limit(MOST_ROWS + 1))
             console.print(missing_table(ranges[:MOST_ROWS]))
             if len(ranges) > MOST_ROWS:
-                console.print(f"and more: {place}/missing has all of them", soft_wrap=True)
+                console.print(f"and more: {place}/missing has all of them", soft_wrap=True, markup=False)
         console.print("\n".join(notes(totals, found.unmarked, bool(options.statements))), soft_wrap=True)
-        console.print(f"tables: {place}/delivery, {place}/missing", soft_wrap=True)
+        console.print(f"tables: {place}/delivery, {place}/missing", soft_wrap=True, markup=False)
         if options.pictures:
             from aioproducer.spark.audit.pictures import draw
 
             by_time = _rows(_summed(found.table, "bucket").orderBy("bucket"))
             drawn = draw(by_time, by_place, options.output, title)
-            console.print(f"pictures: {', '.join(map(str, drawn))}", soft_wrap=True)
+            console.print(f"pictures: {', '.join(map(str, drawn))}", soft_wrap=True, markup=False)
     finally:
         found.forget()
     console.print(("[green]" if totals.clean else "[red]") + _sentence(totals))
@@ -266,7 +267,9 @@ def missing_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         place = f"{row['topic']}-{'?' if row['partition'] is None else row['partition']}"
         known = "yes" if row["acknowledged"] else "not known"
-        result.add_row(place, row["producer"], *(f"{row[name]:,}" for name in ("first", "last", "records")), known)
+        result.add_row(
+            place, Text(row["producer"]), *(f"{row[name]:,}" for name in ("first", "last", "records")), known
+        )
     return result
 
 
@@ -308,17 +311,21 @@ def moment_ms(text: str | None, option: str) -> int | None:
     """A time in ms since the epoch: ISO 8601, UTC unless it says otherwise, or ``-SECONDS`` for so long ago.
 
     Raises:
-        CommandError: it is neither.
+        CommandError: it is neither, or before 1970.
     """
     if text is None:
         return None
-    if re.fullmatch(r"-\d+", text):
-        return int(time.time() * 1000) + int(text) * 1000
     try:
-        moment = datetime.fromisoformat(text)
+        if re.fullmatch(r"-\d{1,12}", text):
+            found_ms = int(time.time() * 1000) + int(text) * 1000
+        else:
+            moment = datetime.fromisoformat(text)
+            found_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     except ValueError:
-        raise CommandError(f"{option} takes a time such as 2026-01-31T12:00:00Z, or -3600 for an hour ago") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        found_ms = -1
+    if found_ms < 0:
+        raise CommandError(f"{option} takes a time such as 2026-01-31T12:00:00Z, or -3600 for an hour ago")
+    return found_ms
 
 
 def pairs(given: Sequence[str], option: str) -> dict[str, str]:

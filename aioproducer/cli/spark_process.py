@@ -16,15 +16,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from aioproducer.cli.outcome import CommandError
+
 
 @contextmanager
 def stderr_to(path: Path) -> Iterator[None]:
-    """Processes that are started in the block write their standard error to a file, as long as they live."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Processes that are started in the block write their standard error to a file, as long as they live.
+
+    Raises:
+        CommandError: the file can't be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("wb")
+    except OSError as error:
+        raise CommandError(f"{path} can't be written: {error.strerror}") from error
     sys.stderr.flush()
     before = os.dup(2)
     try:
-        with open(path, "wb") as file:
+        with file:
             os.dup2(file.fileno(), 2)
         yield
     finally:

@@ -75,7 +75,7 @@ def test_moments_before_now() -> None:
     assert before - 60_000 <= found <= int(time.time() * 1000) - 60_000
 
 
-@pytest.mark.parametrize("text", ["yesterday", "60", "", "-1h"])
+@pytest.mark.parametrize("text", ["yesterday", "60", "", "-1h", "-" + "9" * 5000, "-9999999999999", "1969-12-31"])
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(CommandError, match="--since takes a time"):
         moment_ms(text, "--since")
@@ -129,6 +129,11 @@ def test_the_table_of_what_is_missing() -> None:
         ["t-2", "p", "10", "1,009", "1,000", "yes"],
         ["t-?", "p", "10", "1,009", "1,000", "not", "known"],
     ]
+
+
+def test_names_are_shown_as_they_are() -> None:
+    gap = {"topic": "t", "partition": 2, "producer": "[/x]", "first": 1, "last": 2, "records": 2, "acknowledged": True}
+    assert "[/x]" in shown(missing_table([gap]))
 
 
 def test_notes_say_what_is_not_known() -> None:
@@ -193,3 +198,10 @@ def test_what_processes_say_goes_to_a_file(tmp_path: Path, capfd: pytest.Capture
     child.communicate()
     assert (tmp_path / "new" / "log").read_text() == "begins ends"
     assert capfd.readouterr().err == "ours"
+
+
+def test_a_place_that_can_not_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / "spark.log"
+    with pytest.raises(CommandError, match=f"{place} can't be written: File exists"), stderr_to(place):
+        raise AssertionError("nothing is to be done")

@@ -196,10 +196,10 @@ def test_a_reader_that_has_enough_is_no_trouble(arguments: tuple[str, ...]) -> N
 
 
 def test_what_the_output_can_not_encode_is_replaced() -> None:
+    options = ["--topic", "t", "--num-records", "1", "--record-size", "1"]
     with FakeCluster() as cluster:
         finished = subprocess.run(
-            [SCRIPT, "perf", "--topic", "t", "--num-records", "1", "--record-size", "1"]
-            + ["--bootstrap", cluster.bootstrap_servers],
+            [SCRIPT, "perf", *options, "--bootstrap", cluster.bootstrap_servers],
             capture_output=True,
             env={**os.environ, "PYTHONIOENCODING": "ascii"},
         )
