@@ -33,6 +33,8 @@ def make_producer(
         values = configs_of(properties, configs, bootstrap=bootstrap)
         if compression is not None:
             values["compression.type"] = compression
+        if "transactional.id" in values:  # each row would be refused
+            raise CommandError("transactional.id can't be used here: rows are sent without transactions")
         return Producer.from_config(values)
     except ConfigError as error:
         raise CommandError(one_line(error)) from error

@@ -68,3 +68,8 @@ def test_a_config_without_a_name_is_refused_and_not_shown(config: str) -> None:
     with pytest.raises(CommandError, match="takes name=value") as refused:
         make_producer(configs=[config])
     assert "s3cret" not in str(refused.value)
+
+
+def test_transactions_are_not_for_rows() -> None:
+    with pytest.raises(CommandError, match=r"transactional\.id"):
+        make_producer(configs=["transactional_id=orders"])
