@@ -54,10 +54,12 @@ async def metrics_events(
             event.update(extra())
         yield f"data: {json.dumps(_without_nan(event), separators=(',', ':'))}\n\n"
         due = time.monotonic() + interval
-        while (left := due - time.monotonic()) > 0:
+        left = max(interval, 0.0)
+        while left >= 0:
             if producer.health().state in _ENDING or (ended is not None and ended()):
                 return
-            await asyncio.sleep(min(left, LOOK_S))
+            await asyncio.sleep(min(left, LOOK_S))  # at least a turn of the loop, whatever the interval
+            left = due - time.monotonic()
 
 
 def snapshot(producer: Producer, health: ProducerHealth) -> dict[str, Any]:
@@ -90,4 +92,6 @@ def _without_nan(value: Any) -> Any:
     """JSON has no NaN."""
     if isinstance(value, dict):
         return {name: _without_nan(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

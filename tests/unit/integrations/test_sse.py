@@ -74,6 +74,27 @@ async def test_a_producer_that_has_not_started_is_shown_as_such(cluster: FakeClu
     assert (event["health"]["state"], event["health"]["ready"], event["metrics"]) == ("new", False, {})
 
 
+async def test_what_an_application_adds_may_hold_what_json_has_not(cluster: FakeCluster) -> None:
+    producer = Producer(bootstrap_servers=cluster.bootstrap_servers)
+    events = metrics_events(producer, extra=lambda: {"rates": [1.0, float("nan"), (float("inf"),)]})
+    await anext(events)
+    assert data(await anext(events))["rates"] == [1.0, None, [None]]
+    await events.aclose()
+    await producer.close()
+
+
+async def test_a_stream_without_an_interval_leaves_turns_to_others_and_ends(cluster: FakeCluster) -> None:
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        told = asyncio.Event()
+        asyncio.get_running_loop().call_soon(told.set)
+        events = metrics_events(producer, interval=0, ended=told.is_set)
+        seen = 0
+        async for _ in events:
+            seen += 1
+            assert seen < 10
+        assert seen > 1
+
+
 async def test_a_stream_ends_with_its_producer(cluster: FakeCluster) -> None:
     async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         events = metrics_events(producer, interval=3_600)
