@@ -265,7 +265,7 @@ async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
                 await producer.partitions_for(topic)
             _without_topics.discard(producer)
             return
-        except KafkaError as error:
+        except Exception as error:  # the program's own too, from a serializer or a token provider
             logger.warning("%r can't start, next attempt in %g s: %s", producer, delay_s, error)
         await asyncio.sleep(delay_s)
         delay_s = min(2 * delay_s, MAX_RETRY_S)

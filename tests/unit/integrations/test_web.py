@@ -302,6 +302,25 @@ async def test_it_starts_later(cluster: FakeCluster, monkeypatch: pytest.MonkeyP
     assert values(cluster, "clicks") == [b"late"]
 
 
+async def test_it_starts_later_whatever_has_failed_at_first(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a start raises may be the program's own: a serializer's, a token provider's."""
+    monkeypatch.setattr("aioproducer.integrations.starlette.FIRST_RETRY_S", 0.01)
+    failures = [OSError("no schemas yet")]
+
+    class LateProducer(Producer):
+        async def start(self) -> None:
+            if failures:
+                raise failures.pop()
+            await super().start()
+
+    producer = LateProducer(bootstrap_servers=cluster.bootstrap_servers)
+    async with serving(clicks(producer=producer, wait_for_kafka=False)):
+        await until(lambda: producer.health().ready)
+    assert "can't start, next attempt in 0.01 s: no schemas yet" in caplog.text
+
+
 async def test_it_is_ready_once_its_topics_are_known() -> None:
     """So that no submit_nowait of a request is refused that came because the probe had said so."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
