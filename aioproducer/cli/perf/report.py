@@ -32,6 +32,7 @@ class Interval:
     p99_ms: float
     buffer_used: float
     """Part of buffer_memory at its end, 0 to 1."""
+    failed: int = 0
 
     @property
     def records_per_s(self) -> float:

@@ -34,8 +34,12 @@ class Watch:
         """Start anew, with the load's counts as they stand."""
         self.intervals.clear()
         self._start_s = self._last_s = time.perf_counter()
-        self._acked, self._bytes = self._load.stats.acked, self._load.stats.acked_bytes
-        self._counts = self._load.stats.latencies.snapshot()
+        self._note_counts()
+
+    def _note_counts(self) -> None:
+        stats = self._load.stats
+        self._acked, self._bytes, self._failed = stats.acked, stats.acked_bytes, stats.failed
+        self._counts = stats.latencies.snapshot()
 
     def tick(self) -> Interval:
         """End an interval."""
@@ -49,9 +53,10 @@ class Watch:
             p50_ms=p50_us / 1000,
             p99_ms=p99_us / 1000,
             buffer_used=self._buffer_used(),
+            failed=stats.failed - self._failed,
         )
-        self._last_s, self._acked, self._bytes = now_s, stats.acked, stats.acked_bytes
-        self._counts = stats.latencies.snapshot()
+        self._last_s = now_s
+        self._note_counts()
         self.intervals.append(interval)
         return interval
 
@@ -106,8 +111,9 @@ def sparks(values: list[float]) -> str:
 def line(interval: Interval) -> Text:
     """An interval as a line."""
     mb_per_s = interval.acked_bytes / interval.length_s / 1e6 if interval.length_s else 0.0
+    failed = f"  {interval.failed:,} failed" if interval.failed else ""
     return Text(
         f"{interval.at_s:8.1f} s  {interval.records_per_s:12,.0f} records/s  {mb_per_s:8.2f} MB/s  "
         f"p50 {milliseconds(interval.p50_ms):>6} ms  p99 {milliseconds(interval.p99_ms):>6} ms  "
-        f"buffer {100 * interval.buffer_used:3.0f} %"
+        f"buffer {100 * interval.buffer_used:3.0f} %{failed}"
     )

@@ -17,7 +17,7 @@ from aioproducer.cli.app import app
 from aioproducer.cli.perf import payloads
 from aioproducer.cli.perf.load import Load, Mode
 from aioproducer.cli.perf.report import bar
-from aioproducer.cli.perf.view import Screen, Watch, sparks
+from aioproducer.cli.perf.view import Screen, Watch, line, sparks
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.ports import free_ports
 
@@ -132,7 +132,9 @@ def test_the_live_view_shows_counts_and_latencies() -> None:
     load.stats.ack(0.005, 100)
     load.stats.fail(ValueError())
     interval = watch.tick()
-    assert (interval.acked, interval.acked_bytes, interval.buffer_used) == (1, 100, 0.25)
+    assert (interval.acked, interval.failed, interval.acked_bytes, interval.buffer_used) == (1, 1, 100, 0.25)
+    assert line(interval).plain.endswith("buffer  25 %  1 failed")
+    assert line(watch.tick()).plain.endswith("buffer  25 %")
     written = io.StringIO()
     Console(file=written, width=100, force_terminal=True, color_system=None).print(Screen(load, watch, 4))
     assert "1 of 4 acked, 1 failed" in written.getvalue()
