@@ -753,9 +753,13 @@ class ShareSessionLimitReachedError(BrokerError, code=133): ...
 
 def excerpt(text: str, length: int = 300) -> str:
     """What somebody else said, as a message may show it: one line without control characters, and not too long."""
-    line = " ".join(text[: 4 * length].split())
-    shown = line if line.isprintable() else "".join(each if each.isprintable() else "?" for each in line)
+    shown = printable(" ".join(text[: 4 * length].split()))
     return shown if len(shown) <= length else f"{shown[:length]}..."
+
+
+def printable(text: str) -> str:
+    """A text without characters that a terminal would obey."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
 def error_class(code: int) -> type[BrokerError]:

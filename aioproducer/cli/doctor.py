@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +12,7 @@ from rich.text import Text
 from aioproducer import ConfigError
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line
+from aioproducer.config import underscored
 from aioproducer.doctor import Finding, Report, Status, diagnose
 
 _STYLES = {Status.OK: "green", Status.NOTE: "dim", Status.WARNING: "yellow", Status.FAILED: "bold red"}
@@ -31,8 +31,8 @@ def examine(configs: Mapping[str, str], *, topic: str | None, write: bool, timeo
     if not console.is_terminal:
         console = Console(highlight=False, soft_wrap=True, quiet=as_json)
     view = _View(console)
-    names: dict[str, Any] = {name.replace(".", "_"): value for name, value in configs.items()}
     try:
+        names = underscored(configs)
         with console.status("looking ..."):
             report = run_in_loop(diagnose(topic=topic, write=write, timeout_s=timeout_s, on_finding=view.show, **names))
     except ConfigError as error:

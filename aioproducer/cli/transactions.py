@@ -14,11 +14,11 @@ from rich.text import Text
 from aioproducer import ConfigError, KafkaError
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, NOT_POSSIBLE, CommandError, one_line
-from aioproducer.transactions import TransactionClient, TransactionDescription, TransactionListing
+from aioproducer.config import underscored
+from aioproducer.errors import printable
+from aioproducer.transactions import OPEN_STATES, TransactionClient, TransactionDescription, TransactionListing
 
 T = TypeVar("T")
-
-OPEN = "Ongoing"
 
 
 def show(configs: Mapping[str, str], *, prefix: str, states: Collection[str]) -> int:
@@ -50,7 +50,7 @@ def abort(configs: Mapping[str, str], *, prefix: str, keep: Collection[str], ask
 
     async def look() -> list[TransactionListing]:
         async with client:
-            found = await client.list_transactions(prefix, states=(OPEN,))
+            found = await client.list_transactions(prefix, states=OPEN_STATES)
             return [each for each in found if each.transactional_id not in keep]
 
     async def end(wanted: list[TransactionListing]) -> None:
@@ -63,7 +63,7 @@ def abort(configs: Mapping[str, str], *, prefix: str, keep: Collection[str], ask
         print(f"no open transaction has a transactional id that begins with {prefix!r}")
         return DONE
     for each in found:
-        print(_shown(each.transactional_id))
+        print(printable(each.transactional_id))
     if ask and not _confirmed(f"abort {len(found)} open transactions?"):
         raise CommandError("nothing was aborted", NOT_POSSIBLE)
     _run(end(found))
@@ -79,15 +79,9 @@ def _confirmed(question: str) -> bool:
         return False
 
 
-def _shown(text: str) -> str:
-    """What others have chosen, without characters that a terminal would obey."""
-    return "".join(each if each.isprintable() else "?" for each in text)
-
-
 def _client(configs: Mapping[str, str]) -> TransactionClient:
-    names: dict[str, Any] = {name.replace(".", "_"): value for name, value in configs.items()}
     try:
-        return TransactionClient(**names)
+        return TransactionClient(**underscored(configs))
     except ConfigError as error:
         raise CommandError(one_line(error)) from error
 
@@ -117,5 +111,5 @@ def _print(rows: list[tuple[TransactionListing, TransactionDescription | None]])
                 f"{described.timeout_ms / 1000:g} s",
                 " ".join(map(str, described.partitions)),
             ]
-        table.add_row(*(Text(_shown(cell)) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)

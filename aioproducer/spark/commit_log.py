@@ -43,7 +43,12 @@ KEPT = 100
 """How many micro-batches of a query stay in the log; Spark replays the last one only."""
 
 
-def new_record() -> str:
+def claim_number(claim: str) -> int:
+    """What counts a claim; 0 for none."""
+    return int(claim.partition(".")[0] or 0)
+
+
+def new_id() -> str:
     """What tells records apart, and claims."""
     return uuid.uuid4().hex[:8]
 
@@ -65,7 +70,7 @@ class Winners:
     statement: str = ""
     stated: str = ""
     claim: str = ""
-    record: str = field(default_factory=new_record)
+    record: str = field(default_factory=new_id)
 
 
 class CommitLog:
@@ -82,11 +87,11 @@ class CommitLog:
     def claim(self) -> str:
         """Take the log over: whoever had it before records nothing any more that counts, see ``is_claimed_by``."""
         while True:
-            number = 1 + _number_of(self._newest_claim())
-            claim = f"{number:012}.{new_record()}"
+            number = 1 + claim_number(self._newest_claim())
+            claim = f"{number:012}.{new_id()}"
             self._storage.write(claim + CLAIM, b"")
             # Numbers name tasks, so no two drivers may have the same; of two at once at least one sees the other.
-            if [_number_of(one) for one in _claims(self._storage.names())].count(number) <= 1:
+            if [claim_number(one) for one in _claims(self._storage.names())].count(number) <= 1:
                 return claim
 
     def is_claimed_by(self, claim: str) -> bool:
@@ -199,10 +204,6 @@ def _claims(names: Sequence[str]) -> list[str]:
 
 def _committed(names: Sequence[str]) -> list[str]:
     return [_batch_of(name) for name in names if name.endswith(COMMITTED)]
-
-
-def _number_of(claim: str) -> int:
-    return int(claim.partition(".")[0] or 0)
 
 
 def _old(batches: set[str], keep: str) -> set[str]:

@@ -11,9 +11,9 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 from aioproducer.audit.statement import as_text
+from aioproducer.config import underscored
 from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.errors import SparkWriteError
@@ -115,8 +115,7 @@ async def _transactions(options: SinkOptions) -> AsyncIterator[QueryTransactions
     transactional = options.transactional
     assert transactional is not None
     log = CommitLog(Storage(transactional.log))
-    configs: dict[str, Any] = {name.replace(".", "_"): value for name, value in options.producer.items()}
-    async with TransactionClient(**configs) as client:
+    async with TransactionClient(**underscored(options.producer)) as client:
         prefix = query_prefix(transactional.prefix, transactional.log)
         yield QueryTransactions(log, client, prefix, _statements(options))
 

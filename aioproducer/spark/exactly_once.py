@@ -29,11 +29,12 @@ from typing import Protocol
 from aioproducer.errors import KafkaError, TransactionStateError
 from aioproducer.records import PreparedTransaction
 from aioproducer.spark.batch_names import is_single
-from aioproducer.spark.commit_log import CommitLog, Winners, new_record
+from aioproducer.spark.commit_log import CommitLog, Winners, claim_number, new_id
 from aioproducer.spark.errors import SparkWriteError, TakenOverError
 from aioproducer.spark.recovery import Plan, Prepared, Verdict, plan
 from aioproducer.spark.storage import Storage
 from aioproducer.transaction_outcome import TransactionListing, TransactionOutcome
+from aioproducer.transactions import OPEN_STATES
 
 logger: logging.Logger = logging.getLogger("aioproducer.spark")
 
@@ -42,8 +43,6 @@ SLOTS = 8
 
 TURNS = 8
 """After how many claims their tasks have the same ids again."""
-
-OPEN_STATES = ("Ongoing",)
 
 
 class Transactions(Protocol):
@@ -106,8 +105,7 @@ def transactional_id(query: str, claim: str, *, partition: int, attempt: int, ta
     Args:
         claim: of the driver, as ``settle`` gave it.
     """
-    turn = int(claim.split(".")[0]) % TURNS
-    return f"{query}{turn}-{partition}-{attempt}-{task_attempt_id % SLOTS}"
+    return f"{query}{claim_number(claim) % TURNS}-{partition}-{attempt}-{task_attempt_id % SLOTS}"
 
 
 class QueryTransactions:
@@ -186,9 +184,6 @@ class QueryTransactions:
         Args:
             claim: under which the batch was written; empty if no task has told it, then the log is claimed anew.
         """
-        recorded = self._recorded()
-        if recorded:
-            logger.warning("%d transactions are on record and stay open; a restart commits them", len(recorded))
         try:
             await self._abort_open(claim or self._log.claim())
         except TakenOverError as error:
@@ -207,14 +202,13 @@ class QueryTransactions:
 
         The look at the claims stands between finding and aborting: what was found is not of a driver that claims later.
         """
+        recorded = {one.transactional_id for winners in self._log.unfinished() for one in winners.transactions}
+        if recorded:
+            logger.warning("%d transactions are on record and stay open; a restart commits them", len(recorded))
         found = await self._transactions.list_transactions(self._query, states=OPEN_STATES)
-        recorded = self._recorded()
         self._check(claim)
         wanted = [one.transactional_id for one in found if one.transactional_id not in recorded]
         await _all(self._transactions.fence(one) for one in wanted)
-
-    def _recorded(self) -> set[str]:
-        return {one.transactional_id for winners in self._log.unfinished() for one in winners.transactions}
 
     def _record(self, winners: Winners) -> None:
         """Put on record what is going to be committed, if this driver may."""
@@ -228,7 +222,7 @@ class QueryTransactions:
 
     def _record_anew(self, winners: Winners, claim: str) -> Winners:
         """Have a batch on record under this driver's claim; whoever has recorded it may live, and take that back."""
-        own = replace(winners, claim=claim, record=new_record())
+        own = replace(winners, claim=claim, record=new_id())
         self._record(own)
         self._log.withdraw(winners)
         return own
@@ -255,14 +249,12 @@ class QueryTransactions:
         if found.verdict is Verdict.WITHDRAW:
             await self._give_up(winners, found)
             return found.lost
-        ends = await asyncio.gather(*(self._transactions.commit(one) for one in found.open), return_exceptions=True)
-        for end in ends:
-            if isinstance(end, KafkaError):
-                raise SparkWriteError(
-                    f"batch {winners.batch} is on record, and could not be committed in full: {end}. {_advice(winners)}"
-                ) from end
-            if end is not None:
-                raise end
+        try:
+            await _all(self._transactions.commit(one) for one in found.open)
+        except KafkaError as error:
+            raise SparkWriteError(
+                f"batch {winners.batch} is on record, and could not be committed in full: {error}. {_advice(winners)}"
+            ) from error
         if not untouched:
             # The driver that has recorded it may not have come to that. After the commits, which may not wait for long.
             self._state(winners)

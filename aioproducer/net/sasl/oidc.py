@@ -36,7 +36,7 @@ MAX_ANSWER_BYTES = 1024 * 1024
 MAX_RETRY_MS = 5_000
 """An attempt to connect has 10 s; who fails within it can say why."""
 DEFAULT_TIMEOUT_MS = 5_000
-FINAL_STATUSES = frozenset((*range(400, 408), *range(409, 416), 501, 505))
+FINAL_STATUSES = frozenset((*range(300, 408), *range(409, 416), 501, 505))
 """Answers after which Java's HttpJwtRetriever does not ask again; here redirects too, which are not followed."""
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -201,7 +201,7 @@ class TokenEndpoint:
         error = fields.get("error")
         code = f" ({error})" if isinstance(error, str) and re.fullmatch(r"[a-z_]{1,60}", error) else ""
         message = f"the token endpoint {self._shown} answered HTTP {status}{code}"
-        if status not in FINAL_STATUSES and not 300 <= status < 400:
+        if status not in FINAL_STATUSES:
             return ConnectionLostError(message)
         proof = "client_credentials_client_id and _client_secret" if self._has_secret else "assertion_*"
         return AuthenticationError(

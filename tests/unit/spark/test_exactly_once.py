@@ -6,8 +6,8 @@ import asyncio
 import random
 import threading
 import uuid
-from collections.abc import Callable, Collection, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -134,6 +134,15 @@ def driver(brokers: Coordinator, tmp_path: Path) -> QueryTransactions:
     return QueryTransactions(CommitLog(DyingStorage(str(tmp_path / "log"), brokers)), brokers, QUERY)
 
 
+@contextmanager
+def dying(brokers: Coordinator, steps: int) -> Iterator[None]:
+    """The driver of the block dies after so many steps."""
+    brokers.steps_until_crash = steps
+    with pytest.raises(Crash):
+        yield
+    brokers.steps_until_crash = None
+
+
 async def test_a_batch_is_committed_and_losers_are_aborted(brokers: Coordinator, tmp_path: Path) -> None:
     one = driver(brokers, tmp_path)
     settled = await one.settle()
@@ -185,10 +194,8 @@ async def test_abort_keeps_what_is_on_record(brokers: Coordinator, tmp_path: Pat
     """Spark aborts a batch whose commit has failed half-way; what is recorded is finished all the same."""
     one = driver(brokers, tmp_path)
     winners = [brokers.write(0, partition) for partition in range(3)]
-    brokers.steps_until_crash = 6
-    with pytest.raises(Crash):
+    with dying(brokers, 6):
         await one.commit(NOBODY, "q:0", winners)
-    brokers.steps_until_crash = None
     await driver(brokers, tmp_path).abort()
     assert len(brokers.visible) == 1
     assert (await driver(brokers, tmp_path).settle()).committed == {"q:0"}
@@ -198,10 +205,8 @@ async def test_abort_keeps_what_is_on_record(brokers: Coordinator, tmp_path: Pat
 async def test_a_torn_batch_stops_the_query(brokers: Coordinator, tmp_path: Path) -> None:
     """Part is committed and part was aborted by force: nobody can mend that, so nobody shall miss it."""
     winners = [brokers.write(0, partition) for partition in range(2)]
-    brokers.steps_until_crash = 5
-    with pytest.raises(Crash):
+    with dying(brokers, 5):
         await driver(brokers, tmp_path).commit(NOBODY, "q:0", winners)
-    brokers.steps_until_crash = None
     brokers.time_out(winners[1])
     for _ in range(2):
         with pytest.raises(
@@ -285,11 +290,9 @@ async def test_an_audit_is_told_nothing_of_a_batch_that_is_withdrawn(brokers: Co
     with pytest.raises(SparkWriteError, match="nothing was committed"):
         await say(brokers, tmp_path).commit(NOBODY, "q:0", [lost], ("q-0.jsonl", b"{}"))
     assert said(tmp_path) == []
-    brokers.steps_until_crash = 4
     winner = brokers.write(1, 0)
-    with pytest.raises(Crash):
+    with dying(brokers, 4):
         await say(brokers, tmp_path).commit(NOBODY, "q:1", [winner], ("q-1.jsonl", b"{}"))
-    brokers.steps_until_crash = None
     brokers.time_out(winner)
     assert said(tmp_path) == ["q-1.jsonl"]
     await say(brokers, tmp_path).settle()
@@ -350,10 +353,8 @@ async def test_a_driver_that_was_taken_for_dead_tears_nothing(brokers: Coordinat
     old = [brokers.write(0, partition, claim=before.claim) for partition in range(2)]
     settled = await driver(brokers, tmp_path).settle()
     new = [brokers.write(0, partition, claim=settled.claim) for partition in range(2)]
-    brokers.steps_until_crash = 5
-    with pytest.raises(Crash):
+    with dying(brokers, 5):
         await driver(brokers, tmp_path).commit(settled.claim, "q:0", new)
-    brokers.steps_until_crash = None
     assert brokers.visible == new[:1]
     with pytest.raises(TakenOverError, match=r"another driver has begun to write with this transaction log.*/log"):
         await driver(brokers, tmp_path).commit(before.claim, "q:0", old)
@@ -406,10 +407,8 @@ async def test_a_failed_batch_of_which_no_task_tells_claims_the_log(brokers: Coo
 async def test_what_is_committed_while_it_is_given_up_is_torn(brokers: Coordinator, tmp_path: Path) -> None:
     """A transaction timed out between the looks of two drivers: one has seen it open, and commits the others."""
     winners = [brokers.write(0, partition) for partition in range(2)]
-    brokers.steps_until_crash = 4
-    with pytest.raises(Crash):
+    with dying(brokers, 4):
         await driver(brokers, tmp_path).commit(NOBODY, "q:0", winners)
-    brokers.steps_until_crash = None
     brokers.time_out(winners[0])
     abort = brokers.abort
 
