@@ -108,12 +108,12 @@ class SaslAuthenticator:
         try:
             return await self._exchange(connection, exchange, framed)
         except AuthenticationError as error:
-            mechanism.refused()
+            mechanism.refused(exchange)
             raise self._refusal(connection, mechanism, error) from error.__cause__
         except ConnectionLostError as error:
             if framed:
                 raise
-            mechanism.refused()
+            mechanism.refused(exchange)
             told = AuthenticationError("the broker closed the connection, as those before Kafka 1.0 do for that")
             raise self._refusal(connection, mechanism, told) from error
 

@@ -47,9 +47,10 @@ class AwsMskIam:
         self._host = host
         return OAuthBearerExchange(await self._tokens.get())
 
-    def refused(self) -> None:
+    def refused(self, exchange: Exchange) -> None:
         """Sign another token for the next login."""
-        self._tokens.forget()
+        assert isinstance(exchange, OAuthBearerExchange)
+        self._tokens.forget(exchange.token)
 
     async def _fetch(self) -> OAuthToken:
         region = region_of(self._host) or self._region or os.environ.get("AWS_REGION")

@@ -44,7 +44,7 @@ class Gssapi:
         context = await in_worker(self._loop, self._context, host)
         return GssapiExchange(context, self._loop, f"{self._service}@{host}")
 
-    def refused(self) -> None:
+    def refused(self, exchange: Exchange) -> None:
         """Tickets are looked up for every login."""
 
     def _context(self, host: str) -> Any:

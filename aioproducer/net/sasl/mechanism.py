@@ -42,6 +42,6 @@ class Mechanism(Protocol):
         """
         ...
 
-    def refused(self) -> None:
-        """The broker did not accept what the last login used: get it anew for the next one."""
+    def refused(self, exchange: Exchange) -> None:
+        """The broker did not accept what this login used: get it anew for the next one."""
         ...

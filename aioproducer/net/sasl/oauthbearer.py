@@ -58,9 +58,10 @@ class OAuthBearer:
         extended = OAuthToken(token.value, token.expires_at_ms, {**self._extensions, **token.extensions})
         return OAuthBearerExchange(check_token(extended))
 
-    def refused(self) -> None:
+    def refused(self, exchange: Exchange) -> None:
         """Get another token for the next login."""
-        self._tokens.forget()
+        assert isinstance(exchange, OAuthBearerExchange)
+        self._tokens.forget(exchange.token)
 
     async def _from_provider(self) -> OAuthToken:
         provider = self._config.sasl_oauth_token_provider
@@ -102,6 +103,7 @@ class OAuthBearerExchange:
         parts = [f"auth=Bearer {token.value}", *(f"{key}={value}" for key, value in token.extensions.items())]
         self._first = ("n,,\x01" + "\x01".join(parts) + "\x01\x01").encode()
         self._objection = ""
+        self.token = token.value
 
     async def respond(self, challenge: bytes | None) -> bytes | None:
         """The token; after an objection a single byte."""

@@ -20,7 +20,7 @@ class Plain:
         """Nothing is needed."""
         return PlainExchange(self._token)
 
-    def refused(self) -> None:
+    def refused(self, exchange: Exchange) -> None:
         """The password stays what it is."""
 
 

@@ -44,7 +44,7 @@ class Scram:
         """Nothing is needed."""
         return ScramExchange(self.name, self._user, self._password, self._loop, extensions=self._extensions)
 
-    def refused(self) -> None:
+    def refused(self, exchange: Exchange) -> None:
         """The password stays what it is."""
 
 

@@ -14,13 +14,15 @@ import time
 from collections.abc import Awaitable, Callable
 
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import KafkaError
+from aioproducer.errors import ConnectionLostError, KafkaError
 from aioproducer.oauth_token import OAuthToken, check_token, jwt_times_ms, refresh_at_ms
 
 logger: logging.Logger = logging.getLogger("aioproducer.sasl")
 
 RETRY_MS = 10_000
 """After a renewal that failed, while the last token is good. Source: Kafka's ExpiringCredentialRefreshingLogin."""
+PATIENCE_S = 5.0
+"""So long a renewal may take while the last token is good; a provider that hangs would hold up every login."""
 
 
 class TokenCache:
@@ -57,9 +59,9 @@ class TokenCache:
             if self._token is not None and self._now_ms() < self._refresh_at_ms:
                 return self._token
             try:
-                token = check_token(await self._fetch())
+                token = check_token(await self._fetched())
             except KafkaError as error:
-                if self._token is None or self._now_ms() >= self._ends_ms:
+                if self._token is None or not self._is_good():
                     raise
                 logger.warning("the token for OAUTHBEARER could not be renewed, the last one is used on: %s", error)
                 self._refresh_at_ms = min(self._now_ms() + RETRY_MS, self._ends_ms)
@@ -67,9 +69,22 @@ class TokenCache:
             self._keep(token)
             return token
 
-    def forget(self) -> None:
-        """Fetch a new one for the next login."""
-        self._token = None
+    def forget(self, refused: str) -> None:
+        """Fetch a new one for the next login, unless the refused one is not the last any more."""
+        if self._token is not None and self._token.value == refused:
+            self._token = None
+
+    async def _fetched(self) -> OAuthToken:
+        if not self._is_good():
+            return await self._fetch()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await self._fetch()
+        except TimeoutError:
+            raise ConnectionLostError(f"no token came within {PATIENCE_S:g} s") from None
+
+    def _is_good(self) -> bool:
+        return self._token is not None and self._now_ms() < self._ends_ms
 
     def _keep(self, token: OAuthToken) -> None:
         now_ms = self._now_ms()

@@ -10,6 +10,7 @@ import pytest
 from aioproducer import OAuthToken
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionLostError
+from aioproducer.net.sasl import token_cache
 from aioproducer.net.sasl.token_cache import TokenCache
 from aioproducer.oauth_token import refresh_at_ms
 
@@ -60,7 +61,29 @@ async def test_a_token_without_an_end_is_for_one_login() -> None:
 async def test_a_refused_token_is_not_used_again() -> None:
     source = Source()
     await source.value()
-    source.cache.forget()
+    source.cache.forget("token-1")
+    assert await source.value() == "token-2"
+
+
+async def test_a_token_refused_after_it_was_renewed_leaves_the_new_one() -> None:
+    source = Source()
+    await source.value()
+    source.now_s += 0.9 * 3600
+    assert await source.value() == "token-2"
+    source.cache.forget("token-1")
+    assert await source.value() == "token-2"
+
+
+async def test_a_renewal_that_hangs_leaves_the_last_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_cache, "PATIENCE_S", 0.01)
+    source = Source()
+    await source.value()
+    source.gate.clear()
+    source.now_s += 0.9 * 3600
+    assert await asyncio.gather(*(source.value() for _ in range(3))) == ["token-1"] * 3
+    assert source.fetched == 1
+    source.now_s += 10
+    source.gate.set()
     assert await source.value() == "token-2"
 
 
