@@ -84,10 +84,11 @@ class Look:
         return await connection.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
 
     async def describe(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """All that is known of topics, for JSON; what may not be seen says so."""
-        response = await self.metadata(list(names))
+        """All that is known of topics, each once, for JSON; what may not be seen says so."""
+        wanted = list(dict.fromkeys(names))
+        response = await self.metadata(wanted)
         topics = {each.name: each for each in response.topics}
-        found = [await self._facts(topics[name], response) for name in names]
+        found = [await self._facts(topics[name], response) for name in wanted]
         # Last, as brokers that do not tell them may end the connection.
         for facts in found:
             offsets = await self._offsets(topics[facts["topic"]])

@@ -50,7 +50,7 @@ class TopicAdmin:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of the cluster's brokers as a producer takes them: ``host:port,host:port``."""
-        return ",".join(f"{host}:{port}" for host, port in self._bootstrap)
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self._bootstrap)
 
     @property
     def brokers(self) -> tuple[int, ...]:
@@ -363,6 +363,11 @@ class TopicAdmin:
 
 class ExistingCluster(TopicAdmin):
     """A cluster that somebody else started: topics can be made and looked at, brokers can't be touched."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__(bootstrap_servers)
+        if not self._bootstrap:
+            raise ClusterError("there is no address in the bootstrap servers; write host:port")
 
 
 def _address(server: str) -> Address:

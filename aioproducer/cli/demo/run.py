@@ -42,7 +42,7 @@ def run(*, bootstrap: str | None, records: int | None, output: Path, keep_topic:
     Raises:
         CommandError: it could not be done, or a record was not delivered.
     """
-    require(NEEDED if bootstrap else NEEDED | NEEDED_TO_START_KAFKA, "demo")
+    require(NEEDED if bootstrap is not None else NEEDED | NEEDED_TO_START_KAFKA, "demo")
     console = Console(highlight=False)
     steps = Steps(console)
     try:

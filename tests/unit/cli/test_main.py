@@ -91,6 +91,13 @@ def test_the_demo_needs_no_java_for_a_kafka_at_hand(monkeypatch: pytest.MonkeyPa
     assert "host:port" in result.stderr
 
 
+@pytest.mark.parametrize("demo", ["demo", "demo-spark"])
+def test_a_demo_refuses_no_address_before_it_begins(demo: str, tmp_path: Path) -> None:
+    result = aioproducer(demo, "--bootstrap", " ,", "--output", str(tmp_path))
+    assert result.exit_code == 2
+    assert result.stderr == "aioproducer: there is no address in the bootstrap servers; write host:port\n"
+
+
 def test_require_takes_what_is_there() -> None:
     require({"asyncio": "asyncio"}, "demo")
     assert importlib.util.find_spec("aioproducer_nowhere") is None

@@ -57,6 +57,14 @@ def test_a_description() -> None:
         assert " none" in text
 
 
+def test_a_topic_named_twice_is_described_once() -> None:
+    with FakeCluster() as cluster:
+        for name in ("orders", "clicks"):
+            cluster.create_topic(name)
+        found = json.loads(run(cluster, "describe", "orders", "clicks", "orders", "--json").stdout)
+        assert [each["topic"] for each in found] == ["orders", "clicks"]
+
+
 def test_a_topic_that_is_not_there_stays_so() -> None:
     with FakeCluster(auto_create_topics=True) as cluster:
         cluster.create_topic("orders")
