@@ -200,7 +200,12 @@ class Audit:
         """
         if self._path is not None:
             self._take()
-            await asyncio.get_running_loop().run_in_executor(None, self._write)
+            try:
+                writing = asyncio.get_running_loop().run_in_executor(None, self._write)
+            except RuntimeError:  # no worker thread; somebody waits for this
+                self._write()
+            else:
+                await writing
 
     def _settle(self, topic: _Topic) -> None:
         """Take what is certain into the statement."""

@@ -235,6 +235,14 @@ async def test_no_thread_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert [record.levelno for record in caplog.records] == ([] if is_writable else [logging.WARNING])
 
 
+async def test_who_waits_for_the_file_needs_no_thread(tmp_path: Path) -> None:
+    audit = Audit(statements=tmp_path, clock=Clock())
+    acked(audit, sent(audit))
+    asyncio.get_running_loop().set_default_executor(NoThreads())
+    (line,) = await stated(audit, tmp_path)
+    assert line["next"] == 1
+
+
 async def test_a_disk_that_is_full_in_the_midst_of_a_line(tmp_path: Path) -> None:
     """When there is room again each line is there once, and whole."""
     audit = Audit(statements=tmp_path, clock=Clock())
