@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from aioproducer.config_def import REQUIRED, ConfigDef
 from aioproducer.config_login import ENDPOINT_TLS, check_login, endpoint_options, jaas_of
+from aioproducer.config_proxy import check_proxy
 from aioproducer.config_table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES
 from aioproducer.config_tls import check_tls
 from aioproducer.errors import ConfigError
@@ -48,6 +49,7 @@ class ProducerConfig:
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str
     client_dns_lookup: str
+    proxy_url: str | None
     request_timeout_ms: int
     socket_connection_setup_timeout_ms: int
     socket_connection_setup_timeout_max_ms: int
@@ -340,6 +342,7 @@ def _apply_rules(values: dict[str, Any], given: AbstractSet[str], next_client_nu
     _check_transactions(values, given)
     _apply_delivery_timeout(values, given)
     _apply_backoffs(values, given)
+    check_proxy(values)
     _check_security(values, given)
     _check_supported(values)
     if not values["client_id"]:

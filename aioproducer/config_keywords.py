@@ -27,6 +27,7 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
     bootstrap_servers: list[str] | tuple[str, ...] | str
     client_id: str | None
     client_dns_lookup: str
+    proxy_url: str | None
     request_timeout_ms: SupportsIndex | str
     socket_connection_setup_timeout_ms: SupportsIndex | str
     socket_connection_setup_timeout_max_ms: SupportsIndex | str

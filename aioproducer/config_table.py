@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from aioproducer.config_def import REQUIRED, ConfigDef
+from aioproducer.config_proxy import ProxyUrl
 from aioproducer.config_security import SASL, TLS
 from aioproducer.config_values import (
     ACKS,
@@ -21,6 +22,7 @@ from aioproducer.config_values import (
     INTERCEPTORS,
     LONG,
     PARTITIONER,
+    PASSWORD,
     SERIALIZER,
     SERVERS,
     STRING,
@@ -57,6 +59,16 @@ _CLUSTER = (
         importance="medium",
         doc="Whether a host name stands for all its addresses, tried one after the other, or a bootstrap name is first "
         "resolved into the canonical names behind it.",
+    ),
+    ConfigDef(
+        name="proxy_url",
+        type=PASSWORD,
+        default=None,
+        valid=ProxyUrl(),
+        importance="low",
+        in_java=False,
+        doc="Connect to brokers through this proxy, by SOCKS5 or by CONNECT of HTTP; needs the extra `proxy`. With "
+        "`socks5` names of brokers are resolved here, with `socks5h` and `http` by the proxy.",
     ),
     ConfigDef(
         name="request_timeout_ms",

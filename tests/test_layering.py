@@ -25,11 +25,11 @@ LAYERS = (
     ),
     (
         "backoff", "cluster", "compression", "config", "config_def", "config_docs", "config_jaas", "config_keywords",
-        "config_librdkafka_table", "config_login", "config_security", "config_table", "config_tls", "config_values",
-        "errors_docs", "group_offsets", "metadata_schedule", "metrics", "oauth_token", "otlp", "partitioners",
-        "properties", "protocol", "record_preparation", "serializers", "start_count", "telemetry_report",
-        "telemetry_subscription", "transaction_errors", "transaction_manager", "transaction_outcome",
-        "transaction_partitions", "transaction_state",
+        "config_librdkafka_table", "config_login", "config_proxy", "config_security", "config_table", "config_tls",
+        "config_values", "errors_docs", "group_offsets", "metadata_schedule", "metrics", "oauth_token", "otlp",
+        "partitioners", "properties", "protocol", "record_preparation", "serializers", "start_count",
+        "telemetry_report", "telemetry_subscription", "transaction_errors", "transaction_manager",
+        "transaction_outcome", "transaction_partitions", "transaction_state",
     ),
     ("net",),
     (

@@ -33,7 +33,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net.connection import Connection, abort
 from aioproducer.net.probe import login_wanted, wrong_tls
-from aioproducer.net.resolver import resolve
+from aioproducer.net.route import addresses_of, open_stream
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
 from aioproducer.net.tls import Tls, proved_name
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
@@ -150,7 +150,7 @@ class Contact:
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self._tools.timeout_s):
-                found = await resolve(self._tools.loop, self._host, self._port)
+                found = await addresses_of(self._tools.config, self._tools.loop, self._host, self._port)
         except TimeoutError:
             self._fail(Step.DNS, "the name service does not answer", advice.of_name(self._host, does_not_exist=False))
         except OSError as error:
@@ -206,7 +206,7 @@ class Contact:
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self._tools.timeout_s):
-                _, writer = await asyncio.open_connection(address, self._port)
+                _, writer = await open_stream(self._tools.config, address, self._port)
         except OSError as error:  # TimeoutError is one
             return error
         took_ms = (time.perf_counter() - began) * 1000
@@ -218,7 +218,7 @@ class Contact:
     async def _shake_hands(self, address: str, tls: Tls) -> None:
         try:
             async with asyncio.timeout(self._tools.timeout_s):
-                _, writer = await asyncio.open_connection(address, self._port)
+                _, writer = await open_stream(self._tools.config, address, self._port)
                 transport = writer.transport
                 try:
                     await tls.start(writer, self._host)
@@ -267,7 +267,7 @@ class Contact:
         context.verify_mode = ssl.CERT_NONE
         with suppress(OSError):
             async with asyncio.timeout(min(CLOSER_LOOK_S, self._tools.timeout_s)):
-                _, writer = await asyncio.open_connection(address, self._port)
+                _, writer = await open_stream(self._tools.config, address, self._port)
                 transport = writer.transport
                 try:
                     await writer.start_tls(context, server_hostname=proved_name(self._host))
@@ -282,7 +282,7 @@ class Contact:
         found = None
         with suppress(OSError, KafkaError):
             async with asyncio.timeout(min(CLOSER_LOOK_S, self._tools.timeout_s)):
-                found = await wrong_tls(address, self._port, uses_tls=self._tools.config.uses_tls)
+                found = await wrong_tls(self._tools.config, address, self._port)
         if found is not None:
             self._fail(Step.TLS if step is Step.VERSIONS else step, *self._said_by(found, address))
 

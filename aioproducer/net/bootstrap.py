@@ -67,7 +67,7 @@ class Bootstrap:
             return
         try:
             async with asyncio.timeout(min(self._left_ms(self._limit().ms), CLOSER_LOOK_MS) / 1000):
-                found: AuthenticationError | None = await wrong_tls(host, port, uses_tls=self._config.uses_tls)
+                found: AuthenticationError | None = await wrong_tls(self._config, host, port)
                 if found is None and not self._config.uses_sasl:
                     found = await self._login_wanted(host, port)
         except (KafkaError, OSError):  # TimeoutError is one

@@ -35,6 +35,7 @@ from aioproducer.errors import (
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import apis
 from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
+from aioproducer.net.route import open_stream
 from aioproducer.net.tls_errors import HTTP, ONLY_TLS, alert_error, is_tls
 from aioproducer.protocol import header
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -176,7 +177,7 @@ class Connection:
         """Connect, authenticate and learn the broker's API versions; the caller bounds the time.
 
         Args:
-            address: an IP address; ``host`` is the name that it came from, for messages.
+            address: one of ``route.addresses_of``; ``host`` is the name that it came from, for messages.
             node_id: the broker's, or a negative number while it is not known.
             on_close: called once after this has returned a connection and it ended: with the error, or with None if
                 this side closed it on purpose. What was in flight is told after that.
@@ -190,7 +191,7 @@ class Connection:
             AuthenticationError: from ``tls`` or ``authenticate``.
             KafkaError: the connection broke, or the broker refused ApiVersions.
         """
-        reader, writer = await asyncio.open_connection(address, port, limit=READ_BUFFER_BYTES)
+        reader, writer = await open_stream(config, address, port, limit=READ_BUFFER_BYTES)
         transport = writer.transport
         _set_socket_options(writer.get_extra_info("socket"), config)
         metrics = metrics or ProducerMetrics()

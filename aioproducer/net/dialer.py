@@ -11,7 +11,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection, not_written
-from aioproducer.net.resolver import resolve
+from aioproducer.net.route import addresses_of
 from aioproducer.net.tls import Tls
 
 
@@ -84,7 +84,7 @@ class Dialer:
     async def _addresses(self, host: str, port: int, limit: Limit, deadline_ms: int | None) -> list[str]:
         try:
             async with self._in_time(limit, deadline_ms):
-                return await resolve(self._loop, host, port)
+                return await addresses_of(self._config, self._loop, host, port)
         except OSError as error:
             message = f"the host name {host} can't be resolved: {_reason(error)}"
             raise not_written(ConnectionLostError(message)) from error

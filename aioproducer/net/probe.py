@@ -11,8 +11,10 @@ import asyncio
 import ssl
 import struct
 
+from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, KafkaError, TlsError, UnsupportedSaslMechanismError, excerpt
 from aioproducer.net.connection import MAX_FRAME_BYTES, Connection, abort
+from aioproducer.net.route import open_stream
 from aioproducer.net.tls import proved_name
 from aioproducer.net.tls_errors import NO_TLS, ONLY_TLS
 from aioproducer.protocol.api_versions import ApiVersionsRequest
@@ -22,19 +24,19 @@ from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
 CORRELATION_ID = 1
 
 
-async def wrong_tls(host: str, port: int, *, uses_tls: bool) -> TlsError | None:
+async def wrong_tls(config: ProducerConfig, host: str, port: int) -> TlsError | None:
     """The error if the other side and this one differ in whether they speak TLS; None if that is not it.
 
     Raises:
         OSError: nobody is there.
     """
-    if uses_tls:
-        return TlsError(f"{host}:{port}: {NO_TLS}") if await _speaks_plain(host, port) else None
-    return TlsError(f"{host}:{port}: {ONLY_TLS}") if await _speaks_tls(host, port) else None
+    if config.uses_tls:
+        return TlsError(f"{host}:{port}: {NO_TLS}") if await _speaks_plain(config, host, port) else None
+    return TlsError(f"{host}:{port}: {ONLY_TLS}") if await _speaks_tls(config, host, port) else None
 
 
-async def _speaks_plain(host: str, port: int) -> bool:
-    reader, writer = await asyncio.open_connection(host, port)
+async def _speaks_plain(config: ProducerConfig, host: str, port: int) -> bool:
+    reader, writer = await open_stream(config, host, port)
     try:
         writer.write(encode_request(ApiVersionsRequest(), 0, CORRELATION_ID, None))
         size, correlation_id = struct.unpack(">ii", await reader.readexactly(8))
@@ -45,12 +47,12 @@ async def _speaks_plain(host: str, port: int) -> bool:
         writer.transport.abort()
 
 
-async def _speaks_tls(host: str, port: int) -> bool:
+async def _speaks_tls(config: ProducerConfig, host: str, port: int) -> bool:
     # Nothing is sent over it, so it does not matter who is there.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    _, writer = await asyncio.open_connection(host, port)
+    _, writer = await open_stream(config, host, port)
     transport = writer.transport
     try:
         await writer.start_tls(context, server_hostname=proved_name(host))

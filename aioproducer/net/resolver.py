@@ -19,8 +19,7 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
         OSError: the name is not known, or can be none (``socket.gaierror``), there can't be such a port, or the system
             has no thread left to ask in.
     """
-    if not 0 <= port <= LAST_PORT:
-        raise OSError(errno.EINVAL, f"there is no port {port}")
+    check_port(port)
     if _is_address(host):
         return [host]
     try:
@@ -30,6 +29,12 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
         raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name: {error}") from error
     addresses = [_text(family, address) for family, *_, address in found]
     return list(dict.fromkeys(addresses))
+
+
+def check_port(port: int) -> None:
+    """Refuse, by an OSError, a port that can't be: brokers advertise anything."""
+    if not 0 <= port <= LAST_PORT:
+        raise OSError(errno.EINVAL, f"there is no port {port}")
 
 
 async def canonical_names(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:

@@ -113,7 +113,7 @@ async def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unknown(*_: object) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr("aioproducer.doctor.contact.resolve", unknown)
+    monkeypatch.setattr("aioproducer.net.route.resolve", unknown)
     found = problem(await diagnose(bootstrap_servers="kafka-1:9092"))
     assert (found.step, found.where) == (Step.DNS, "kafka-1:9092")
     assert "can't be resolved" in found.message
@@ -128,7 +128,7 @@ async def test_a_name_with_an_address_of_no_use(monkeypatch: pytest.MonkeyPatch)
         async def two(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
             return ["127.0.0.2", "127.0.0.1"] if host == "kafka.test" else await resolver.resolve(loop, host, port)
 
-        monkeypatch.setattr("aioproducer.doctor.contact.resolve", two)
+        monkeypatch.setattr("aioproducer.net.route.resolve", two)
         report = await diagnose(bootstrap_servers=f"kafka.test:{port}")
         assert report.status is Status.WARNING
         (warning,) = report.problems

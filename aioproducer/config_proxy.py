@@ -1,0 +1,84 @@
+"""The config ``proxy_url``: which proxy, and what has to go with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from aioproducer.errors import ConfigError
+
+RESOLVES = {"socks5": False, "socks5h": True, "http": True}
+"""Whether the proxy resolves the names of brokers, by the scheme of its URL; as curl has it."""
+
+_CREDENTIAL = re.compile(r"[ -~]{1,255}")
+"""What both protocols can carry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy that connections to brokers go through."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def parse(cls, url: str) -> Proxy:
+        """The proxy of a URL.
+
+        Raises:
+            ValueError: it is none.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in RESOLVES or not parts.hostname or not parts.port:
+            raise ValueError
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise ValueError
+        login = [None if text is None else unquote(text) for text in (parts.username, parts.password)]
+        if any(text is not None and not _CREDENTIAL.fullmatch(text) for text in login):
+            raise ValueError
+        return cls(parts.scheme, parts.hostname, parts.port, *login)
+
+    @property
+    def resolves(self) -> bool:
+        """Whether names of brokers are left to it."""
+        return RESOLVES[self.scheme]
+
+    def __str__(self) -> str:
+        """Without user and password."""
+        return f"{self.scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+class ProxyUrl:
+    """The condition on ``proxy_url``."""
+
+    def __call__(self, value: str) -> str:
+        Proxy.parse(value)
+        return value
+
+    def __str__(self) -> str:
+        return "socks5://, socks5h:// or http:// and [user:password@]host:port, in ASCII"
+
+
+def check_proxy(values: Mapping[str, Any]) -> None:
+    """Check what ``proxy_url`` needs.
+
+    Raises:
+        ConfigError: its extra is not installed, or another config contradicts it.
+    """
+    if values["proxy_url"] is None:
+        return
+    if importlib.util.find_spec("python_socks") is None:
+        raise ConfigError("proxy_url needs the package python-socks: pip install 'aioproducer[proxy]'")
+    proxy = Proxy.parse(values["proxy_url"])
+    lookup = values["client_dns_lookup"]
+    if proxy.resolves and lookup != "use_all_dns_ips":
+        raise ConfigError(
+            f"client_dns_lookup={lookup} contradicts proxy_url={proxy}, which leaves names to the proxy; use socks5://"
+        )
