@@ -46,9 +46,9 @@ class BatchBuilder:
         self.records: list[AppendedRecord] = []
 
     def append(
-        self, *, timestamp: float | None, key: Any, value: Any, headers: Sequence[tuple[str, bytes]] = ()
+        self, *, timestamp: float | None, key: Any, value: Any, headers: Sequence[tuple[str, bytes]] | None = None
     ) -> AppendedMetadata | None:
-        """Add a record; None if the batch is full, or closed. The first always fits."""
+        """Add a record; None if the batch is full, and closed from then on. The first always fits."""
         if self._closed:
             return None
         if self._key_serializer is not None:
@@ -56,9 +56,10 @@ class BatchBuilder:
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         timestamp = time.time_ns() // 1_000_000 if timestamp is None else whole(timestamp)
-        record = AppendedRecord(key, value, timestamp, tuple(headers))
+        record = AppendedRecord(_bytes_now(key), _bytes_now(value), timestamp, tuple(headers or ()))
         size = self._bytes_of(record)
         if self.records and self._size + size > self._max_bytes:
+            self.close()
             return None
         self.records.append(record)
         self._size += size
@@ -92,6 +93,13 @@ class BatchBuilder:
 def whole(number: Any) -> Any:
     """A float without its fraction, which aiokafka's users may give for any number; all else as it is."""
     return int(number) if isinstance(number, float) and math.isfinite(number) else number
+
+
+def _bytes_now(field: Any) -> bytes | None:
+    """What is to be sent, as it is now: the program may fill its buffer anew before the batch goes."""
+    if field is None or type(field) is bytes:
+        return field
+    return field.encode() if isinstance(field, str) else bytes(memoryview(field))
 
 
 def _field_bytes(field: bytes | None) -> int:

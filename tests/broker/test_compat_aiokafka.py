@@ -197,6 +197,40 @@ async def test_a_batch(make: Make, kafka: KafkaCluster) -> None:
     assert [(one.key, one.timestamp_ms) for one in records] == [(b"%d" % n, 1_000 + n) for n in range(count)]
 
 
+async def test_a_full_batch_takes_no_more(make: Make, kafka: KafkaCluster) -> None:
+    """Nor what would fit yet: a program may fill it until it is closed."""
+    async with make(max_batch_size=300) as producer:
+        batch = producer.create_batch()
+        while not batch.closed():
+            batch.append(key=None, value=b"x" * 50, timestamp=None, headers=None)
+        assert batch.record_count() == 4
+        assert batch.append(key=None, value=b"x", timestamp=None) is None
+
+
+async def test_a_batch_has_the_bytes_of_the_call(make: Make, kafka: KafkaCluster) -> None:
+    """What is done to the program's buffer afterwards does not reach it."""
+    topic = await new_topic(kafka)
+    buffer = bytearray(b"first")
+    async with make() as producer:
+        batch = producer.create_batch()
+        batch.append(key=None, value=buffer, timestamp=None)
+        buffer[:] = b"other"
+        await (await producer.send_batch(batch, topic, partition=0))
+        with pytest.raises(TypeError, match="bytes-like"):
+            producer.create_batch().append(key=None, value=7, timestamp=None)
+    assert await read_values(kafka, topic) == [b"first"]
+
+
+async def test_text_in_a_batch_counts_by_its_bytes() -> None:
+    """Here alone: aiokafka takes bytes only."""
+    producer = facade.AIOKafkaProducer()
+    text, data = producer.create_batch(), producer.create_batch()
+    text.append(key="ключ", value="чай", timestamp=0)
+    data.append(key="ключ".encode(), value="чай".encode(), timestamp=0)
+    assert text.size() == data.size()
+    await producer.stop()
+
+
 async def test_batches_hold_the_same() -> None:
     """As many records fit, whatever is in them."""
     counts = []
