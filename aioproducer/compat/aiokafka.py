@@ -16,7 +16,7 @@ from aioproducer import ConsumerGroupMetadata, Delivery, OffsetAndMetadata, Part
 from aioproducer import RecordMetadata as OwnMetadata
 from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
-from aioproducer.errors import KafkaError
+from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
 
@@ -214,36 +214,40 @@ class AIOKafkaProducer:
     ) -> asyncio.Future[RecordMetadata | None]:
         """Put the records of a batch in the buffer; the future ends with the last, and has the first one's place."""
         batch.close()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[RecordMetadata | None] = loop.create_future()
+        future: asyncio.Future[RecordMetadata | None] = asyncio.get_running_loop().create_future()
         deliveries: list[Delivery] = []
+        refused: list[KafkaError] = []
         with raising_familiar():
             for record in batch.records:
-                deliveries.append(
-                    await self.native.submit(
-                        topic,
-                        record.value,
-                        key=record.key,
-                        partition=partition,
-                        headers=record.headers,
-                        timestamp_ms=record.timestamp,
+                try:
+                    deliveries.append(
+                        await self.native.submit(
+                            topic,
+                            record.value,
+                            key=record.key,
+                            partition=partition,
+                            headers=record.headers,
+                            timestamp_ms=record.timestamp,
+                        )
                     )
-                )
-        if not deliveries:
-            future.set_result(None)
-            return future
+                except (RecordTooLargeError, SerializationError) as error:
+                    refused.append(error)  # this record's own: the others go all the same
 
-        def ended(last: Delivery) -> None:
+        def ended(_: Delivery | None) -> None:
             if future.done():
                 return
-            errors = [error for error in map(Delivery.exception, deliveries) if error is not None]
-            if errors:
-                future.set_exception(familiar(errors[0]))
-            else:
+            failed = [error for error in map(Delivery.exception, deliveries) if error is not None]
+            if failed or refused:
+                future.set_exception(familiar((refused + failed)[0]))
+            elif deliveries:
                 self._end(future, deliveries[0])
+            else:
+                future.set_result(None)
 
-        # Records of one partition end in their order.
-        deliveries[-1].add_done_callback(ended)
+        if deliveries:
+            deliveries[-1].add_done_callback(ended)  # records of one partition end in their order
+        else:
+            ended(None)
         return future
 
     # --- transactions -------------------------------------------------------------------------------------------------

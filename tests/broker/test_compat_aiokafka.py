@@ -250,6 +250,24 @@ async def test_batches_hold_the_same() -> None:
     assert counts[0] == counts[1]
 
 
+async def test_a_record_of_a_batch_that_is_refused(kafka: KafkaCluster) -> None:
+    """It fails alone, also if it does not even come into the buffer; aiokafka has one end for the whole batch."""
+    topic = await new_topic(kafka)
+    async with facade.AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, max_request_size=1_000) as producer:
+        batch = producer.create_batch()
+        for value in (b"first", b"x" * 2_000, b"last"):
+            batch.append(key=None, value=value, timestamp=None)
+        future = await producer.send_batch(batch, topic, partition=0)
+        async with raised(errors.MessageSizeTooLargeError):
+            await future
+        batch = producer.create_batch()
+        batch.append(key=None, value=b"x" * 2_000, timestamp=None)
+        future = await producer.send_batch(batch, topic, partition=0)
+        async with raised(errors.MessageSizeTooLargeError):
+            await future
+    assert await read_values(kafka, topic) == [b"first", b"last"]
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
