@@ -17,6 +17,7 @@ from aioproducer import RecordMetadata as OwnMetadata
 from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
 from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError
+from aioproducer.producer import Transaction
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
 
@@ -268,7 +269,7 @@ class AIOKafkaProducer:
             await self.native.abort_transaction()
 
     def transaction(self) -> TransactionContext:
-        """``async with producer.transaction():`` begins, and commits at the end, or aborts if the body raises."""
+        """``async with producer.transaction():`` begins, and commits at the end, or aborts if body or commit fail."""
         return TransactionContext(self)
 
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, int | tuple[int, str]], group_id: str) -> None:
@@ -287,18 +288,20 @@ class TransactionContext:
 
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self._producer = producer
+        self._native: Transaction | None = None
 
     async def __aenter__(self) -> Self:
-        await self._producer.begin_transaction()
+        with raising_familiar():
+            self._native = self._producer.native.transaction()
+            await self._native.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self._producer.commit_transaction()
-        elif not (isinstance(error, KafkaError) and error.fatal):
-            await self._producer.abort_transaction()
+        assert self._native is not None
+        with raising_familiar():
+            await self._native.__aexit__(kind, error, traceback)
 
 
 def _metadata(own: OwnMetadata) -> RecordMetadata:

@@ -348,6 +348,21 @@ async def _give_up(producer: Any, topic: str) -> None:
         raise RuntimeError("given up")
 
 
+async def test_a_transaction_whose_record_failed(kafka: KafkaCluster) -> None:
+    """It is not committed without it, as aiokafka would; and the next one begins."""
+    topic = await new_topic(kafka, max_message_bytes="1000")
+    async with facade.AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, transactional_id=new_name()
+    ) as producer:
+        async with raised(errors.MessageSizeTooLargeError), producer.transaction():
+            await producer.send_and_wait(topic, b"before")
+            with pytest.raises(errors.MessageSizeTooLargeError):
+                await producer.send_and_wait(topic, b"x" * 2_000)
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"next")
+    assert await read_values(kafka, topic, committed=True) == [b"next"]
+
+
 async def test_offsets_in_a_transaction(make: Make, kafka: KafkaCluster) -> None:
     topic, group = await new_topic(kafka, 2), new_name()
     async with make(transactional_id=new_name()) as producer, producer.transaction():
@@ -394,3 +409,25 @@ async def test_an_older_producer_is_fenced(make: Make, kafka: KafkaCluster) -> N
     finally:
         await older.stop()
     assert await read_values(kafka, topic, committed=True) == [b"newer"]
+
+
+async def test_a_fenced_producer_leaves_the_body_its_error(kafka: KafkaCluster) -> None:
+    """aiokafka's own error of being fenced takes its place."""
+    topic, name = await new_topic(kafka), new_name()
+
+    def make() -> Any:
+        return facade.AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=name)
+
+    async with make() as older:
+        with pytest.raises(RuntimeError, match="given up"):
+            await _be_fenced(older, make(), topic)
+
+
+async def _be_fenced(older: Any, newer: Any, topic: str) -> None:
+    async with older.transaction():
+        await older.send_and_wait(topic, b"older")
+        async with newer, newer.transaction():
+            await newer.send(topic, b"newer")
+        async with raised(errors.ProducerFenced):
+            await older.send_and_wait(topic, b"older again")
+        raise RuntimeError("given up")
