@@ -22,23 +22,26 @@ from aioproducer.errors import (
     TransactionTimeoutError,
 )
 
-NAMES: tuple[tuple[type[KafkaError], str], ...] = (
-    (BufferExhaustedError, "KafkaTimeoutError"),
-    (MetadataTimeoutError, "KafkaTimeoutError"),
-    (DeliveryTimeoutError, "KafkaTimeoutError"),
-    (TransactionTimeoutError, "KafkaTimeoutError"),
-    (RecordTooLargeError, "MessageSizeTooLargeError"),
-    (ProducerFencedError, "ProducerFenced"),
-    (TransactionStateError, "IllegalOperation"),
-    (AuthenticationError, "AuthenticationFailedError"),
-    (BootstrapError, "KafkaConnectionError"),
-    (ProducerClosedError, "ProducerClosed"),
+NAMES: tuple[tuple[type[KafkaError], tuple[str, ...]], ...] = (
+    (BufferExhaustedError, ("KafkaTimeoutError",)),
+    (MetadataTimeoutError, ("KafkaTimeoutError", "UnknownTopicOrPartitionError")),
+    (DeliveryTimeoutError, ("KafkaTimeoutError",)),
+    (TransactionTimeoutError, ("KafkaTimeoutError",)),
+    (RecordTooLargeError, ("MessageSizeTooLargeError",)),
+    (ProducerFencedError, ("ProducerFenced",)),
+    (TransactionStateError, ("IllegalOperation",)),
+    (AuthenticationError, ("AuthenticationFailedError",)),
+    (BootstrapError, ("KafkaConnectionError",)),
+    (ProducerClosedError, ("ProducerClosed",)),
 )
 """Where no code of a broker says it: the first that fits."""
 
 
 def familiar(error: BaseException) -> BaseException:
-    """The error as one of aiokafka's as well, if the program knows that library; else, or if it has none, itself."""
+    """The error as one of aiokafka's as well, if the program knows that library; else, or if it has none, itself.
+
+    A record that ran out of time is also of the class of the answer it got last, which aiokafka raises then.
+    """
     if not isinstance(error, KafkaError):
         return error
     theirs = sys.modules.get("aiokafka.errors")
@@ -64,23 +67,21 @@ def raising_familiar() -> Iterator[None]:
         raise familiar(error) from error.__cause__
 
 
-def _theirs(module: Any, error: KafkaError) -> type[BaseException]:
-    for ours, name in NAMES:
-        if isinstance(error, ours) and hasattr(module, name):
-            return getattr(module, name)  # type: ignore[no-any-return]
-    if isinstance(error, BrokerError):
-        found = module.for_code(error.code)
-        if found is not module.UnknownError:
-            return found  # type: ignore[no-any-return]
-    return module.KafkaError  # type: ignore[no-any-return]
+def _theirs(module: Any, error: KafkaError) -> tuple[type[BaseException], ...]:
+    names = next((names for ours, names in NAMES if isinstance(error, ours)), ())
+    found = [getattr(module, name) for name in names if hasattr(module, name)]
+    said = error.__cause__ if isinstance(error, DeliveryTimeoutError) else error if not found else None
+    if isinstance(said, BrokerError) and module.for_code(said.code) is not module.UnknownError:
+        found.append(module.for_code(said.code))
+    return tuple(found) or (module.KafkaError,)
 
 
-def _both(ours: type[KafkaError], theirs: type[BaseException]) -> type[KafkaError]:
-    kind = _KINDS.get((ours, theirs))
+def _both(ours: type[KafkaError], theirs: tuple[type[BaseException], ...]) -> type[KafkaError]:
+    kind = _KINDS.get((ours, *theirs))
     if kind is None:
-        kind = type(ours.__name__, (ours, theirs), {"__str__": ours.__str__, "__module__": __name__, "name": ours.name})
-        _KINDS[ours, theirs] = kind
+        members = {"__str__": ours.__str__, "__module__": __name__, "name": ours.name}
+        kind = _KINDS[ours, *theirs] = type(ours.__name__, (ours, *theirs), members)
     return kind
 
 
-_KINDS: dict[tuple[type, type], type[KafkaError]] = {}
+_KINDS: dict[tuple[type, ...], type[KafkaError]] = {}

@@ -14,7 +14,7 @@ from aiokafka import errors
 
 import aioproducer.compat.aiokafka as facade
 from aioproducer import KafkaError, RecordTooLargeError
-from aioproducer.testing import KafkaCluster
+from aioproducer.testing import FakeCluster, KafkaCluster
 from tests.broker.fixtures import PATIENCE_S, new_name, new_topic
 from tests.broker.readers import read, read_values
 
@@ -283,6 +283,30 @@ async def test_a_record_that_the_broker_refuses(make: Make, kafka: KafkaCluster)
         future = await producer.send(topic, b"x" * 2_000)
         async with raised(errors.MessageSizeTooLargeError):
             await future
+
+
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
+async def test_a_topic_that_does_not_exist(library: Make) -> None:
+    async with (
+        FakeCluster(auto_create_topics=False) as cluster,
+        library(bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=500) as producer,
+    ):
+        async with raised(errors.UnknownTopicOrPartitionError):
+            await producer.send("missing", b"value")
+        async with raised(errors.UnknownTopicOrPartitionError):
+            await producer.partitions_for("missing")
+
+
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
+async def test_a_record_that_is_refused_until_its_time_is_up(library: Make) -> None:
+    """It ends with the broker's last answer."""
+    async with FakeCluster() as cluster:
+        cluster.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+        async with (
+            library(bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=500) as producer,
+            raised(errors.NotEnoughReplicasError),
+        ):
+            await producer.send_and_wait("orders", b"value")
 
 
 async def test_no_key_and_no_value(make: Make, kafka: KafkaCluster) -> None:
