@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from aioproducer import ConsumerGroupMetadata, Delivery, OffsetAndMetadata, PartitionInfo, Producer, TopicPartition
+from aioproducer import (
+    ConsumerGroupMetadata,
+    Delivery,
+    OffsetAndMetadata,
+    PartitionInfo,
+    Producer,
+    ProducerState,
+    TopicPartition,
+)
 from aioproducer import RecordMetadata as OwnMetadata
 from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
@@ -69,7 +77,7 @@ class AIOKafkaProducer:
         retry_backoff_ms: float = 100,
         security_protocol: str = "PLAINTEXT",
         ssl_context: ssl.SSLContext | None = None,
-        connections_max_idle_ms: float = 540_000,
+        connections_max_idle_ms: float | None = 540_000,
         enable_idempotence: bool = False,
         transactional_id: str | None = None,
         transaction_timeout_ms: float = 60_000,
@@ -99,7 +107,7 @@ class AIOKafkaProducer:
             "linger_ms": linger_ms,
             "retry_backoff_ms": retry_backoff_ms,
             "security_protocol": security_protocol,
-            "connections_max_idle_ms": connections_max_idle_ms,
+            "connections_max_idle_ms": -1 if connections_max_idle_ms is None else connections_max_idle_ms,
             "enable_idempotence": idempotent,
         }
         if not idempotent:
@@ -138,6 +146,8 @@ class AIOKafkaProducer:
 
     async def flush(self) -> None:
         """Wait until everything that was sent has ended."""
+        if self.native.health().state in (ProducerState.NEW, ProducerState.CLOSED):
+            return
         with raising_familiar():
             await self.native.flush()
 

@@ -94,6 +94,12 @@ async def test_arguments_may_be_floats() -> None:
             facade.AIOKafkaProducer(metadata_max_age_ms=bad)
 
 
+async def test_connections_may_be_idle_for_ever(make: Make, kafka: KafkaCluster) -> None:
+    topic = await new_topic(kafka)
+    async with make(connections_max_idle_ms=None) as producer:
+        await producer.send_and_wait(topic, b"value")
+
+
 async def test_send_gives_a_future(make: Make, kafka: KafkaCluster) -> None:
     """Everything that asyncio does with futures can be done with it."""
     topic = await new_topic(kafka)
@@ -323,6 +329,15 @@ async def test_after_the_end(make: Make, kafka: KafkaCluster) -> None:
     await producer.stop()
     async with raised(errors.ProducerClosed):
         await producer.send(topic, b"value")
+
+
+async def test_a_flush_that_has_nothing_to_do(make: Make) -> None:
+    """Programs flush and stop in a ``finally``, also where the start has failed."""
+    producer = make()
+    await producer.flush()
+    await producer.start()
+    await producer.stop()
+    await producer.flush()
 
 
 async def test_no_cluster(make: Make) -> None:
