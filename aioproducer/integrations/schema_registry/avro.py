@@ -125,7 +125,16 @@ def _parse(parts: list[Raw]) -> Raw:
             parsed = parse_schema(part, named)
         except Exception as error:
             raise LookupFailedError(f"the schema can't be parsed: {_told(error)}") from error
-    return parsed
+    return _with_names(parsed, named) if len(parts) > 1 else parsed
+
+
+def _with_names(parsed: Raw, named: Mapping[str, Any]) -> Raw:
+    """The same with all names that it refers to, which fastavro keeps by itself in records alone."""
+    if isinstance(parsed, list):
+        return [_with_names(branch, named) for branch in parsed]
+    if isinstance(parsed, str):
+        return _with_names(named[parsed], named) if parsed in named else parsed
+    return {**parsed, "__fastavro_parsed": True, "__named_schemas": named}
 
 
 def _schema(schema: str | Mapping[str, Any] | Sequence[Any] | Schema | None) -> Schema | None:

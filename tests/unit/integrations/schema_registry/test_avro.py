@@ -116,6 +116,31 @@ def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
         assert reader("shipments", written(fake, None, "shipments", value, use_latest_version=True, **latest)) == value
 
 
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (["shop.Line", "shop.Cup"], {"item": "tea"}),
+        (["null", "shop.Line", "shop.Cup"], ("shop.Cup", {"line": {"item": "tea"}})),
+        ({"type": "array", "items": "shop.Cup"}, [{"line": {"item": "tea"}}]),
+        ({"type": "map", "values": ["shop.Line", "long"]}, {"a": {"item": "tea"}, "b": 7}),
+        (["long", {"type": "array", "items": "shop.Line"}], [{"item": "tea"}]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("validate", [False, True])
+def test_references_of_a_schema_that_is_no_record(
+    fake: FakeSchemaRegistry, reader: Any, schema: Any, value: Any, validate: bool
+) -> None:
+    """As several types of events in one topic have it: a union of records that are kept elsewhere."""
+    cup = {"type": "record", "name": "Cup", "namespace": "shop", "fields": [{"name": "line", "type": "Line"}]}
+    fake.register("line", LINE)
+    line = SchemaReference("shop.Line", "line", 1)
+    written(fake, Schema(json.dumps(cup), "AVRO", [line]), "cups", {"line": {"item": "tea"}})
+    both = Schema(json.dumps(schema), "AVRO", [SchemaReference("shop.Cup", "cups-value", 1), line])
+    data = written(fake, both, f"no-record-{len(fake.subjects())}", value, validate=validate)
+    assert reader("no-record", data) == (value[1] if isinstance(value, tuple) else value)
+
+
 def test_references_that_are_missing(fake: FakeSchemaRegistry) -> None:
     schema = Schema(json.dumps({**ORDER, "name": "Other"}), "AVRO", [SchemaReference("shop.Nothing", "nothing", 1)])
     with pytest.raises(SchemaRegistryError, match="nothing"):
