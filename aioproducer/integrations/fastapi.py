@@ -17,6 +17,7 @@ async def click(page: str, producer: ProducerDep) -> None:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends
@@ -48,20 +49,24 @@ __all__ = [
 
 
 def producer_dependency(name: str = DEFAULT_NAME) -> Callable[[HTTPConnection], Awaitable[Producer]]:
-    """A dependency for one of several producers: ``Annotated[Producer, Depends(producer_dependency("audit"))]``."""
+    """A dependency for one of several producers: ``Annotated[Producer, Depends(producer_dependency("audit"))]``.
 
+    The same one for the same name, and without a name that of ``ProducerDep``, so that
+    ``app.dependency_overrides[producer_dependency()]`` is what handlers get instead.
+    """
+    return _dependency(name)
+
+
+@cache
+def _dependency(name: str) -> Callable[[HTTPConnection], Awaitable[Producer]]:
     async def dependency(connection: HTTPConnection) -> Producer:
+        # A coroutine: FastAPI would hand a plain function to a thread for each request.
         return producer_of(connection, name)
 
     return dependency
 
 
-async def _default_producer(connection: HTTPConnection) -> Producer:
-    # A coroutine: FastAPI would hand a plain function to a thread for each request.
-    return producer_of(connection)
-
-
-ProducerDep: TypeAlias = Annotated[Producer, Depends(_default_producer)]
+ProducerDep: TypeAlias = Annotated[Producer, Depends(producer_dependency())]
 """The application's producer as a parameter of a handler."""
 
 

@@ -143,6 +143,34 @@ async def test_two_producers(cluster: FakeCluster) -> None:
         assert set((await client.get("/readyz")).json()["producers"]) == {"default", "audit"}
 
 
+@pytest.mark.parametrize("name", ["default", "audit"])
+async def test_a_test_gives_handlers_something_else(name: str) -> None:
+    """By FastAPI's own means, and without a lifespan."""
+    app = FastAPI()
+
+    @app.post("/default")
+    async def default(producer: ProducerDep) -> None:
+        producer.submit_nowait("orders", "tea")
+
+    @app.post("/audit")
+    async def audit(auditor: Annotated[Producer, Depends(producer_dependency("audit"))]) -> None:
+        auditor.submit_nowait("orders", "tea")
+
+    class Recorder:
+        def __init__(self) -> None:
+            self.sent: list[tuple[str, str]] = []
+
+        def submit_nowait(self, topic: str, value: str) -> None:
+            self.sent.append((topic, value))
+
+    recorder = Recorder()
+    app.dependency_overrides[producer_dependency(name)] = lambda: recorder
+    async with serving(app, with_state=False) as client:
+        assert (await client.post(f"/{name}")).status_code == 200
+    assert recorder.sent == [("orders", "tea")]
+    assert producer_dependency() is producer_dependency("default")
+
+
 async def test_without_its_lifespan() -> None:
     """The error says what is missing."""
     app = FastAPI()
