@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -20,6 +21,10 @@ from aioproducer.records import Value_contra
 
 Raw = Any
 """A schema as JSON gives it: an object, a list for a union, or a name."""
+
+# In fastavro's words; the name is one of the schema.
+_MISSING = re.compile("Field (.+) is specified in the schema but missing from the record")
+_MORE = "record contains more fields than the schema specifies"
 
 
 class AvroEncoder:
@@ -48,6 +53,12 @@ class AvroEncoder:
         return out.getvalue()
 
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
+        # What strict refuses, validate() does not name.
+        missing = _MISSING.fullmatch(str(error))
+        if missing is not None:
+            return [(missing[1], "missing")]
+        if str(error).startswith(_MORE):
+            return [("", f"{_name_of(value)} has fields that the schema has not")]  # their names are the data's
         try:
             if not self._is_bytes:
                 validate(value, self._schema, strict=self._strict)

@@ -184,12 +184,14 @@ def test_strict(fake: FakeSchemaRegistry) -> None:
     assert written(fake, schema, "ones", {"id": 1, "other": 2})
     assert written(fake, schema, "ones", {})
     assert written(fake, schema, "ones", {}, strict_allow_default=True)
-    for options, value in (
-        ({"strict": True}, {"id": 1, "other": 2}),
-        ({"strict": True}, {}),
-        ({"strict_allow_default": True}, {"id": 1, "other": 2}),
+    more = "dict has fields that the schema has not$"
+    for options, value, problem in (
+        ({"strict": True}, {"id": 1, "secret": 2}, more),
+        ({"strict": True, "validate": True}, {"id": 1, "secret": 2}, more),
+        ({"strict": True}, {}, "'ones-value': id: missing$"),
+        ({"strict_allow_default": True}, {"id": 1, "secret": 2}, more),
     ):
-        with pytest.raises(SchemaValidationError):
+        with pytest.raises(SchemaValidationError, match=problem):
             written(fake, schema, "ones", value, **options)
 
 
