@@ -18,7 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aioproducer import DeliveryErrors, KafkaError, Producer
-from aioproducer.errors import BootstrapError
+from aioproducer.errors import BootstrapError, WrongLoopError
 from aioproducer.integrations.fastapi import ProducerDep, health_router, producer_dependency
 from aioproducer.integrations.starlette import add_error_handlers, health_routes, producer_lifespan, producer_of
 from aioproducer.testing import FakeCluster
@@ -141,6 +141,24 @@ async def test_two_producers(cluster: FakeCluster) -> None:
         assert "audit" not in first
         assert "audit" in second
         assert set((await client.get("/readyz")).json()["producers"]) == {"default", "audit"}
+
+
+async def test_a_plain_handler_is_in_another_thread(cluster: FakeCluster) -> None:
+    """It can have the loop send for it."""
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+
+    @app.post("/{way}")
+    def handler(way: str, producer: ProducerDep) -> int:
+        if way == "direct":
+            with pytest.raises(WrongLoopError, match="run_coroutine_threadsafe"):
+                producer.submit_nowait("clicks", "direct")
+        assert producer.loop is not None
+        return asyncio.run_coroutine_threadsafe(producer.send("clicks", way), producer.loop).result().offset
+
+    async with serving(app) as client:
+        for way in ("direct", "by the loop"):
+            assert (await client.post(f"/{way}")).status_code == 200
+    assert values(cluster, "clicks") == [b"direct", b"by the loop"]
 
 
 @pytest.mark.parametrize("name", ["default", "audit"])
