@@ -48,13 +48,10 @@ def familiar(error: BaseException) -> BaseException:
     if theirs is None or isinstance(error, theirs.KafkaError):
         return error
     try:
-        kind = _both(type(error), _theirs(theirs, error))
-        twin = kind.__new__(kind, *error.args)
+        twin = _as(_both(type(error), _theirs(theirs, error)), error)
     except TypeError:  # the two can't be one, as with groups of exceptions
         return error
-    twin.args = error.args
-    twin.__dict__.update(error.__dict__)
-    twin.__cause__, twin.__traceback__ = error.__cause__, error.__traceback__
+    twin.__traceback__ = error.__traceback__
     return twin
 
 
@@ -65,6 +62,20 @@ def raising_familiar() -> Iterator[None]:
         yield
     except KafkaError as error:
         raise familiar(error) from error.__cause__
+
+
+def _as(kind: type[KafkaError], error: KafkaError) -> KafkaError:
+    """The same error, as one of another class."""
+    twin = kind.__new__(kind, *error.args)
+    twin.args = error.args
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__ = error.__cause__
+    return twin
+
+
+def _reduced(twin: KafkaError) -> tuple[Any, ...]:
+    """For pickles and copies: as one of this library's own, which becomes familiar again where it arrives."""
+    return familiar, (_as(type(twin).__bases__[0], twin),)
 
 
 def _theirs(module: Any, error: KafkaError) -> tuple[type[BaseException], ...]:
@@ -79,7 +90,7 @@ def _theirs(module: Any, error: KafkaError) -> tuple[type[BaseException], ...]:
 def _both(ours: type[KafkaError], theirs: tuple[type[BaseException], ...]) -> type[KafkaError]:
     kind = _KINDS.get((ours, *theirs))
     if kind is None:
-        members = {"__str__": ours.__str__, "__module__": __name__, "name": ours.name}
+        members = {"__str__": ours.__str__, "__reduce__": _reduced, "__module__": __name__, "name": ours.name}
         kind = _KINDS[ours, *theirs] = type(ours.__name__, (ours, *theirs), members)
     return kind
 

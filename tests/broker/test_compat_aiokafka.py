@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -360,6 +362,19 @@ async def test_errors_are_of_both_libraries(kafka: KafkaCluster) -> None:
     assert caught.value.maybe_written is False
     assert caught.value.name == RecordTooLargeError.name
     assert "max_request_size" in str(caught.value)
+
+
+async def test_errors_can_be_pickled_and_copied(kafka: KafkaCluster) -> None:
+    """As where a pool of processes hands them on."""
+    topic = await new_topic(kafka)
+    async with facade.AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, max_request_size=1_000) as producer:
+        with pytest.raises(errors.MessageSizeTooLargeError) as caught:
+            await producer.send(topic, b"x" * 2_000)
+    for again in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
+        assert isinstance(again, errors.MessageSizeTooLargeError)
+        assert isinstance(again, RecordTooLargeError)
+        assert str(again) == str(caught.value)
+        assert vars(again) == vars(caught.value)
 
 
 # --- transactions -----------------------------------------------------------------------------------------------------
