@@ -325,9 +325,9 @@ def _position(position: int | tuple[int, str]) -> int | OffsetAndMetadata:
 
 
 def _with_ports(servers: str | Iterable[str]) -> list[str]:
-    """Hosts may come without the port, and one string may hold several."""
+    """Hosts may come without the port, and one string may hold several; empty ones and repetitions say nothing."""
     listed = servers.split(",") if isinstance(servers, str) else list(servers)
-    return [_with_port(server.strip()) for server in listed]
+    return list(dict.fromkeys(_with_port(server.strip()) for server in listed if server.strip()))
 
 
 def _with_port(server: str) -> str:

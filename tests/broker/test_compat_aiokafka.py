@@ -102,6 +102,16 @@ async def test_connections_may_be_idle_for_ever(make: Make, kafka: KafkaCluster)
         await producer.send_and_wait(topic, b"value")
 
 
+async def test_addresses_may_be_empty_or_stand_twice(kafka: KafkaCluster) -> None:
+    """As where a variable of the environment ends with a comma."""
+    for library in LIBRARIES.values():
+        for servers in (f"{kafka.bootstrap_servers}, {kafka.bootstrap_servers},", [kafka.bootstrap_servers] * 2):
+            async with library(bootstrap_servers=servers) as producer:
+                assert await producer.partitions_for(await new_topic(kafka)) == {0}
+    with pytest.raises(ValueError, match="it is empty"):
+        facade.AIOKafkaProducer(bootstrap_servers=" ,")
+
+
 async def test_send_gives_a_future(make: Make, kafka: KafkaCluster) -> None:
     """Everything that asyncio does with futures can be done with it."""
     topic = await new_topic(kafka)
