@@ -33,7 +33,7 @@ cdef class Admission:
     cdef object clocks                      # None, or (monotonic seconds, wall seconds) instead of the C clocks
     cdef int64_t now_ns                     # monotonic, of the latest admission
     cdef int64_t wall_offset_ns
-    cdef int64_t look_again_ns              # when to compare loop and wall clock again
+    cdef int64_t look_again_ns              # when to look at the wall clock again
     cdef int64_t turn_ns                    # when the loop last had a turn, as far as is known
     cdef Py_ssize_t bytes_since_turn
     cdef bint queueing                      # somebody waits for memory; later calls queue up behind
@@ -47,6 +47,7 @@ cdef class Admission:
     cdef ProducerBatch place(self, str topic, TopicQueues queues, int32_t partition, RecordView* record, list pairs,
                              bint awaited)
     cdef int look(self) except -1
+    cdef int check_loop(self) except -1
     cdef bint turn_due(self) noexcept
     cdef void turn_taken(self) noexcept
 

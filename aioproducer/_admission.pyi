@@ -168,7 +168,7 @@ class Admission(Generic[Key_contra, Value_contra]):
         """Whether the loop's last turn is a millisecond or 256 KiB ago."""
 
     def _look_again(self) -> None:
-        """Look at the topics, the loop and the clocks anew at the next call; a turn of the loop has just begun."""
+        """Look at the topics and the clocks anew at the next call; a turn of the loop has just begun."""
 
     def _admit(
         self,

@@ -13,8 +13,8 @@ submit() and send() return a Submission, which goes through these stages:
 The loop's turn. A task whose submits never suspend would keep the loop to itself, so submit gives it a turn when the
 last one is a millisecond or 256 KiB ago.
 
-Which loop. The thread is checked on each call, the running loop at least once a millisecond (asking asyncio for it
-costs a system call on Python 3.11); a producer whose loop has ended or whose process was forked refuses by its state.
+Which loop. Thread and running loop are checked on each call (`_running_loop` says at what cost); a producer whose loop
+has ended or whose process was forked refuses by its state.
 """
 
 import cython
@@ -24,7 +24,7 @@ import inspect
 import sys
 import time
 import warnings
-from asyncio import get_running_loop
+from asyncio import _get_running_loop
 from types import CoroutineType, GenericAlias
 
 from libc.stdint cimport int32_t, int64_t
@@ -42,6 +42,7 @@ from aioproducer._clock cimport AIOP_HAS_CLOCK, aiop_monotonic_ns, aiop_wall_ns
 from aioproducer._delivery cimport new_waiter
 from aioproducer._not_by_hand cimport aiop_not_by_hand
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, headers_size
+from aioproducer._running_loop cimport aiop_running_loop
 
 from aioproducer.errors import RecordTooLargeError, SerializationError, SerializerNotReadyError, WrongLoopError
 
@@ -183,7 +184,7 @@ cdef class Admission:
         return self.wanted_bytes
 
     def _look_again(self):
-        """Compare loop and clocks anew at the next call; a turn of the loop has just begun."""
+        """Look at the topics and the clocks anew at the next call; a turn of the loop has just begun."""
         self.look_again_ns = 0
         self.last_topic = None
         self.turn_taken()
@@ -200,7 +201,9 @@ cdef class Admission:
         return self.state == ADMITTING and self.thread == <unsigned long>PyThread_get_thread_ident()
 
     cdef int look(self) except -1:
-        """Read the clocks, and now and then check that this is the producer's loop."""
+        """Check that this is the producer's loop, and read the clocks, the wall's now and then."""
+        if aiop_running_loop() != <PyObject*>self.loop:
+            self.check_loop()
         cdef int64_t before_ns = self.now_ns
         if AIOP_HAS_CLOCK and self.clocks is None:
             self.now_ns = aiop_monotonic_ns()
@@ -215,17 +218,17 @@ cdef class Admission:
         else:
             self.wall_offset_ns = <int64_t>(
                 1e9 * (time.time() if self.clocks is None else self.clocks[1]())) - self.now_ns
-        try:
-            running = get_running_loop()
-        except RuntimeError:
-            running = None
+        self.look_again_ns = self.now_ns + TURN_NS
+        return 0
+
+    cdef int check_loop(self) except -1:
+        running = _get_running_loop()
         if running is not self.loop:
             raise WrongLoopError(
                 "this producer was started in another event loop"
                 + (" and no loop is running here" if running is None else "")
                 + "; use it from coroutines and callbacks of that loop, or start a producer of its own for each loop"
             )
-        self.look_again_ns = self.now_ns + TURN_NS
         return 0
 
     cdef bint turn_due(self) noexcept:

@@ -509,6 +509,29 @@ def test_refused_in_another_loop() -> None:
         second.close()
 
 
+def test_refused_in_another_loop_right_after_the_own() -> None:
+    """However short ago the producer's own loop ran: no call between its runs, and none from elsewhere, is taken."""
+
+    async def start() -> Door:
+        return Door(clock=Clock())  # whose time stands still
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    try:
+        door = first.run_until_complete(start())
+        for call in "submit_nowait", "submit":
+            first.run_until_complete(attempt(door, call, "orders", b"v"))
+            with pytest.raises(WrongLoopError, match="no loop is running here"):
+                door.submit_nowait("orders", b"between")
+            for other in "submit_nowait", "submit", "send":
+                first.run_until_complete(attempt(door, call, "orders", b"v"))
+                with pytest.raises(WrongLoopError, match=r"another event loop;.* start a producer of its own"):
+                    second.run_until_complete(attempt(door, other, "orders", b"elsewhere"))
+        assert [record.value for record in door.written()] == [b"v"] * 8
+    finally:
+        first.close()
+        second.close()
+
+
 async def test_callbacks_may_call(door: Door) -> None:
     """Plain callbacks of the loop may submit."""
     asyncio.get_running_loop().call_soon(door.submit_nowait, "orders", b"v")
