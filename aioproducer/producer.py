@@ -737,7 +737,7 @@ class Producer(Admission[Key_contra, Value_contra]):
         """Raise what a record deserves that comes too early, too late, or from elsewhere.
 
         Args:
-            transaction: number of the one that it came in, if it came earlier and had to wait.
+            transaction: number of the one that its call began in, if that was earlier.
         """
         self._check_open()
         runner = self._running_engine().transaction
@@ -745,7 +745,7 @@ class Producer(Admission[Key_contra, Value_contra]):
             runner.states.check_record()
             if transaction is not None and transaction != runner.number:
                 raise TransactionStateError(
-                    "the record waited for metadata or memory while its transaction ended; it was not added to the next"
+                    "the call began in a transaction that has ended since; the record was not added to the next one"
                 )
 
     def _check_open(self) -> None:

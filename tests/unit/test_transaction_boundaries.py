@@ -121,4 +121,5 @@ async def test_bulk_that_waits(cluster: FakeCluster, sending: Sending, serialize
     cause = error.__cause__ if isinstance(error, SendManyError) else error
     assert isinstance(cause, TransactionStateError)
     assert "not added to the next" in str(cause)
+    assert "the call began in a transaction that has ended since" in str(cause)  # whatever it waited for
     assert [record.value for record in cluster.records(TOPIC, read_committed=True)] == [b"mine"]
