@@ -18,6 +18,7 @@ DEBUG = SANITIZE or os.environ.get("AIOPRODUCER_DEBUG") == "1"
 DIRECTIVES = {
     "language_level": 3,
     "embedsignature": True,
+    "embedsignature.format": "clinic",
     "binding": False,
     "boundscheck": DEBUG,
     "wraparound": False,

@@ -64,6 +64,9 @@ class Delivery:
         up. What one raises goes to the loop's exception handler and stops no other.
         """
 
+    def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
+        """Take back what waits for the record's end; how many times ``fn`` was attached. For ``asyncio.wait``."""
+
 @final
 class DeliveryWaiter:
     """One await of one Delivery; what ``Delivery.__await__`` returns."""

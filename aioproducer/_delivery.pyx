@@ -427,6 +427,17 @@ cdef class Delivery:
         self.settled().observe(self.index)
         watch(self, fn)
 
+    def remove_done_callback(self, fn):
+        cdef ProduceRequestResult owner = self.settled()
+        cdef list kept
+        cdef Py_ssize_t before
+        if owner.callbacks is None:
+            return 0
+        before = len(owner.callbacks)
+        kept = [entry for entry in owner.callbacks if (<tuple>entry)[0] != self.index or (<tuple>entry)[1] != fn]
+        owner.callbacks[:] = kept
+        return before - len(kept)
+
     def __await__(self):
         return new_waiter(self)
 

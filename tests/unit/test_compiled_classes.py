@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import importlib
+import inspect
 import pickle
 import pkgutil
 import subprocess
@@ -49,6 +50,13 @@ def test_whatever_can_be_made_by_hand_does_no_harm() -> None:
         [sys.executable, "-c", textwrap.dedent(POKE), *COMPILED], capture_output=True, text=True, timeout=60
     )
     assert poked.returncode == 0, poked.stdout.splitlines()[-1:]
+
+
+@pytest.mark.parametrize("name", ["send", "submit", "submit_nowait"])
+def test_signatures_can_be_asked_for(name: str) -> None:
+    """By shells that help with arguments, and by whatever wraps functions."""
+    parameters = inspect.signature(getattr(Producer, name)).parameters
+    assert [*parameters] == ["self", "topic", "value", "key", "partition", "headers", "timestamp_ms"]
 
 
 @pytest.fixture

@@ -464,6 +464,54 @@ async def test_callback_holds_the_delivery(accumulator: RecordAccumulator) -> No
     assert offsets == [6]
 
 
+async def test_callbacks_are_taken_back(accumulator: RecordAccumulator) -> None:
+    batch, deliveries = filled(accumulator, 3)
+    called: list[object] = []
+
+    def other(delivery: Delivery) -> None:
+        called.append((delivery, "other"))
+
+    for delivery in deliveries:
+        for callback in (called.append, other, called.append):
+            delivery.add_done_callback(callback)
+    assert deliveries[1].remove_done_callback(called.append) == 2
+    assert deliveries[2].remove_done_callback(other) == 1
+    assert deliveries[2].remove_done_callback(other) == 0
+    batch.complete(0, -1)
+    await turns()
+    first, second, third = deliveries
+    assert called == [first, (first, "other"), first, (second, "other"), third, third]
+    assert first.remove_done_callback(other) == 0
+    accumulator.release(batch)
+
+
+async def test_a_callback_is_taken_back_after_a_split(accumulator: RecordAccumulator) -> None:
+    batch, deliveries = filled(accumulator, 4)
+    called: list[Delivery] = []
+    for delivery in deliveries:
+        delivery.add_done_callback(called.append)
+    pieces = split(accumulator, batch)
+    assert deliveries[3].remove_done_callback(called.append) == 1
+    for piece in pieces:
+        end(accumulator, piece)
+    await turns()
+    assert called == deliveries[:3]
+
+
+async def test_asyncio_waits_for_several(accumulator: RecordAccumulator) -> None:
+    """They are no futures, but what ``asyncio.wait`` asks of one they have."""
+    batch, deliveries = filled(accumulator, 3)
+    waiting: set[Any] = set(deliveries)
+    assert await asyncio.wait(waiting, timeout=0.001) == (set(), waiting)
+    soon = asyncio.ensure_future(asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))
+    await turns()
+    batch.complete(0, -1)
+    done, pending = await soon
+    assert done | pending == waiting
+    assert (await asyncio.wait(waiting))[0] == waiting
+    accumulator.release(batch)
+
+
 async def test_callback_may_attach_another(accumulator: RecordAccumulator) -> None:
     """Callbacks may attach callbacks."""
     batch, delivery = one(accumulator)
