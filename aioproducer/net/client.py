@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
@@ -22,6 +23,7 @@ from aioproducer.errors import (
     ConnectionLostError,
     KafkaError,
     ProducerClosedError,
+    RequestTimedOutError,
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.bootstrap import Bootstrap
@@ -31,9 +33,14 @@ from aioproducer.net.node import Node, ReconnectPolicy
 from aioproducer.net.tls import Tls
 from aioproducer.protocol.metadata import MetadataResponse
 
+logger: logging.Logger = logging.getLogger("aioproducer.client")
+
 SLOW_MS = 1_000
 """After this long without a result, a connection attempt or a metadata request no longer keeps us from asking another
 broker at the same time: a broker that hangs must not hold up what the others could answer."""
+
+WARN_EVERY_MS = 60_000
+"""A broker that stays away is told of no more often."""
 
 
 def _nothing(*_: object) -> None:
@@ -443,6 +450,7 @@ class NetworkClient:
             if node.task is not asyncio.current_task():
                 return  # given up meanwhile, and another attempt may be under way
             node.failed(error, self._now_ms())
+            self._warn(node, error)
             self.on_disconnect(node.node_id, error)
         except asyncio.CancelledError:
             if node.task is not None and node.task is asyncio.current_task():
@@ -485,10 +493,22 @@ class NetworkClient:
         if node is not None and node.connection is connection:
             on_purpose = error is None or connection.retiring
             node.disconnected(None if on_purpose else error, self._now_ms())
+            if isinstance(error, RequestTimedOutError):
+                self._warn(node, error)
             self._forget_if_gone(node)
         if error is not None:
             self.on_disconnect(connection.node_id, error)
         self._changed_now()
+
+    def _warn(self, node: Node, error: KafkaError) -> None:
+        """Tell of a broker that can't be reached, or is silent: its records say so only when their time is over.
+
+        A connection that a broker ends is no news, as each restart does that; it is if the next can't be made.
+        """
+        now_ms = self._now_ms()
+        if now_ms >= node.warn_at_ms:
+            node.warn_at_ms = now_ms + WARN_EVERY_MS
+            logger.warning("node %d: %s", node.node_id, error)
 
     def _capacity_freed(self, _: Connection) -> None:
         self._changed_now()

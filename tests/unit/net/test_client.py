@@ -369,6 +369,49 @@ async def test_failed_attempts_back_off_and_ready_resets_it(broker: FakeBroker) 
         assert 7 <= client._nodes[1].retry_at_ms - client.failed_ms <= 12
 
 
+async def test_a_node_that_stays_away_is_warned_of_once_a_minute(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Client(reconnect_backoff_ms=0, reconnect_backoff_max_ms=0) as client:
+        client.know(broker)
+        await broker.stop()
+
+        async def fail() -> None:
+            before = len(client.disconnects)
+            client.connect_soon(1)
+            await client.until(lambda: len(client.disconnects) > before)
+
+        def told() -> list[str]:
+            return [f"{record.name} {record.levelname} {record.getMessage()}" for record in caplog.records]
+
+        for _ in range(3):
+            await fail()
+        (warning,) = told()
+        assert warning.startswith(f"aioproducer.client WARNING node 1: no connection to {broker.host}:{broker.port}: ")
+        client._nodes[1].warn_at_ms = client.now_ms  # a minute later
+        await fail()
+        assert told() == [warning, warning]
+
+
+async def test_a_silent_node_is_warned_of_and_one_that_ends_a_connection_is_not(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Client(broker, request_timeout_ms=50) as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        broker.peers[0].drop()
+        await client.until(lambda: connection.closed)
+        assert caplog.records == []
+        connection = await client.ready_connection(1, client.soon())
+        broker.silent(MetadataRequest)
+        with pytest.raises(RequestTimedOutError):
+            await connection.request(METADATA)
+        (record,) = caplog.records
+        assert record.getMessage() == (
+            f"node 1: node 1 ({broker.host}:{broker.port}) left a request unanswered for too long (request_timeout_ms)"
+        )
+
+
 @pytest.mark.parametrize("host", ["kafka..local", ".local", "a" * 64 + ".local", "\u00fc" * 70])
 async def test_a_host_that_no_name_service_can_be_asked_for(host: str) -> None:
     """It is a broker that can't be reached, whoever gave the name: the configs or the cluster."""
