@@ -61,12 +61,17 @@ def _not_asked(error: KafkaError) -> bool:
     return False
 
 
+def _nothing_known(node_id: int) -> KafkaError | None:
+    return None
+
+
 class BatchOutcomes:
     """Ends batches, or queues them again; keeps accumulator, sequences and metrics in step.
 
     Args:
         on_failure: told of each batch that fails, but not by ``fail_all`` and ``drop_unsent``.
         on_old_epoch: told that a leader knows a newer epoch; True says that the batch waits for what comes of it.
+        error_of: why there is no connection to a broker, for messages.
     """
 
     def __init__(
@@ -80,11 +85,13 @@ class BatchOutcomes:
         rng: random.Random,
         on_failure: Callable[[KafkaError], None] = _nothing,
         on_old_epoch: Callable[[KafkaError], bool] = _not_asked,
+        error_of: Callable[[int], KafkaError | None] = _nothing_known,
     ) -> None:
         self.given_up: int = 0
         """Records that ``fail_all`` has failed."""
         self._on_failure = on_failure
         self._on_old_epoch = on_old_epoch
+        self._error_of = error_of
         self._retries = config.retries
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._accumulator = accumulator
@@ -217,7 +224,9 @@ class BatchOutcomes:
         batch.fail(error, None, unobserved)
 
     def _timeout(self, batch: ProducerBatch) -> DeliveryTimeoutError:
-        cause = batch.last_error
+        # A batch that was never sent, or not again, has no error of its own that says why.
+        unreachable = None if batch.in_flight else self._error_of(batch.queue.leader)
+        cause = unreachable or batch.last_error
         last = f"the last error was: {cause}" if cause is not None else "no broker answered in time"
         error = DeliveryTimeoutError(
             f"{batch.topic}-{batch.partition}: {batch.record_count:,} records were not acknowledged within "

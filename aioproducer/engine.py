@@ -132,6 +132,7 @@ class Engine:
             rng=rng,
             on_failure=self._record_failed,
             on_old_epoch=self._epoch_refused,
+            error_of=self._client.error_of,
         )
         self.telemetry = ClientTelemetry(
             config,

@@ -176,6 +176,11 @@ class NetworkClient:
         node = self._nodes.get(node_id)
         return node.authentication_error if node is not None else None
 
+    def error_of(self, node_id: int) -> KafkaError | None:
+        """Why there is no connection to a node: how the newest attempt, or the last connection, ended; else None."""
+        node = self._nodes.get(node_id)
+        return node.error if node is not None else None
+
     async def ready_connection(self, node_id: int, deadline_ms: int) -> Connection:
         """Wait until a node can take a request, connecting to it as often as its back-off allows.
 

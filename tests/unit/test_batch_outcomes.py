@@ -52,7 +52,7 @@ class Answer:
 class Bench:
     """Outcomes with everything they keep in step."""
 
-    def __init__(self, *, idempotent: bool = True, **configs: Any) -> None:
+    def __init__(self, *, idempotent: bool = True, unreachable: KafkaError | None = None, **configs: Any) -> None:
         config = ProducerConfig.parse({"bootstrap_servers": "unused:1", "enable_idempotence": idempotent, **configs})
         loop = asyncio.get_running_loop()
         self.accumulator = make_accumulator(
@@ -68,6 +68,7 @@ class Bench:
             sealer=Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=lambda: None),
             metrics=self.metrics,
             rng=random.Random(1),
+            error_of={1: unreachable}.get,
         )
         self.introduce()
 
@@ -498,6 +499,32 @@ async def test_expired_after_an_error() -> None:
     assert error.__cause__ is last
     assert "1 attempts; the last error was: orders-0" in str(error)
     assert not error.maybe_written
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+async def test_expired_behind_a_broker_that_can_not_be_reached(attempts: int) -> None:
+    """Why there is no connection to the leader is told, and not how the connection before it ended."""
+    unreachable = ConnectionLostError("no connection to kafka:9092: refused")
+    bench = Bench(unreachable=unreachable)
+    if attempts:
+        batch, (delivery,) = bench.sent(1)
+        bench.lose(batch)
+    else:
+        delivery = put(bench.accumulator, add_topic(bench.accumulator), now_ms=NOW)
+    bench.outcomes.expire(NOW + 120_000)
+    error = delivery.exception()
+    assert isinstance(error, DeliveryTimeoutError)
+    assert error.__cause__ is unreachable
+    assert f"({attempts} attempts; the last error was: no connection to kafka:9092: refused)" in str(error)
+    assert error.maybe_written == bool(attempts)
+
+
+async def test_expired_in_flight_at_a_broker_that_was_away() -> None:
+    """What is in flight waits for its answer, whatever is known of the broker."""
+    bench = Bench(unreachable=ConnectionLostError("no connection to kafka:9092: refused"))
+    _, deliveries = bench.sent()
+    bench.outcomes.expire(NOW + 120_000)
+    assert "1 attempts; no broker answered in time" in str(deliveries[0].exception())
 
 
 @pytest.mark.parametrize("end", ["acknowledged", "retriable", "failed", "too large", "lost"])

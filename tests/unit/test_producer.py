@@ -28,7 +28,9 @@ from aioproducer.errors import (
     BufferExhaustedError,
     ClusterAuthorizationFailedError,
     ConfigError,
+    ConnectionLostError,
     DeliveryErrors,
+    DeliveryTimeoutError,
     FlushTimeoutError,
     KafkaError,
     MetadataTimeoutError,
@@ -41,7 +43,7 @@ from aioproducer.errors import (
     WrongLoopError,
 )
 from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroker
 from aioproducer.protocol.schema import Request
 from aioproducer.records import Key_contra, Value_contra
 from aioproducer.start_count import MANY
@@ -336,6 +338,20 @@ async def test_close_reports_once(broker: ProducingBroker) -> None:
     results = await asyncio.gather(producer.close(), producer.close(), return_exceptions=True)
     assert [type(result) for result in results] == [DeliveryErrors] * 2
     await producer.close()
+
+
+async def test_a_broker_that_can_not_be_reached_where_it_says_it_is(
+    broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address of the bootstrap works, the one in the metadata does not: the records that fail name it."""
+    elsewhere = MetadataResponseBroker(node_id=1, host=broker.host, port=closed_port())
+    monkeypatch.setattr(broker, "address", lambda: elsewhere)
+    async with producer_of(broker, linger_ms=0, request_timeout_ms=1000, delivery_timeout_ms=1000) as producer:
+        with pytest.raises(DeliveryTimeoutError, match=r"0 attempts.* no connection to") as caught:
+            await producer.send("orders", b"v")
+    assert f"{elsewhere.host}:{elsewhere.port}" in str(caught.value)
+    assert isinstance(caught.value.__cause__, ConnectionLostError)
+    assert not caught.value.maybe_written
 
 
 async def test_close_with_a_timeout(broker: ProducingBroker) -> None:
