@@ -180,10 +180,12 @@ class Metadata:
             what = f"topic {topic} has {len(known.partitions)} partitions and no partition {partition}"
         else:
             what = f"the partitions of topic {topic} are not known"
-        error = MetadataTimeoutError(f"{what} after {waited_ms} ms (max_block_ms={self._config.max_block_ms})")
-        error.__cause__ = self._last_error
+        cause = self._last_error
         if known is not None and known.error_code:
-            error.__cause__ = broker_error(known.error_code, f"topic {topic}: {_meaning(known.error_code)}")
+            cause = broker_error(known.error_code, f"topic {topic}: {_meaning(known.error_code)}")
+        why = f": {cause}" if cause is not None else ""
+        error = MetadataTimeoutError(f"{what} after {waited_ms} ms (max_block_ms={self._config.max_block_ms}){why}")
+        error.__cause__ = cause
         return error
 
     async def _answer(self, topic: str, partition: int | None, deadline_ms: int) -> bool:

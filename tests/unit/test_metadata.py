@@ -220,10 +220,21 @@ async def test_a_topic_that_never_comes_times_out_and_says_why(cluster: FakeClus
         with pytest.raises(MetadataTimeoutError) as caught:
             await setup.wait("missing", ms=50)
         assert re.fullmatch(
-            r"the partitions of topic missing are not known after \d+ ms \(max_block_ms=60000\)", str(caught.value)
+            r"the partitions of topic missing are not known after \d+ ms \(max_block_ms=60000\): "
+            r"topic missing: UNKNOWN_TOPIC_OR_PARTITION \(3\), the broker does not know the topic or the partition",
+            str(caught.value),
         )
         assert isinstance(caught.value.__cause__, UnknownTopicOrPartitionError)
         assert isinstance(caught.value, TimeoutError)
+
+
+async def test_a_topic_that_nobody_can_be_asked_for_times_out_and_says_why(cluster: FakeCluster) -> None:
+    async with running(cluster) as setup:
+        await cluster.brokers[0].stop()
+        with pytest.raises(MetadataTimeoutError) as caught:
+            await setup.wait("a", ms=300)
+        assert str(caught.value.__cause__) in str(caught.value)
+        assert f"{cluster.brokers[0].host}:{cluster.brokers[0].port}" in str(caught.value)
 
 
 async def test_a_partition_that_does_not_exist_yet_is_waited_for(cluster: FakeCluster) -> None:
