@@ -208,7 +208,13 @@ class Engine:
 
     @property
     def unreachable(self) -> KafkaError | None:
-        """Why no broker can be reached at the moment."""
+        """Why no broker can be reached at the moment.
+
+        While the connection of the bootstrap stands, brokers are tried again only for records: without any, what is
+        known of them may be old, and who waits for it to get better would wait for ever.
+        """
+        if self._client.bootstrapped and not self.pending:
+            return None
         return self._client.unreachable
 
     @property

@@ -109,10 +109,19 @@ class NetworkClient:
 
     @property
     def unreachable(self) -> KafkaError | None:
-        """Why no broker can be reached, None while one is connected or nothing bad is known of any."""
-        if self._open or not any(node.error is not None for node in self._nodes.values()):
+        """Why no broker can be reached, None while one is connected or nothing bad is known of any.
+
+        The connection that bootstrap left counts for none: it may go by an address that takes no records.
+        """
+        nodes = self._nodes.values()
+        if any(node.connection is not None for node in nodes) or all(node.error is None for node in nodes):
             return None
         return self._newest_failure()
+
+    @property
+    def bootstrapped(self) -> bool:
+        """Whether the connection that bootstrap left still stands for the brokers."""
+        return self._bootstrap is not None
 
     @property
     def in_flight_count(self) -> int:

@@ -10,7 +10,10 @@ import pytest
 
 from aioproducer import Producer, ProducerHealth, ProducerState
 from aioproducer.errors import ConnectionLostError
+from aioproducer.protocol.metadata import MetadataResponseBroker
 from aioproducer.testing import FakeCluster
+from tests.unit.net.fake_broker import closed_port
+from tests.unit.producing_broker import ProducingBroker
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -72,6 +75,30 @@ async def test_no_broker_can_be_reached() -> None:
             cluster.start_broker(1)
             await until(lambda: producer.health().ready)
             await producer.send("orders", b"value")
+
+
+async def test_only_the_bootstrap_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with an advertised address that leads nowhere: not ready while records wait for it.
+
+    Ready when none does, as nobody tries then and it may have got better: who asks the probe sends nothing until then.
+    """
+    async with ProducingBroker() as broker:
+        elsewhere = MetadataResponseBroker(node_id=1, host=broker.host, port=closed_port())
+        monkeypatch.setattr(broker, "address", lambda: elsewhere)
+        configs: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 1_000, "delivery_timeout_ms": 1_000}
+        async with Producer(bootstrap_servers=broker.bootstrap_servers, **configs) as producer:
+            assert producer.health().ready
+            delivery = await producer.submit("orders", b"value")
+            await until(lambda: not producer.health().ready)
+            health = producer.health()
+            assert (health.state, health.live) == (ProducerState.RUNNING, True)
+            assert f"no broker can be reached: no connection to {elsewhere.host}:{elsewhere.port}" in health.reason
+            await until(delivery.done)
+            assert delivery.exception() is not None
+            assert producer.health().ready
+            monkeypatch.undo()
+            await producer.send("orders", b"value")
+            assert producer.health().ready
 
 
 async def test_the_buffer_is_full() -> None:
