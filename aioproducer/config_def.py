@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aioproducer.config_values import PASSWORD, URL, ConfigType, OneOf, Valid
+from aioproducer.config_values import PASSWORD, SERVERS, URL, ConfigType, OneOf, Valid, has_user
 from aioproducer.errors import ConfigError
 
 REQUIRED: Any = object()
@@ -94,7 +94,11 @@ class ConfigDef:
         """A value as messages show it."""
         if self.type is URL and isinstance(value, str):
             value = _SECRET_PARTS.sub("[hidden]", value)
-        hidden = self.secret or (self.type is URL and not isinstance(value, str))
+        hidden = (
+            self.secret
+            or (self.type is URL and not isinstance(value, str))
+            or (self.type is SERVERS and has_user(value))
+        )
         shown = "[hidden]" if hidden and value is not None else repr(value)
         return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
 

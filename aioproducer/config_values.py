@@ -183,6 +183,8 @@ _SERVER = re.compile(
 
 def _servers(value: object) -> tuple[tuple[str, int], ...]:
     servers: list[tuple[str, int]] = []
+    if has_user(value):
+        raise ValueError("an address has no user in it: give sasl_username and sasl_password")
     for entry in _list(value):
         server = _server(entry)
         if (server[0].lower(), server[1]) in [(host.lower(), port) for host, port in servers]:
@@ -191,6 +193,11 @@ def _servers(value: object) -> tuple[tuple[str, int], ...]:
     if not servers:
         raise ValueError("it is empty")
     return tuple(servers)
+
+
+def has_user(servers: object) -> bool:
+    """Whether addresses look like URLs with a user, and so perhaps a password, which must not be shown."""
+    return "@" in str(servers)
 
 
 def _server(entry: str) -> tuple[str, int]:

@@ -423,6 +423,15 @@ def test_refused_servers(value: object, hint: str) -> None:
     assert text.startswith(f"bootstrap_servers={value!r} is refused ({hint}); allowed: host:port or [IPv6]:port")
 
 
+@pytest.mark.parametrize(
+    "value", ["alice:s3cret@kafka:9092", "kafka://alice:s3,cr3t@kafka:9092", ["a:1", "kafka://:s3cret@kafka"]]
+)
+def test_a_password_among_bootstrap_servers_is_not_shown(value: object) -> None:
+    """As it stands in the addresses of other servers."""
+    hint = "an address has no user in it: give sasl_username and sasl_password"
+    assert refusal(bootstrap_servers=value).startswith(f"bootstrap_servers=[hidden] is refused ({hint}); allowed: ")
+
+
 @pytest.mark.parametrize("value", [None, 9092, [("a", 9092)], {"a:1"}])
 def test_servers_of_a_wrong_type(value: object) -> None:
     assert "allowed: host:port" in refusal(bootstrap_servers=value)
