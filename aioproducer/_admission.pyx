@@ -38,7 +38,7 @@ from cpython.unicode cimport PyUnicode_CheckExact
 
 from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_iter_send, aiop_set_am_send
 from aioproducer._accumulator cimport last_delivery
-from aioproducer._clock cimport AIOP_HAS_CLOCK, aiop_monotonic_ns, aiop_wall_ns
+from aioproducer._clock cimport AIOP_HAS_CLOCK, aiop_monotonic_ns
 from aioproducer._delivery cimport new_waiter
 from aioproducer._not_by_hand cimport aiop_not_by_hand
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, headers_size
@@ -213,11 +213,8 @@ cdef class Admission:
             self.accumulator.busy_ns += self.now_ns - before_ns
         if self.now_ns < self.look_again_ns:
             return 0
-        if AIOP_HAS_CLOCK and self.clocks is None:
-            self.wall_offset_ns = aiop_wall_ns() - self.now_ns
-        else:
-            self.wall_offset_ns = <int64_t>(
-                1e9 * (time.time() if self.clocks is None else self.clocks[1]())) - self.now_ns
+        # Python's, not the system's: tests of a program stop it or set it (freezegun, time-machine).
+        self.wall_offset_ns = <int64_t>(1e9 * (time.time() if self.clocks is None else self.clocks[1]())) - self.now_ns
         self.look_again_ns = self.now_ns + TURN_NS
         return 0
 

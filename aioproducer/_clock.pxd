@@ -1,4 +1,4 @@
-"""The two clocks of the fast path, in C where the platform's agrees with ``time.monotonic``."""
+"""The clock of the fast path, in C where the platform's agrees with ``time.monotonic``."""
 
 from libc.stdint cimport int64_t
 
@@ -11,15 +11,10 @@ cdef extern from *:
     static inline int64_t aiop_monotonic_ns(void) {
         struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
     }
-    static inline int64_t aiop_wall_ns(void) {
-        struct timespec t; clock_gettime(CLOCK_REALTIME, &t); return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-    }
     #else
     #define AIOP_HAS_CLOCK 0
     static inline int64_t aiop_monotonic_ns(void) { return 0; }
-    static inline int64_t aiop_wall_ns(void) { return 0; }
     #endif
     """
     const bint AIOP_HAS_CLOCK
     int64_t aiop_monotonic_ns() noexcept nogil
-    int64_t aiop_wall_ns() noexcept nogil

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,24 @@ async def test_a_jump_changes_timestamps_alone(wall: Wall, jump_s: float) -> Non
             assert asyncio.get_running_loop().time() - submitted >= 0.59
 
 
+@pytest.mark.usefixtures("clean_loop")
+async def test_a_clock_that_a_test_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As freezegun and time-machine do, by Python's own functions: records bear that time, and a fake cluster has it.
+
+    It would refuse those of the system's clock, as being years ahead.
+    """
+    stopped_ms = 1_577_836_800_000
+    monkeypatch.setattr(time, "time", lambda: stopped_ms / 1e3)
+    monkeypatch.setattr(time, "time_ns", lambda: stopped_ms * 1_000_000)
+    async with FakeCluster(1) as cluster, Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for _ in range(3):
+            metadata = await producer.send("orders", b"value")
+            assert metadata.timestamp_ms - stopped_ms in (0, 1)  # the two clocks are compared once in a millisecond
+        assert (await producer.send_many("orders", [b"value"] * 100)).acked == 100
+
+
 def test_nobody_else_looks_at_it() -> None:
-    """Only the admission of records does, by the compiled clock, and who keeps tokens, whose end is a wall time.
+    """Only the admission of records does, by Python's clock, and who keeps tokens, whose end is a wall time.
 
     The engine hands it to telemetry, whose values bear the time. What stands above the producer may look at it.
     """
