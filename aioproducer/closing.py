@@ -185,7 +185,7 @@ class Closing:
 
 def closed() -> KafkaError:
     """What a call gets after ``close``."""
-    return ProducerClosedError("the producer was closed")
+    return ProducerClosedError("the producer was closed; it does not start again, make a new one")
 
 
 def closed_too_early(batch: ProducerBatch) -> KafkaError:

@@ -172,11 +172,11 @@ async def test_after_close(broker: ProducingBroker, call: str) -> None:
     never_started = producer_of(broker)
     await never_started.close()
     for each in producer, never_started:
-        with pytest.raises(ProducerClosedError):
+        with pytest.raises(ProducerClosedError, match="make a new one"):
             await CALLS[call](each)
-        with pytest.raises(ProducerClosedError):
+        with pytest.raises(ProducerClosedError, match="make a new one"):
             each.submit_nowait("orders", b"v")
-        with pytest.raises(ProducerClosedError):
+        with pytest.raises(ProducerClosedError, match="make a new one"):
             await each.start()
 
 
