@@ -52,6 +52,12 @@ def commit(sink: Sink, messages: Sequence[object], what: str) -> None:
         what: was written, for the log.
     """
     _show_log()
+    if not all(isinstance(one, TaskMessage) for one in messages):
+        # Spark does so with the trigger continuous: the rows don't come to Python, and the checkpoint is to pass them.
+        raise SparkWriteError(
+            f"{what}: not every task was called with its rows, so nothing is committed. Spark has no writers in Python "
+            "for the trigger continuous; stop the query, and take another trigger"
+        )
     statement = _statement(messages)
     if sink.options.transactional is None:
         statements = _statements(sink.options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
 
 MakeTopic = Callable[..., str]
+PATIENCE_S = 120.0
 
 
 @pytest.fixture(params=["arrow", "rows"])
@@ -75,3 +77,21 @@ def test_what_is_wrong_with_a_stream_is_said_before_it_writes(
     with pytest.raises(StreamingQueryException, match="column value is int, string or binary is needed"):
         query.awaitTermination(120)
     assert values(kafka, name) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"transactional.id.prefix": "continuous"}], ids=["at least once", "once"])
+def test_a_continuous_stream_does_not_pass_its_rows(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Spark has no writers in Python for it: their rows must not be noted as written, as Spark would without a word."""
+    rows = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
+    stream = writer(rows, kafka, tmp_path / "checkpoint", topic=topic(), **options)
+    query = stream.trigger(continuous="100 milliseconds").start()
+    try:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not (tmp_path / "checkpoint" / "offsets" / "20").exists():
+            assert time.monotonic() < deadline_s, "no more epochs"
+            time.sleep(0.1)
+    finally:
+        query.stop()
+    assert list((tmp_path / "checkpoint" / "commits").iterdir()) == []

@@ -1,0 +1,21 @@
+"""What the driver is told of a batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.spark import driver
+from aioproducer.spark.columns import Columns
+from aioproducer.spark.errors import SparkWriteError
+from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.outcome import Outcome, TaskMessage
+from aioproducer.spark.task import Sink
+
+SINK = Sink(SinkOptions({"bootstrap.servers": "127.0.0.1:1"}), Columns(frozenset({"value"})))
+
+
+@pytest.mark.parametrize("others", [[], [TaskMessage(Outcome(), 0)]])
+def test_a_batch_is_not_committed_if_a_task_has_told_nothing(others: list[TaskMessage]) -> None:
+    """It was not called, so its rows are nowhere, and Spark would note that they are written."""
+    with pytest.raises(SparkWriteError, match=r"micro-batch 7: .*the trigger continuous"):
+        driver.commit(SINK, [*others, None], "micro-batch 7")
