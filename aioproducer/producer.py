@@ -84,6 +84,8 @@ class Producer(Admission[Key_contra, Value_contra]):
         self._starting: asyncio.Task[None] | None = None
         self._closing: Closing | None = None
         self._engine: Engine | None = None
+        self._is_counted = True
+        """Whether it counts among those of which a program needs but one; False where an integration takes many."""
         self._refused_bytes = 0
         """What the last record takes that submit_nowait() has refused; ready() waits for that much, once."""
         self._preparation = RecordPreparation(
@@ -154,7 +156,8 @@ class Producer(Admission[Key_contra, Value_contra]):
                 self._engine = None  # not before: close() has to wait for what still runs
             raise
         _started.add(self)
-        _starts.started(engine.now_ms(), len(_started))
+        if self._is_counted:
+            _starts.started(engine.now_ms(), len(_started))
         _watch_forks()
         self._preparation.started(self._config.client_id)
         self._open_admission(

@@ -200,6 +200,7 @@ async def _started(configs: Mapping[str, str]) -> Producer:
     A broker that is only restarting shall not cost the task one of its attempts.
     """
     producer = Producer.from_config(configs)
+    producer._is_counted = False  # a transaction takes one; who runs the query can't have it otherwise
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ProducerConfig.parse_dotted(configs).max_block_ms / 1000
     while True:

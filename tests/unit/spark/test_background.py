@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from aioproducer import BootstrapError, Producer
+from aioproducer import producer as producer_module
 from aioproducer.spark import background as background_module
-from aioproducer.spark.background import Background, background
+from aioproducer.spark.background import Background, background, in_transaction
+from aioproducer.start_count import MANY, StartCount
 from aioproducer.testing.fake import FakeCluster
 
 KEPT_S = 60.0
@@ -112,6 +114,17 @@ def test_a_cluster_that_can_not_be_reached_yet_is_waited_for(
     with there.inside(there.producers.borrow(configs, KEPT_S)) as producer:
         assert there.run(producer.send("t", b"1")).offset >= 0
     assert tried == [producer] * 3
+
+
+def test_nobody_is_told_that_transactions_take_many_producers(
+    there: Background, configs: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each task has one of its own, and who runs the query can't have it otherwise."""
+    monkeypatch.setattr(producer_module, "_starts", StartCount())
+    for number in range(MANY + 5):
+        with there.inside(in_transaction({**configs, "transactional.id": f"task-{number}"})):
+            pass
+    assert [message for message in caplog.messages if "producers were started" in message] == []
 
 
 def test_closing_ends_the_thread(configs: dict[str, str]) -> None:
