@@ -72,7 +72,7 @@ class Audit:
         interval_s: how often it is written, at most; the rest follows when the producer is closed.
         clock: seconds since the epoch.
     Raises:
-        ConfigError: the name has characters that a file name should not have.
+        ConfigError: the name has characters that a file name should not have, or makes a hidden file.
     """
 
     def __init__(
@@ -89,7 +89,9 @@ class Audit:
         self._clock = clock
         self._begin()
         if not PRODUCER_NAME.fullmatch(self.producer):
-            raise ConfigError(f"name={name!r} of an Audit: up to 80 letters, digits and ._- are needed")
+            raise ConfigError(
+                f"name={name!r} of an Audit: up to 80 letters, digits and ._- are needed, and no . or _ to begin with"
+            )
         _audits.add(self)
         _watch_forks()
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 HEADER = "aioproducer.audit"
 """Name of the header. Of several, in a record that was read from one topic and sent to another, the last counts."""
 
-PRODUCER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+PRODUCER_NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9._-]{0,99}")
+"""Also the name of a file: one that begins with a dot or an underscore is hidden, and Spark reads none of these."""
 
 
 class Mark(NamedTuple):

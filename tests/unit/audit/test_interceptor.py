@@ -117,7 +117,7 @@ def test_the_rest_of_the_record_is_as_it_was(headers: Any) -> None:
     assert names == [*{None: [], dict: ["a"]}.get(headers and type(headers), ["a", "a"]), HEADER]
 
 
-@pytest.mark.parametrize("name", ["a b", "a;b", "../x", "x" * 100])
+@pytest.mark.parametrize("name", ["a b", "a;b", "../x", "x" * 100, "_a", ".a"])
 def test_names_that_files_should_not_have(name: str) -> None:
     with pytest.raises(ConfigError, match="name="):
         Audit(name)
