@@ -210,11 +210,14 @@ def _server(entry: str) -> tuple[str, int]:
     return match["ipv6"] or match["host"], port
 
 
+_SERIALIZERS_BY_NAME = {**JAVA_CLASSES, **{name.rpartition(".")[2]: each for name, each in JAVA_CLASSES.items()}}
+
+
 def _serializer(value: object) -> object:
     if isinstance(value, str):
-        if value.strip() not in JAVA_CLASSES:
+        if value.strip() not in _SERIALIZERS_BY_NAME:
             raise ValueError("no class of the JVM can run here")
-        return JAVA_CLASSES[value.strip()]
+        return _SERIALIZERS_BY_NAME[value.strip()]
     if isinstance(value, type) and hasattr(value, "serialize"):
         raise ValueError("it is a class: give an object of it")
     if not callable(value) and not isinstance(value, (SerializerObject, BindableSerializer)):
@@ -236,6 +239,7 @@ def _retriever(value: object) -> str:
 _PARTITIONERS = {
     "round_robin": "round_robin",
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+    "RoundRobinPartitioner": "round_robin",
 }
 
 
