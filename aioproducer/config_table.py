@@ -248,7 +248,8 @@ _DELIVERY = (
         default=None,
         importance="medium",
         in_java=False,
-        doc="Called on the event loop with an error and the records that failed by it and that nobody had asked for.",
+        doc="Called on the event loop with an error, and with how many records failed by it whose end nobody had asked "
+        "for.",
     ),
     ConfigDef(
         name="transactional_id",
@@ -413,9 +414,11 @@ _RECORDS = (
         type=INTERCEPTORS,
         default=(),
         importance="low",
-        doc="Objects that see, and may change, each record before it is serialized, and that see its end; "
-        "on_start(client_id), on_transaction_begin(), on_transaction_end(committed), on_bulk_begin(topic) and "
-        "on_bulk_end(result, error) are called if they have them.",
+        doc="Objects that see, and may change, each record before it is serialized, and that see its end: "
+        "on_send(record) returns the Record that goes on, on_acknowledgement(metadata, error, headers) gets None for "
+        "one of the first two. close(), on_start(client_id), on_transaction_begin(), on_transaction_end(committed), "
+        "on_bulk_begin(topic) and on_bulk_end(result, error) are called if they have them. What one raises is logged "
+        "and changes nothing.",
     ),
 )
 

@@ -25,7 +25,7 @@ Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record for ``send_many``, and what interceptors and ``on_error`` see.
+    """One record for ``send_many``, and what interceptors see.
 
     Args:
         value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
