@@ -82,7 +82,8 @@ class Admission(Generic[Key_contra, Value_contra]):
         Raises:
             BufferExhaustedError: memory stayed full; the record was not admitted.
             MetadataTimeoutError: the topic, or this partition of it, did not become known; not admitted.
-            InvalidTopicError: there can't be such a topic; not admitted.
+            InvalidTopicError, TopicAuthorizationFailedError: there can't be such a topic, or the user may not see it;
+                not admitted.
             RecordTooLargeError: above ``max_request_size`` or ``buffer_memory``; not admitted.
             SerializationError: an argument has a wrong type or value, or a serializer raised; not admitted.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.

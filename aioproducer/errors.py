@@ -169,7 +169,11 @@ class TransactionOutcomeUnknownError(KafkaError):
 
 
 class TransactionStateError(KafkaError):
-    """A transaction call, or a send, that the state of the transaction forbids. Not in the log: nothing was done."""
+    """A transaction call, or a send, that the state of the transaction forbids.
+
+    Not in the log: nothing was done. With ``maybe_written`` it is of an abort from outside: the prepared transaction
+    was committed before.
+    """
 
 
 class RecordTooLargeError(KafkaError, ValueError):

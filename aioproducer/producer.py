@@ -106,7 +106,8 @@ class Producer(Admission[Key_contra, Value_contra]):
         """Make a producer from a Java ``.properties`` file; names that only a JVM can use are ignored with a log line.
 
         Raises:
-            ConfigError: as the constructor; also for key stores that are not PEM, with the command that converts them.
+            OSError: the file can't be read.
+            ConfigError: as the constructor; also for stores of the type JKS, with the command that converts them.
         """
         return cls(**underscored(read_properties(path)))
 
@@ -674,7 +675,7 @@ class Producer(Admission[Key_contra, Value_contra]):
 
         Raises:
             MetadataTimeoutError: not known within ``max_block_ms``.
-            InvalidTopicError: there can't be such a topic.
+            InvalidTopicError, TopicAuthorizationFailedError: there can't be such a topic, or the user may not see it.
             SerializationError: the topic is no str.
         """
         self._check_open()
