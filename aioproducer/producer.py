@@ -17,6 +17,7 @@ from aioproducer._admission import Admission, check_partition, encodable_headers
 from aioproducer._delivery import Delivery, watch
 from aioproducer.bulk import BulkSend
 from aioproducer.closing import Closing, closed, closed_too_early
+from aioproducer.compression import codec
 from aioproducer.config import ProducerConfig, read_properties, underscored
 from aioproducer.config_keywords import ProducerConfigs
 from aioproducer.config_librdkafka import translate as translate_librdkafka
@@ -75,11 +76,12 @@ class Producer(Admission[Key_contra, Value_contra]):
             docs/configuration.md. Type checkers know by the serializers what keys and values the producer takes;
             without types, or without serializers, that is any.
     Raises:
-        ConfigError: a config is unknown, out of range, or contradicts another.
+        ConfigError: a config is unknown, out of range, or contradicts another, or what it needs is not installed.
     """
 
     def __init__(self, /, **configs: Unpack[ProducerConfigs[Key_contra, Value_contra]]) -> None:
         self._config = config = ProducerConfig.parse(configs)
+        codec(config.compression_type)  # which says now what is not installed
         self._refusal: Callable[[], KafkaError] = _not_started
         self._starting: asyncio.Task[None] | None = None
         self._closing: Closing | None = None

@@ -21,6 +21,7 @@ import pytest
 
 from aioproducer import Delivery, PartitionInfo, Producer, ProducerConfigs, ProducerState, Record, RecordMetadata
 from aioproducer.cluster import Cluster
+from aioproducer.compression import _cramjam
 from aioproducer.engine import Engine
 from aioproducer.errors import (
     AlreadyStartedError,
@@ -54,6 +55,13 @@ from tests.unit.producing_broker import ProducingBroker
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
 PATIENCE_S = 20
+
+
+def test_a_codec_that_is_not_installed_is_told_when_the_producer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    monkeypatch.setattr("aioproducer.compression._cramjam", _cramjam.__wrapped__)
+    with pytest.raises(ConfigError, match=r"needs the package cramjam: pip install 'aioproducer\[snappy\]'"):
+        Producer(bootstrap_servers="localhost:9092", compression_type="snappy")
 
 
 @pytest.fixture
