@@ -40,7 +40,7 @@ LAYERS = (
     ("bulk", "closing"),
     ("config_librdkafka", "consumers", "event_loop", "producer", "transactions"),
     ("__init__",),
-    ("audit", "cli", "compat", "doctor", "integrations", "spark", "testing"),
+    ("audit", "cli", "compat", "doctor", "extras", "integrations", "spark", "testing"),
 )  # fmt: skip
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 

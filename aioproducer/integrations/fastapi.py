@@ -20,11 +20,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Depends
-from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse, StreamingResponse
-
 from aioproducer import Producer
+from aioproducer.extras import missing
 from aioproducer.integrations.starlette import (
     DEFAULT_NAME,
     Lifespan,
@@ -34,6 +31,13 @@ from aioproducer.integrations.starlette import (
     producer_lifespan,
     producer_of,
 )
+
+try:
+    from fastapi import APIRouter, Depends
+    from starlette.requests import HTTPConnection
+    from starlette.responses import JSONResponse, StreamingResponse
+except ModuleNotFoundError as _error:
+    raise missing(_error, __name__, "fastapi") from None
 
 __all__ = [
     "Lifespan",

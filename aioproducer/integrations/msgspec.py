@@ -10,10 +10,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
-import msgspec
-
+from aioproducer.extras import missing
 from aioproducer.integrations.json_values import JsonSerializer
 from aioproducer.records import Value_contra
+
+try:
+    import msgspec
+except ModuleNotFoundError as _error:
+    raise missing(_error, __name__, "msgspec") from None
 
 _EXPECTED = re.compile(r"(Expected `[\w |]+`(?:, got `\w+`)?|Object missing required field `\w+`)(?: - at `(.*)`)?")
 _PATH = re.compile(r" - at `(.*)`$", re.DOTALL)

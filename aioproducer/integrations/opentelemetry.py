@@ -14,14 +14,18 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from opentelemetry import context, metrics, propagate, trace
-from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
-from opentelemetry.propagators.textmap import Getter, Setter
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
-
 from aioproducer import BatchResult, KafkaError, Producer, Record, RecordMetadata
+from aioproducer.extras import missing
 from aioproducer.integrations.metrics import read
 from aioproducer.metrics import NAMES
+
+try:
+    from opentelemetry import context, metrics, propagate, trace
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+    from opentelemetry.propagators.textmap import Getter, Setter
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+except ModuleNotFoundError as _error:
+    raise missing(_error, __name__, "otel") from None
 
 SCOPE = "aioproducer"
 DURATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
-import orjson
-
+from aioproducer.extras import missing
 from aioproducer.integrations.json_values import JsonSerializer
 from aioproducer.records import Value_contra
+
+try:
+    import orjson
+except ModuleNotFoundError as _error:
+    raise missing(_error, __name__, "orjson") from None
 
 
 class OrjsonSerializer(JsonSerializer[Value_contra]):

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
-
 from aioproducer import Producer
+from aioproducer.extras import missing
 from aioproducer.integrations.metrics import read
+
+try:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as _error:
+    raise missing(_error, __name__, "prometheus") from None
 
 PREFIX = "kafka"
 

@@ -10,11 +10,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, overload
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core.core_schema import ErrorType
-
+from aioproducer.extras import missing
 from aioproducer.integrations.json_values import JsonSerializer
 from aioproducer.records import Value_contra
+
+try:
+    from pydantic import BaseModel, TypeAdapter, ValidationError
+    from pydantic_core.core_schema import ErrorType
+except ModuleNotFoundError as _error:
+    raise missing(_error, __name__, "pydantic") from None
 
 # Messages of Pydantic's own that do not quote the value; those of validators and custom errors may say anything.
 _DISCREET = frozenset(get_args(ErrorType)) - {

@@ -19,13 +19,17 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
-from starlette.applications import Starlette
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
-
 from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError
+from aioproducer.extras import missing
 from aioproducer.integrations import sse
+
+try:
+    from starlette.applications import Starlette
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
+except ModuleNotFoundError as _error:
+    raise missing(_error, __name__, "fastapi") from None
 
 logger: logging.Logger = logging.getLogger("aioproducer.integrations")
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.extras import missing
+
 if TYPE_CHECKING:
     from aioproducer.spark.environment import connector_jars as connector_jars
     from aioproducer.spark.environment import java_home as java_home
@@ -43,6 +45,4 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in ("pyspark", "pyarrow"):
-            raise
-        raise ImportError(f"aioproducer.spark needs {error.name}: pip install 'aioproducer[spark]'") from error
+        raise missing(error, f"{__name__}.{name}", "spark") from None

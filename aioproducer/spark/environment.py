@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from aioproducer.extras import missing
 from aioproducer.testing.artifacts import Artifacts, find_artifacts
 from aioproducer.testing.cache import Progress, cache_directory, write_whole
 from aioproducer.testing.java import Java, find_java
@@ -100,9 +101,12 @@ def local_session(
         JavaNotFoundError, DownloadError: a part is missing and can't be had.
         KeyboardInterrupt: once Spark has started and was stopped; a second Ctrl-C does not wait for that.
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
 
-    from aioproducer.spark.source import KafkaDataSource
+        from aioproducer.spark.source import KafkaDataSource
+    except ModuleNotFoundError as error:
+        raise missing(error, "aioproducer.spark.local_session", "spark") from None
 
     settings: dict[str, object] = {
         "spark.jars": ",".join(map(str, connector_jars(progress))),

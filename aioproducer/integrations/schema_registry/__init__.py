@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.extras import missing
+
 if TYPE_CHECKING:
     from aioproducer.integrations.schema_registry.avro import AvroSerializer as AvroSerializer
     from aioproducer.integrations.schema_registry.json_schema import JsonSchemaSerializer as JsonSchemaSerializer
@@ -45,9 +47,5 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f"{__name__}.{_HOMES[name]}")
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("aioproducer"):
-            raise
-        raise ImportError(
-            f"{__name__}.{name} needs {error.name}: pip install 'aioproducer[schema-registry]'", name=error.name
-        ) from error
+        raise missing(error, f"{__name__}.{name}", "schema-registry") from None
     return getattr(module, name)

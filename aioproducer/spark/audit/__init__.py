@@ -8,9 +8,14 @@
 
 from __future__ import annotations
 
-from aioproducer.spark.audit.report import Findings as Findings
-from aioproducer.spark.audit.run import audit_stream as audit_stream
-from aioproducer.spark.audit.run import audit_topics as audit_topics
-from aioproducer.spark.audit.run import stream_findings as stream_findings
+from aioproducer.extras import missing
+
+try:
+    from aioproducer.spark.audit.report import Findings as Findings
+    from aioproducer.spark.audit.run import audit_stream as audit_stream
+    from aioproducer.spark.audit.run import audit_topics as audit_topics
+    from aioproducer.spark.audit.run import stream_findings as stream_findings
+except ModuleNotFoundError as _error:
+    raise missing(_error, __name__, "audit") from None
 
 __all__ = ["Findings", "audit_stream", "audit_topics", "stream_findings"]
