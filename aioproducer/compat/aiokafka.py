@@ -177,15 +177,9 @@ class AIOKafkaProducer:
         headers: Sequence[tuple[str, bytes]] | None = None,
     ) -> asyncio.Future[RecordMetadata | None]:
         """Put a record in the buffer; waits for metadata and room. The future has its end; None with ``acks=0``."""
-        assert not (value is None and key is None), "Need at least one: key or value"
-        if self._key_serializer is not None:
-            key = self._key_serializer(key)
-        if self._value_serializer is not None:
-            value = self._value_serializer(value)
+        record = self._record(value, key, partition, timestamp_ms, headers)
         with raising_familiar():
-            delivery = await self.native.submit(
-                topic, value, key=key, partition=partition, headers=headers, timestamp_ms=whole(timestamp_ms)
-            )
+            delivery = await self.native.submit(topic, **record)
         future: asyncio.Future[RecordMetadata | None] = asyncio.get_running_loop().create_future()
         if delivery.done():
             self._end(future, delivery)
@@ -202,8 +196,29 @@ class AIOKafkaProducer:
         timestamp_ms: float | None = None,
         headers: Sequence[tuple[str, bytes]] | None = None,
     ) -> RecordMetadata | None:
-        """Send a record and wait for its end."""
-        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+        """Send a record and wait for its end, not for linger."""
+        record = self._record(value, key, partition, timestamp_ms, headers)
+        with raising_familiar():
+            own = await self.native.send(topic, **record)
+        return None if self._acks == 0 else _metadata(own)
+
+    def _record(
+        self,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: float | None,
+        headers: Sequence[tuple[str, bytes]] | None,
+    ) -> dict[str, Any]:
+        """The arguments of the calls of ``native``."""
+        assert not (value is None and key is None), "Need at least one: key or value"
+        return {
+            "key": key if self._key_serializer is None else self._key_serializer(key),
+            "value": value if self._value_serializer is None else self._value_serializer(value),
+            "partition": partition,
+            "headers": headers,
+            "timestamp_ms": whole(timestamp_ms),
+        }
 
     def _end(self, future: asyncio.Future[RecordMetadata | None], delivery: Delivery) -> None:
         if future.done():

@@ -65,6 +65,17 @@ async def test_send_and_wait(make: Make, kafka: KafkaCluster) -> None:
     assert (second.timestamp_ms, second.headers) == (1_234_567, (("trace", b"1"), ("trace", b"2")))
 
 
+async def test_send_and_wait_does_not_wait_for_linger(fake_kafka_cluster: FakeCluster) -> None:
+    servers = fake_kafka_cluster.bootstrap_servers
+    async with (
+        facade.AIOKafkaProducer(bootstrap_servers=servers, linger_ms=60_000) as producer,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        metadata = await producer.send_and_wait("orders", b"tea", key=b"7")
+    assert metadata is not None
+    assert (metadata.topic_partition, metadata.offset) == (("orders", 0), 0)
+
+
 async def test_times_may_be_floats(make: Make, kafka: KafkaCluster) -> None:
     """``time.time() * 1000`` is one; parts of a millisecond are cut off."""
     topic = await new_topic(kafka)
