@@ -300,10 +300,10 @@ _BATCHES = (
         default=5,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="How long a batch that is not full waits for more records, at most. An awaited `send` does not wait for "
-        "it. Where this config is not set, batches wait up to fifty times as long while a program submits without a "
-        "pause and they hold less than 64 records on average: with so many partitions their number would decide how "
-        "fast it can go.",
+        doc="How long a batch that is not full waits for more records, at most. An awaited `send` waits for it only "
+        "while its broker owes an answer. Where this config is not set, batches wait up to fifty times as long while a "
+        "program submits without a pause and they hold less than 64 records on average: with so many partitions their "
+        "number would decide how fast it can go.",
     ),
     ConfigDef(
         name="buffer_memory",
