@@ -489,7 +489,7 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (47, "INVALID_PRODUCER_EPOCH", "AN", "the batch bears an older epoch than the broker knows"),
     (48, "INVALID_TXN_STATE", "A", "the state of the transaction does not allow this"),
     (49, "INVALID_PRODUCER_ID_MAPPING", "FN", "the producer id no longer belongs to the transactional id"),
-    (50, "INVALID_TRANSACTION_TIMEOUT", "F", "transaction_timeout_ms is above the broker's transaction.max.timeout.ms"),
+    (50, "INVALID_TRANSACTION_TIMEOUT", "F", "the broker's transaction.max.timeout.ms is below transaction_timeout_ms"),
     (51, "CONCURRENT_TRANSACTIONS", "R", "the coordinator is still ending the previous transaction"),
     (52, "TRANSACTION_COORDINATOR_FENCED", "", "a newer transaction coordinator has taken over"),
     (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "F", "the principal may not use the transactional id"),
