@@ -21,7 +21,7 @@ from typing import Any
 from aioproducer.config_def import check_path
 from aioproducer.config_librdkafka_table import CONSUMERS, HINTS, IGNORED, REFUSED, RENAMED, SETTLED
 from aioproducer.config_table import CONFIGS
-from aioproducer.config_values import BOOLEAN
+from aioproducer.config_values import BOOLEAN, with_ports
 from aioproducer.errors import AuthenticationError, ConfigError
 from aioproducer.oauth_token import OAuthToken
 from aioproducer.partitioners import LIBRDKAFKA
@@ -258,12 +258,14 @@ def _grant(value: Any) -> str:
 
 
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
+    "bootstrap.servers": with_ports,
     "connections.max.idle.ms": lambda value: -1 if int(value) == 0 else value,
     "delivery.timeout.ms": _or_never,
     "linger.ms": _whole_ms,
     "max.in.flight": _in_flight,
     "max.in.flight.requests.per.connection": _in_flight,
     "message.timeout.ms": _or_never,
+    "metadata.broker.list": with_ports,
     "partitioner": _partitioner,
     "queue.buffering.max.kbytes": lambda value: int(value) * 1024,
     "queue.buffering.max.ms": _whole_ms,

@@ -10,7 +10,7 @@ import inspect
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -176,6 +176,8 @@ def _acks(value: object) -> int:
     return int(number)
 
 
+_DEFAULT_PORT = 9092
+"""Of other clients."""
 _SERVER = re.compile(
     r"(?:\w+://)?(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>[0-9]{1,5})", re.A
 )
@@ -198,6 +200,21 @@ def _servers(value: object) -> tuple[tuple[str, int], ...]:
 def has_user(servers: object) -> bool:
     """Whether addresses look like URLs with a user, and so perhaps a password, which must not be shown."""
     return "@" in str(servers)
+
+
+def with_ports(servers: str | Iterable[str]) -> list[str]:
+    """Addresses as other clients take them.
+
+    Hosts may come without the port, and one string may hold several; empty ones and repetitions say nothing.
+    """
+    listed = [str.strip(entry) for entry in (servers.split(",") if isinstance(servers, str) else servers)]
+    return list(dict.fromkeys(_with_port(entry) for entry in listed if entry))
+
+
+def _with_port(entry: str) -> str:
+    host = entry.rpartition("://")[2]
+    bare = host.rpartition("]")[2] if host.startswith("[") else host
+    return entry if ":" in bare else f"{entry}:{_DEFAULT_PORT}"
 
 
 def _server(entry: str) -> tuple[str, int]:

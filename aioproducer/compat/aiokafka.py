@@ -24,12 +24,12 @@ from aioproducer import (
 from aioproducer import RecordMetadata as OwnMetadata
 from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
+from aioproducer.config_values import with_ports
 from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError
 from aioproducer.producer import Transaction
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
 
-DEFAULT_PORT = 9092
 UNSET: Any = object()
 
 
@@ -94,7 +94,7 @@ class AIOKafkaProducer:
         if acks is UNSET:
             acks = "all" if idempotent else 1
         configs: dict[str, Any] = {
-            "bootstrap_servers": _with_ports(bootstrap_servers),
+            "bootstrap_servers": with_ports(bootstrap_servers),
             "metadata_max_age_ms": metadata_max_age_ms,
             "request_timeout_ms": request_timeout_ms,
             # One time limit does for all: of a request, of a record, of a call that waits for room.
@@ -337,19 +337,6 @@ def _metadata(own: OwnMetadata) -> RecordMetadata:
 
 def _position(position: int | tuple[int, str]) -> int | OffsetAndMetadata:
     return position if isinstance(position, int) else OffsetAndMetadata(position[0], position[1])
-
-
-def _with_ports(servers: str | Iterable[str]) -> list[str]:
-    """Hosts may come without the port, and one string may hold several; empty ones and repetitions say nothing."""
-    listed = servers.split(",") if isinstance(servers, str) else list(servers)
-    return list(dict.fromkeys(_with_port(server.strip()) for server in listed if server.strip()))
-
-
-def _with_port(server: str) -> str:
-    bare = server.rpartition("]")[2] if server.startswith("[") else server
-    if ":" in bare or (server.count(":") > 1 and not server.startswith("[")):
-        return server
-    return f"{server}:{DEFAULT_PORT}"
 
 
 def _partitioner(

@@ -18,6 +18,7 @@ from aioproducer.config_table import CONFIGS
 from aioproducer.partitioners import consistent_random, fnv1a_random
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
+PORTLESS = (("a", 9092), ("b", 9092), ("::1", 9092))
 
 
 def config_of(configs: dict[str, Any]) -> ProducerConfig:
@@ -29,6 +30,8 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
     [
         ({"metadata.broker.list": "a:1"}, {"bootstrap_servers": (("a", 1),)}),
         ({"bootstrap.servers": "a:1,b:2"}, {"bootstrap_servers": (("a", 1), ("b", 2))}),
+        ({"bootstrap.servers": "a, SSL://b,[::1],c:1"}, {"bootstrap_servers": (*PORTLESS, ("c", 1))}),
+        ({"metadata.broker.list": "a,SSL://b,[::1]"}, {"bootstrap_servers": PORTLESS}),
         ({"client.id": "shop"}, {"client_id": "shop"}),
         ({"message.max.bytes": 5_000}, {"max_request_size": 5_000}),
         ({"max.in.flight": "1"}, {"max_in_flight_requests_per_connection": 1}),
@@ -98,6 +101,12 @@ def test_a_config(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     servers = {} if {"bootstrap.servers", "metadata.broker.list"} & set(theirs) else SERVERS
     config = ProducerConfig.parse(translate({**servers, **theirs}))
     assert {name: getattr(config, name) for name in ours} == ours
+
+
+@pytest.mark.parametrize("servers", ["", "a,,b", 5, [5], None])
+def test_no_servers(servers: object) -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers"):
+        config_of({"bootstrap.servers": servers})
 
 
 def test_every_name_of_ours_is_one() -> None:
