@@ -257,15 +257,19 @@ def _grant(value: Any) -> str:
         raise ConfigError(f"sasl.oauthbearer.grant.type={value} is refused; allowed: {', '.join(_GRANTS)}") from None
 
 
+def _servers(value: Any) -> str:
+    return ",".join(with_ports(str.split(value, ",")))
+
+
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
-    "bootstrap.servers": with_ports,
+    "bootstrap.servers": _servers,
     "connections.max.idle.ms": lambda value: -1 if int(value) == 0 else value,
     "delivery.timeout.ms": _or_never,
     "linger.ms": _whole_ms,
     "max.in.flight": _in_flight,
     "max.in.flight.requests.per.connection": _in_flight,
     "message.timeout.ms": _or_never,
-    "metadata.broker.list": with_ports,
+    "metadata.broker.list": _servers,
     "partitioner": _partitioner,
     "queue.buffering.max.kbytes": lambda value: int(value) * 1024,
     "queue.buffering.max.ms": _whole_ms,

@@ -202,19 +202,15 @@ def has_user(servers: object) -> bool:
     return "@" in str(servers)
 
 
-def with_ports(servers: str | Iterable[str]) -> list[str]:
-    """Addresses as other clients take them.
-
-    Hosts may come without the port, and one string may hold several; empty ones and repetitions say nothing.
-    """
-    listed = [str.strip(entry) for entry in (servers.split(",") if isinstance(servers, str) else servers)]
-    return list(dict.fromkeys(_with_port(entry) for entry in listed if entry))
+def with_ports(servers: Iterable[str]) -> list[str]:
+    """Addresses as other clients take them: hosts may come without the port."""
+    return [_with_port(str.strip(entry)) for entry in servers]
 
 
 def _with_port(entry: str) -> str:
     host = entry.rpartition("://")[2]
     bare = host.rpartition("]")[2] if host.startswith("[") else host
-    return entry if ":" in bare else f"{entry}:{_DEFAULT_PORT}"
+    return entry if ":" in bare or not entry else f"{entry}:{_DEFAULT_PORT}"
 
 
 def _server(entry: str) -> tuple[str, int]:

@@ -94,7 +94,7 @@ class AIOKafkaProducer:
         if acks is UNSET:
             acks = "all" if idempotent else 1
         configs: dict[str, Any] = {
-            "bootstrap_servers": with_ports(bootstrap_servers),
+            "bootstrap_servers": _addresses(bootstrap_servers),
             "metadata_max_age_ms": metadata_max_age_ms,
             "request_timeout_ms": request_timeout_ms,
             # One time limit does for all: of a request, of a record, of a call that waits for room.
@@ -337,6 +337,12 @@ def _metadata(own: OwnMetadata) -> RecordMetadata:
 
 def _position(position: int | tuple[int, str]) -> int | OffsetAndMetadata:
     return position if isinstance(position, int) else OffsetAndMetadata(position[0], position[1])
+
+
+def _addresses(servers: str | Iterable[str]) -> list[str]:
+    """One string may hold several; empty ones and repetitions say nothing."""
+    listed = servers.split(",") if isinstance(servers, str) else servers
+    return list(dict.fromkeys(with_ports(server for server in map(str.strip, listed) if server)))
 
 
 def _partitioner(
