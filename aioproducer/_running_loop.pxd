@@ -18,23 +18,31 @@ cdef extern from *:
         PyObject* loop;     /* None between two runs; the process id follows */
     } aiop_holder;
 
-    static PyObject* aiop_running_loop(void) {
+    static PyObject* aiop_loop_in(PyObject* of_thread) {
         static PyObject* name = NULL;
-        static PyTypeObject* known = NULL;
         if (name == NULL) name = PyUnicode_InternFromString("__asyncio_running_event_loop__");
-        PyObject* of_thread = PyThreadState_GetDict();
-        PyObject* holder = name == NULL || of_thread == NULL ? NULL : PyDict_GetItemWithError(of_thread, name);
+        PyObject* holder = name == NULL ? NULL : PyDict_GetItemWithError(of_thread, name);
         if (holder == NULL) {
             PyErr_Clear();
             return NULL;
         }
-        if (Py_TYPE(holder) != known) {
-            PyTypeObject* type = Py_TYPE(holder);
-            if (strcmp(type->tp_name, "_RunningLoopHolder") || type->tp_basicsize < (Py_ssize_t)sizeof(aiop_holder))
-                return NULL;
-            known = type;
-        }
+        PyTypeObject* type = Py_TYPE(holder);
+        if (strcmp(type->tp_name, "_RunningLoopHolder") || type->tp_basicsize < (Py_ssize_t)sizeof(aiop_holder))
+            return NULL;
         return ((aiop_holder*)holder)->loop;
+    }
+
+    /* A dict has another version after each change, and no two dicts ever have the same. */
+    static inline PyObject* aiop_running_loop(void) {
+        static uint64_t version = 0;
+        static PyObject* loop = NULL;
+        PyObject* of_thread = PyThreadState_GetDict();
+        if (of_thread == NULL) return NULL;
+        if (((PyDictObject*)of_thread)->ma_version_tag != version) {
+            loop = aiop_loop_in(of_thread);
+            version = ((PyDictObject*)of_thread)->ma_version_tag;
+        }
+        return loop;
     }
     #else
     #define aiop_running_loop() NULL
