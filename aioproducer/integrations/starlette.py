@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
-from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError
+from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError, SerializationError
+from aioproducer.errors import InvalidTopicError, TransactionStateError, WrongLoopError
 from aioproducer.extras import missing
 from aioproducer.integrations import sse
 
@@ -200,8 +201,14 @@ def metrics_response(
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
+OWN_FAULTS = (SerializationError, InvalidTopicError, TransactionStateError, WrongLoopError)
+"""What the program has to mend: nobody need try again."""
+
+
 def add_error_handlers(app: Starlette) -> None:
-    """Answer requests whose handler raised a KafkaError: 413 if the record was too large, else 503.
+    """Answer requests whose handler raised a KafkaError.
+
+    413 if the record was too large; 500 if the call can't succeed as it is (OWN_FAULTS); else 503.
 
     The answer names the error's class and says by ``maybe_written`` whether the record can be in Kafka all the same, so
     that trying again could double it. Its text, which names brokers and topics, goes to the log alone.
@@ -212,7 +219,12 @@ def add_error_handlers(app: Starlette) -> None:
 async def _answer(request: Request, error: Exception) -> Response:
     logger.warning("%s %s: %s", request.method, request.url.path, error)
     maybe_written = getattr(error, "maybe_written", False)
-    status = 413 if isinstance(error, RecordTooLargeError) else 503
+    if isinstance(error, RecordTooLargeError):
+        status = 413
+    elif isinstance(error, OWN_FAULTS) and not error.retriable:
+        status = 500
+    else:
+        status = 503
     detail = {"error": type(error).__name__, "maybe_written": maybe_written}
     headers = {"Retry-After": "1"} if status == 503 and not maybe_written else None
     return JSONResponse({"detail": detail}, status, headers)

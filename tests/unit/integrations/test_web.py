@@ -440,6 +440,25 @@ async def sends_several(producer: Producer, cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize(
+    ("topic", "value", "error"), [("orders", 5, "SerializationError"), ("no topic!", b"tea", "InvalidTopicError")]
+)
+async def test_what_only_the_program_can_mend_is_not_to_be_tried_again(
+    cluster: FakeCluster, topic: str, value: Any, error: str
+) -> None:
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+    add_error_handlers(app)
+
+    @app.post("/orders")
+    async def order(producer: ProducerDep) -> None:
+        await producer.send(topic, value)
+
+    async with serving(app) as client:
+        answer = await client.post("/orders")
+        assert (answer.status_code, answer.json()["detail"]) == (500, {"error": error, "maybe_written": False})
+        assert "Retry-After" not in answer.headers
+
+
+@pytest.mark.parametrize(
     ("handler", "error", "configs"),
     [
         (pays, "TransactionTimeoutError", {"transactional_id": "shop", "max_block_ms": 100}),
