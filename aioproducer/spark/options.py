@@ -110,8 +110,8 @@ class SinkOptions:
             raise ConfigError("option auditStatements is for the delivery audit: option audit=true is missing")
         return cls(
             producer=producer,
-            topic=own.get("topic"),
-            dead_letter_topic=own.get("deadlettertopic"),
+            topic=_stripped(own.get("topic")),
+            dead_letter_topic=_stripped(own.get("deadlettertopic")),
             arrow=_one_of("writer", own.get("writer", "arrow"), ("arrow", "rows")) == "arrow",
             idle_timeout_ms=_number("idleTimeoutMs", own.get("idletimeoutms", "600000"), MIN_IDLE_TIMEOUT_MS),
             transactional=transactional,
@@ -119,6 +119,11 @@ class SinkOptions:
             audit_statements=resolved(own["auditstatements"], "auditStatements") if "auditstatements" in own else None,
             totals=own.get("totals"),
         )
+
+
+def _stripped(topic: str | None) -> str | None:
+    """As Spark's own sink takes it."""
+    return None if topic is None else topic.strip()
 
 
 def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:

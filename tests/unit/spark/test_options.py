@@ -22,7 +22,7 @@ def test_what_is_not_said_is_as_sparks_own_sink_has_it() -> None:
 
 def test_names_come_in_any_case() -> None:
     """Spark hands the names over in lower case."""
-    given = {**SERVERS, "TOPIC": "a", "deadlettertopic": "b", "Writer": "ROWS", "idleTimeoutMs": "5"}
+    given = {**SERVERS, "TOPIC": " a ", "deadlettertopic": "b\n", "Writer": "ROWS", "idleTimeoutMs": "5"}
     options = SinkOptions.parse(given)
     assert (options.topic, options.dead_letter_topic, options.arrow, options.idle_timeout_ms) == ("a", "b", False, 5)
 
