@@ -83,9 +83,13 @@ def _first_paragraph(cls: type[KafkaError]) -> str:
     return " ".join(text.replace("``", "`").split())
 
 
+def _one(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIO' else 'a'} `{name}`"
+
+
 def _meaning(cls: type[KafkaError]) -> str:
     bases = [base for base in cls.__bases__ if base not in _UNSPECIFIC]
-    also = f" Also a {' and a '.join(f'`{base.__name__}`' for base in bases)}." if bases else ""
+    also = f" Also {' and '.join(_one(base.__name__) for base in bases)}." if bases else ""
     meaning: str = getattr(cls, "meaning", "")
     return f"{meaning[:1].upper()}{meaning[1:]}.{also}"
 
