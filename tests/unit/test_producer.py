@@ -585,11 +585,13 @@ def test_closed_when_its_loop_is_and_many_are_sent() -> None:
 
     async def begin(producer: Producer) -> Delivery:
         await producer.start()
-        for _ in range(2):
-            asyncio.create_task(producer.send_many("orders", [b"v"] * 3))  # noqa: RUF006 - it never ends
+        for topic in ("orders", "later"):  # now, as behind a Produce that is not answered nothing else is
+            await producer.partitions_for(topic)
+        calls = [asyncio.create_task(producer.send_many("orders", [b"v"] * 3)) for _ in range(2)]
         delivery = await producer.submit("later", b"v")
         async with asyncio.timeout(PATIENCE_S):
             while producer.health().pending < 7:
+                assert not [call for call in calls if call.done()]
                 await turns()
         return delivery
 
