@@ -429,14 +429,11 @@ cdef class Delivery:
 
     def remove_done_callback(self, fn):
         cdef ProduceRequestResult owner = self.settled()
-        cdef list kept
-        cdef Py_ssize_t before
-        if owner.callbacks is None:
+        cdef list attached = owner.callbacks
+        if attached is None:
             return 0
-        before = len(owner.callbacks)
-        kept = [entry for entry in owner.callbacks if (<tuple>entry)[0] != self.index or (<tuple>entry)[1] != fn]
-        owner.callbacks[:] = kept
-        return before - len(kept)
+        owner.callbacks = [entry for entry in attached if (<tuple>entry)[0] != self.index or (<tuple>entry)[1] != fn]
+        return len(attached) - len(owner.callbacks)
 
     def __await__(self):
         return new_waiter(self)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from aioproducer.config_jaas import Jaas, parse_jaas
 from aioproducer.errors import ConfigError
+from aioproducer.extras import check_package
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
@@ -61,7 +61,8 @@ def check_login(values: MutableMapping[str, Any]) -> None:
         values["sasl_kerberos_service_name"] = jaas.options.get("serviceName")
         if not values["sasl_kerberos_service_name"]:
             raise ConfigError("sasl_mechanism=GSSAPI needs sasl_kerberos_service_name, most often kafka")
-    _check_package(mechanism, *_PACKAGES.get(mechanism, ("", "")))
+    if mechanism in _PACKAGES:
+        check_package(f"sasl_mechanism={mechanism}", *_PACKAGES[mechanism])
 
 
 def jaas_of(text: str | None, mechanism: str) -> Jaas:
@@ -122,7 +123,7 @@ def _check_token(values: MutableMapping[str, Any], jaas: Jaas) -> None:
         for name in (_OIDC["clientId"], _OIDC["clientSecret"]):
             if not values[name]:
                 raise ConfigError(f"{_URL} needs {name}")
-    _check_package(f"OAUTHBEARER with {_URL}", "httpx", "oauth")
+    check_package(f"sasl_mechanism=OAUTHBEARER with {_URL}", "httpx", "oauth")
 
 
 def _asserts(values: MutableMapping[str, Any]) -> bool:
@@ -136,8 +137,8 @@ def _check_assertion(values: MutableMapping[str, Any]) -> None:
         return
     if not values[_ASSERTION_KEY]:
         raise ConfigError(f"an assertion for OAUTHBEARER needs {_ASSERTION_KEY}, or {_ASSERTION}")
-    _check_package(f"OAUTHBEARER with {_ASSERTION_KEY}", "jwt", "oauth")
-    _check_package(f"OAUTHBEARER with {_ASSERTION_KEY}", "cryptography", "oauth")
+    check_package(f"sasl_mechanism=OAUTHBEARER with {_ASSERTION_KEY}", "jwt", "oauth")
+    check_package(f"sasl_mechanism=OAUTHBEARER with {_ASSERTION_KEY}", "cryptography", "oauth")
 
 
 def endpoint_options(jaas: Jaas) -> dict[str, str]:
@@ -172,8 +173,3 @@ def _check_endpoint(url: str) -> bool:
     if "@" in parts.netloc:
         raise ConfigError(f"{_URL} has a user in it: give {_OIDC['clientId']} and {_OIDC['clientSecret']} instead")
     return is_file
-
-
-def _check_package(what: str, module: str, extra: str) -> None:
-    if module and importlib.util.find_spec(module) is None:
-        raise ConfigError(f"sasl_mechanism={what} needs the package {module}: pip install 'aioproducer[{extra}]'")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from aioproducer.errors import ConfigError
+from aioproducer.extras import check_package
 
 RESOLVES = {"socks5": False, "socks5h": True, "http": True}
 """Whether the proxy resolves the names of brokers, by the scheme of its URL; as curl has it."""
@@ -74,8 +74,7 @@ def check_proxy(values: Mapping[str, Any]) -> None:
     """
     if values["proxy_url"] is None:
         return
-    if importlib.util.find_spec("python_socks") is None:
-        raise ConfigError("proxy_url needs the package python-socks: pip install 'aioproducer[proxy]'")
+    check_package("proxy_url", "python-socks", "proxy")
     proxy = Proxy.parse(values["proxy_url"])
     lookup = values["client_dns_lookup"]
     if proxy.resolves and lookup != "use_all_dns_ips":

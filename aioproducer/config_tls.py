@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import ssl
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import ConfigError
+from aioproducer.extras import check_package
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
@@ -87,8 +87,7 @@ def _check_store(store: str, values: Mapping[str, Any]) -> None:
 def _check_pkcs12(store: str, location: str | None, password: str | None, key_password: str | None) -> None:
     if not location:
         raise ConfigError(f"{store}_type=PKCS12 needs {store}_location: only PEM can be given as text")
-    if importlib.util.find_spec("cryptography") is None:
-        raise ConfigError(f"{store}_type=PKCS12 needs the package cryptography: pip install 'aioproducer[pkcs12]'")
+    check_package(f"{store}_type=PKCS12", "cryptography", "pkcs12")
     if store == "ssl_keystore" and password is not None and key_password not in (None, password):
         raise ConfigError("ssl_key_password differs from ssl_keystore_password: a PKCS12 store has one password")
 

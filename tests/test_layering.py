@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "aioproducer"
 
 # From the bottom up; a module may import from its own layer and those below.
 LAYERS = (
-    ("_record_metadata", "version", "errors", "health", "records"),
+    ("_record_metadata", "version", "errors", "extras", "health", "records"),
     (
         "_accumulator", "_admission", "_am_send", "_arrow", "_buffer_pool", "_clock", "_delivery", "_feed", "_hashing",
         "_counts", "_not_by_hand", "_outcomes", "_prefetch", "_produce", "_producer_batch", "_record_batch",
@@ -40,7 +40,7 @@ LAYERS = (
     ("bulk", "closing"),
     ("config_librdkafka", "consumers", "event_loop", "producer", "transactions"),
     ("__init__",),
-    ("audit", "cli", "compat", "doctor", "extras", "integrations", "spark", "testing"),
+    ("audit", "cli", "compat", "doctor", "integrations", "spark", "testing"),
 )  # fmt: skip
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 

@@ -61,11 +61,12 @@ class TokenCache:
             try:
                 token = check_token(await self._fetched())
             except KafkaError as error:
-                if self._token is None or not self._is_good():
+                last = self._good_token()
+                if last is None:
                     raise
                 logger.warning("the token for OAUTHBEARER could not be renewed, the last one is used on: %s", error)
                 self._refresh_at_ms = min(self._now_ms() + RETRY_MS, self._ends_ms)
-                return self._token
+                return last
             self._keep(token)
             return token
 
@@ -75,7 +76,7 @@ class TokenCache:
             self._token = None
 
     async def _fetched(self) -> OAuthToken:
-        if not self._is_good():
+        if self._good_token() is None:
             return await self._fetch()
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -83,8 +84,8 @@ class TokenCache:
         except TimeoutError:
             raise ConnectionLostError(f"no token came within {PATIENCE_S:g} s") from None
 
-    def _is_good(self) -> bool:
-        return self._token is not None and self._now_ms() < self._ends_ms
+    def _good_token(self) -> OAuthToken | None:
+        return self._token if self._now_ms() < self._ends_ms else None
 
     def _keep(self, token: OAuthToken) -> None:
         now_ms = self._now_ms()
