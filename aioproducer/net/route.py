@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import sys
+from importlib import import_module
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config_proxy import Proxy
 from aioproducer.errors import excerpt
 from aioproducer.net.resolver import check_port, resolve
-from aioproducer.net.workers import threads_are_scarce
+from aioproducer.net.workers import in_worker, threads_are_scarce
 
 STREAM_BYTES = 64 * 1024
 """What a stream buffers, if nothing else is said: asyncio's own limit."""
@@ -61,11 +63,15 @@ def _check_name(host: str) -> None:
 
 
 async def _through(proxy: Proxy, address: str, port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    if "python_socks.async_.asyncio" not in sys.modules:  # 15 ms
+        await in_worker(loop, import_module, "python_socks.async_.asyncio")
     from python_socks import ProxyError, ProxyType  # of the extra `proxy`
     from python_socks.async_.asyncio import Proxy as Connector
 
     kind = ProxyType.HTTP if proxy.scheme == "http" else ProxyType.SOCKS5
-    connector = Connector.create(kind, proxy.host, proxy.port, proxy.user, proxy.password, rdns=proxy.resolves)
+    login = proxy.user, proxy.password
+    connector = Connector.create(kind, proxy.host, proxy.port, *login, rdns=proxy.resolves, loop=loop)
     try:
         with threads_are_scarce():
             connected: socket.socket = await connector.connect(address, port, timeout=UNLIMITED_S)
