@@ -271,7 +271,7 @@ class Engine:
         if self._failure is not None or self._stopping:
             return
         self._failure = error
-        logger.error("the producer has failed: %s", error)
+        logger.error("the producer has failed: %s", str(error))
         if self.transaction is not None:
             self.transaction.failed(error)
         if (ended := self._ended()) is not None:

@@ -372,7 +372,7 @@ class Metadata:
 
     async def _rebootstrap(self, reason: KafkaError) -> None:
         if not self._rebootstrapping:
-            logger.warning("starting again from bootstrap_servers: %s", reason)
+            logger.warning("starting again from bootstrap_servers: %s", str(reason))
             self._rebootstrapping = True
         try:
             response = await self._client.rebootstrap()

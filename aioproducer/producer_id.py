@@ -82,7 +82,7 @@ class ProducerIdRequest:
                 if not _may_pass(error):
                     self._on_fatal(_with_remedy(error))
                     return
-                logger.info("InitProducerId will be repeated: %s", error)
+                logger.info("InitProducerId will be repeated: %s", str(error))
             except Exception as error:
                 told = f"the request for a producer id ended by an internal error: {error!r}"
                 self._on_fatal(ProducerFailedError(told, cause=error))

@@ -169,7 +169,7 @@ class TransactionRunner:
             if self._left is not None and self.states.state is not TransactionState.FATAL_ERROR:
                 await self._wait(*self._left, deadline_ms, tells=True)
         except KafkaError as error:
-            logger.warning("a call of a transaction failed while the producer was closing: %s", error)
+            logger.warning("a call of a transaction failed while the producer was closing: %s", str(error))
         if self.states.is_open:
             self.closed_over = self.number
         if self.states.is_open and self._left is None and timeout_ms and not self._hurried:
@@ -261,7 +261,7 @@ class TransactionRunner:
         try:
             await self._call("abort_transaction", self._start_abort(), deadline_ms)
         except KafkaError as error:
-            logger.warning("a transaction that could not be committed could not be aborted either: %s", error)
+            logger.warning("a transaction that could not be committed could not be aborted either: %s", str(error))
 
     # --- one call after the other -------------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class TransactionRunner:
                 if not task.done() or task.cancelled():
                     raise  # nobody knows how it will end, or would have
                 if not is_same:
-                    logger.info("%s(), which another call waited for, failed: %s", left, error)
+                    logger.info("%s(), which another call waited for, failed: %s", left, str(error))
             if is_same:
                 return task
         if 0 < self.closed_over == number:
@@ -404,7 +404,9 @@ class TransactionRunner:
                 try:
                     await self._start_abort()
                 except KafkaError as error:
-                    logger.warning("a transaction that could not be committed could not be aborted either: %s", error)
+                    logger.warning(
+                        "a transaction that could not be committed could not be aborted either: %s", str(error)
+                    )
             raise
         finally:
             self._records.timed("commit", self._now_ms() - began_ms)
@@ -491,7 +493,7 @@ class TransactionRunner:
         try:
             described = await self._requests.describe()
         except KafkaError as error:
-            logger.info("how the transaction of %r has ended can't be known: %s", self.transactional_id, error)
+            logger.info("how the transaction of %r has ended can't be known: %s", self.transactional_id, str(error))
             return True
         return outcome_after_end(*self._who, described) is not TransactionOutcome.ABORTED
 

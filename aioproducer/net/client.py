@@ -522,7 +522,7 @@ class NetworkClient:
         now_ms = self._now_ms()
         if now_ms >= node.warn_at_ms:
             node.warn_at_ms = now_ms + WARN_EVERY_MS
-            logger.warning("node %d: %s", node.node_id, error)
+            logger.warning("node %d: %s", node.node_id, str(error))
 
     def _capacity_freed(self, _: Connection) -> None:
         self._changed_now()

@@ -14,7 +14,10 @@ import psutil
 import pytest
 
 from aioproducer import Producer, RecordMetadata
+from aioproducer.engine import Engine
 from aioproducer.errors import KafkaError
+from aioproducer.net.client import NetworkClient
+from aioproducer.testing import FakeCluster
 from tests.unit.producing_broker import ProducingBroker
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -80,6 +83,26 @@ async def test_two_hundred_producers(caplog: pytest.LogCaptureFixture) -> None:
     if "PYTHONMALLOC" not in os.environ:  # else Python does not count, and sanitizers keep what is freed
         assert sys.getallocatedblocks() - blocks < SLACK_BLOCKS
         assert process.memory_info().rss - rss_bytes < SLACK_BYTES
+
+
+async def test_what_was_logged_keeps_no_producer(caplog: pytest.LogCaptureFixture) -> None:
+    """Handlers may keep records, as this test's does: an error among their arguments has frames in its traceback."""
+    caplog.set_level(logging.DEBUG, "aioproducer")
+    with FakeCluster(brokers=1) as cluster:
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers)
+        await producer.start()
+        await producer.send("orders", b"value")
+        cluster.stop_broker(1)
+        delivery = producer.submit_nowait("orders", b"value")
+        async with asyncio.timeout(10):
+            while "no connection to" not in caplog.text:
+                await asyncio.sleep(0.01)
+        await producer.close(timeout=0)
+        assert isinstance(delivery.exception(), KafkaError)
+        del producer, delivery
+    await asyncio.sleep(0)
+    gc.collect()
+    assert not [one for one in gc.get_objects() if type(one) in (Engine, NetworkClient)]
 
 
 def open_descriptors() -> int:

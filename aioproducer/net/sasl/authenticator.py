@@ -205,7 +205,9 @@ class SaslAuthenticator:
         except KafkaError as error:
             connection.metrics.record_login_again_failed(self._now_ms())
             if not connection.closed:
-                logger.warning("%s: logging in again failed, the connection is made anew: %s", connection, error)
+                logger.warning(
+                    "%s: logging in again failed, the connection is made anew: %s", str(connection), str(error)
+                )
                 lost = ConnectionLostError(f"{connection}: logging in again failed: {error}")
                 lost.__cause__ = error
                 connection.abort(lost)
@@ -226,7 +228,7 @@ class SaslAuthenticator:
             except TimeoutError:
                 return None
             except KafkaError as error:
-                logger.warning("%s: logging in again has to wait: %s", connection, error)
+                logger.warning("%s: logging in again has to wait: %s", str(connection), str(error))
             await asyncio.sleep(min(self._backoff.delay_ms(attempts, self._rng), left_ms) / 1000)
             attempts += 1
         return None

@@ -64,7 +64,9 @@ class TokenCache:
                 last = self._good_token()
                 if last is None:
                     raise
-                logger.warning("the token for OAUTHBEARER could not be renewed, the last one is used on: %s", error)
+                logger.warning(
+                    "the token for OAUTHBEARER could not be renewed, the last one is used on: %s", str(error)
+                )
                 self._refresh_at_ms = min(self._now_ms() + RETRY_MS, self._ends_ms)
                 return last
             self._keep(token)
