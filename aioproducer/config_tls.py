@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aioproducer.errors import ConfigError
 from aioproducer.extras import check_package
-
-if TYPE_CHECKING:
-    from aioproducer.config import ProducerConfig
 
 VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
@@ -24,7 +21,6 @@ _TLS_1_3_SUITES = (
     "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_CCM_SHA256",
     "TLS_AES_128_CCM_8_SHA256",
 )  # fmt: skip
-
 
 _STORES = ("ssl_truststore", "ssl_keystore")
 _FROM_JKS = "keytool -importkeystore -srckeystore {store} -destkeystore {name}.p12 -deststoretype PKCS12"
@@ -62,7 +58,7 @@ def check_tls(values: Mapping[str, Any], given: Iterable[str]) -> None:
     if values["ssl_endpoint_identification_algorithm"].lower() not in ("https", ""):
         algorithm = values["ssl_endpoint_identification_algorithm"]
         raise ConfigError(f"ssl_endpoint_identification_algorithm={algorithm!r} is refused; allowed: https, or empty")
-    _versions(values["ssl_enabled_protocols"], values["ssl_protocol"], values["ssl_cipher_suites"])
+    version_limits(values["ssl_enabled_protocols"], values["ssl_protocol"], values["ssl_cipher_suites"])
 
 
 def _check_store(store: str, values: Mapping[str, Any]) -> None:
@@ -92,12 +88,16 @@ def _check_pkcs12(store: str, location: str | None, password: str | None, key_pa
         raise ConfigError("ssl_key_password differs from ssl_keystore_password: a PKCS12 store has one password")
 
 
-def version_limits(config: ProducerConfig) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
-    """The oldest and the newest version of TLS to speak."""
-    return _versions(config.ssl_enabled_protocols, config.ssl_protocol, config.ssl_cipher_suites)
+def version_limits(
+    enabled: tuple[str, ...], newest: str, suites: tuple[str, ...]
+) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    """The oldest and the newest version of TLS to speak.
 
-
-def _versions(enabled: tuple[str, ...], newest: str, suites: tuple[str, ...]) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    Args:
+        enabled, newest, suites: ``ssl_enabled_protocols``, ``ssl_protocol`` and ``ssl_cipher_suites``.
+    Raises:
+        ConfigError: they leave none, or one in between out.
+    """
     unknown = [name for name in (*enabled, newest) if name not in VERSIONS and name != "TLS"]
     if unknown or not enabled or "TLS" in enabled:
         shown = f"ssl_enabled_protocols={','.join(enabled)}, ssl_protocol={newest}"

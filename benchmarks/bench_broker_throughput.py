@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from benchmarks.peers import PUBLISHERS
@@ -16,8 +15,3 @@ BENCH: Final = Bench(
     clients=PUBLISHERS,
     measures=(RATE, CPU, SERVER_CPU, MEMORY),
 )
-
-if __name__ == "__main__":
-    from benchmarks.__main__ import main
-
-    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))

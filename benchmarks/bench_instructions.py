@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -183,9 +182,3 @@ def own_counts(text: str) -> Counter[Function]:
                 counts[library, function] += int(line.split()[1])
             called = False
     return counts
-
-
-if __name__ == "__main__":
-    from benchmarks.__main__ import main
-
-    sys.exit(main(["--only", SLUG, *sys.argv[1:]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from benchmarks.peers import SENDERS
@@ -21,8 +20,3 @@ BENCH: Final = Bench(
     clients=SENDERS,
     measures=(P99, P50, CPU),
 )
-
-if __name__ == "__main__":
-    from benchmarks.__main__ import main
-
-    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from benchmarks.peers import PUBLISHERS
@@ -23,8 +22,3 @@ BENCH: Final = Bench(
     clients=tuple(client for client in PUBLISHERS if client.package in ON_THE_LOOP),
     measures=(GAP_P99_9, GAP_MAX, RUNNING_P99_9, RUNNING_MAX, RATE),
 )
-
-if __name__ == "__main__":
-    from benchmarks.__main__ import main
-
-    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -197,9 +196,3 @@ def shares(name: str, text: str, done: Outcome) -> Profile:
     each = done.cpu_seconds / done.records
     total = counts.total()
     return Profile(name, each, {group: each * count / total for group, count in counts.items()}, total)
-
-
-if __name__ == "__main__":
-    from benchmarks.__main__ import main
-
-    sys.exit(main(["--only", SLUG, *sys.argv[1:]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from benchmarks.peers import TOPIC_PUBLISHERS
@@ -19,8 +18,3 @@ BENCH: Final = Bench(
     clients=TOPIC_PUBLISHERS,
     measures=(CPU, RATE, MEMORY),
 )
-
-if __name__ == "__main__":
-    from benchmarks.__main__ import main
-
-    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from benchmarks.peers import WEB_CLIENTS
@@ -39,8 +38,3 @@ BENCH: Final = Bench(
     clients=tuple(client for client in WEB_CLIENTS if client.name != "confluent-aio"),
     measures=(REQUESTS, REQUEST_CPU, ANSWER_P50, ANSWER_P99),
 )
-
-if __name__ == "__main__":
-    from benchmarks.__main__ import main
-
-    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from benchmarks.peers import WEB_CLIENTS
@@ -21,8 +20,3 @@ BENCH: Final = Bench(
     clients=tuple(client for client in WEB_CLIENTS if client.name != "confluent-aio tuned"),
     measures=(ANSWER_P99, ANSWER_P50, REQUESTS, EVENTS),
 )
-
-if __name__ == "__main__":
-    from benchmarks.__main__ import main
-
-    sys.exit(main(["--only", BENCH.slug, *sys.argv[1:]]))

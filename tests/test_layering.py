@@ -7,13 +7,15 @@ cli, demo, testing, integrations -> producer -> engine -> sender, metadata, ... 
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "aioproducer"
+REPOSITORY = Path(__file__).parent.parent
+PACKAGE = REPOSITORY / "aioproducer"
 
 # From the bottom up; a module may import from its own layer and those below.
 LAYERS = (
@@ -57,8 +59,8 @@ OWN_CLOCK = {"_admission"}
 """Where time comes in: everything below gets it as now_ms."""
 
 
-def sources() -> list[Path]:
-    return sorted(path for kind in ("*.py", "*.pyx", "*.pxd") for path in PACKAGE.rglob(kind))
+def sources(folder: Path = PACKAGE) -> list[Path]:
+    return sorted(path for kind in ("*.py", "*.pyx", "*.pxd") for path in folder.rglob(kind))
 
 
 def module_of(path: Path) -> str:
@@ -117,3 +119,26 @@ def test_every_layer_has_sources() -> None:
     """LAYERS names nothing that is gone."""
     found = {module_of(path) for path in sources()}
     assert set(RANK) <= found
+
+
+def dotted(path: Path) -> str:
+    """The name of a file's module; a source and its declarations are one."""
+    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+
+
+def needs(folder: Path) -> dict[str, set[str]]:
+    """What each module below a folder imports from there, for a type checker alone too."""
+    graph: dict[str, set[str]] = {dotted(path): set() for path in sources(folder)}
+    for path in sources(folder):
+        for name in imports(path):
+            found = next((one for one in (name, name.rpartition(".")[0]) if one in graph), None)
+            if found not in (None, dotted(path)):
+                graph[dotted(path)].add(found)
+    return graph
+
+
+@pytest.mark.parametrize("folder", ["aioproducer", "benchmarks"])
+def test_no_modules_need_each_other(folder: str) -> None:
+    """Files that import each other, however long the way round, can't be read one after the other."""
+    graph = needs(REPOSITORY / folder)
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(graph)

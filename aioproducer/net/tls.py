@@ -98,7 +98,7 @@ class Tls:
         """Once for the same files: each connection tries them again, as a stamp says nothing of who may read a file."""
         if stamps != self._refused:
             self._refused = stamps
-            logger.warning("the certificate files have changed and can't be used, the last ones are: %s", error)
+            logger.warning("the certificate files have changed and can't be used, the last ones are: %s", str(error))
 
     def _files(self) -> list[str]:
         locations = (self._config.ssl_truststore_location, self._config.ssl_keystore_location)
@@ -121,7 +121,9 @@ def make_context(config: ProducerConfig) -> ssl.SSLContext:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not config.ssl_endpoint_identification_algorithm:
         context.check_hostname = False
-    context.minimum_version, context.maximum_version = version_limits(config)
+    context.minimum_version, context.maximum_version = version_limits(
+        config.ssl_enabled_protocols, config.ssl_protocol, config.ssl_cipher_suites
+    )
     ciphers = cipher_string(config.ssl_cipher_suites)
     if ciphers:
         try:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from aioproducer.testing.fake.session import Session
 from tests.simulation.link import Conditions, Link
 from tests.simulation.loop import WALL_EPOCH_S, SimulatedLoop
 from tests.simulation.story import Story
@@ -108,7 +109,7 @@ class SimulatedNetwork:
         if node_id is None or node_id in self.refusing or not self.model.brokers[node_id].up:
             self.story.tell("net: %s:%d (%s) refuses a connection", host, port, node_id)
             raise ConnectionRefusedError(111, f"Connect call failed ('{host}', {port})")
-        link = Link(self, self.connects, node_id, self.model.session(node_id))
+        link = Link(self, self.connects, node_id, Session(self.model, node_id))
         transport = link.attach(protocol, (host, port), keeps_views=self._keeps_views)
         self.links.append(link)
         self.transports.append(transport)

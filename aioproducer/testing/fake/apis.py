@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aioproducer.errors import InvalidRequestError, RebootstrapRequiredError, UnsupportedVersionError
 from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -36,11 +36,9 @@ from aioproducer.testing.fake import client_metrics, txn_apis
 from aioproducer.testing.fake.faults import Fault, Targets
 from aioproducer.testing.fake.frames import RequestFrame
 from aioproducer.testing.fake.metadata import metadata
+from aioproducer.testing.fake.model import ClusterModel
 from aioproducer.testing.fake.produce import ProduceHandler
 from aioproducer.testing.fake.versions import TRANSACTION_VERSION
-
-if TYPE_CHECKING:
-    from aioproducer.testing.fake.model import ClusterModel
 
 NO_ACKS = 0
 SOFTWARE_SINCE = 3
@@ -52,7 +50,7 @@ class CloseConnectionError(Exception):
     """The broker ends the connection in place of an answer."""
 
 
-Handler = Callable[["ClusterModel", int, RequestFrame, int], "Message | None"]
+Handler = Callable[[ClusterModel, int, RequestFrame, int], Message | None]
 """(cluster, node id, request, now_ms) -> the answer, None where the protocol has none."""
 
 

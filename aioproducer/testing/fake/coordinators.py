@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from aioproducer.errors import CoordinatorLoadInProgressError, InvalidProducerEpochError, NotCoordinatorError
 from aioproducer.testing.fake.groups import OFFSETS_TOPIC, Group, offsets_partition
-from aioproducer.testing.fake.topology import NO_LEADER
+from aioproducer.testing.fake.topology import NO_LEADER, Broker, Topic
 from aioproducer.testing.fake.transactions import Transaction, Transactions
-
-if TYPE_CHECKING:
-    from aioproducer.testing.fake.model import ClusterModel
 
 V2 = 2
 
 
 class Coordinators:
-    """The coordinators of a cluster. A broker that comes or goes moves those keys alone that it had or gets."""
+    """The coordinators of a cluster. A broker that comes or goes moves those keys alone that it had or gets.
 
-    def __init__(self, cluster: ClusterModel) -> None:
-        self._cluster = cluster
+    Args:
+        brokers, topics: those of the cluster, as they are at each moment.
+        new_producer_id: takes one from the block of a broker.
+        transaction_version: the cluster's level of ``transaction.version``.
+    """
+
+    def __init__(
+        self,
+        brokers: Mapping[int, Broker],
+        topics: Mapping[str, Topic],
+        new_producer_id: Callable[[int], int],
+        transaction_version: int,
+    ) -> None:
+        self._brokers = brokers
+        self._topics = topics
+        self._now_ms = 0
         self._moved: dict[str, int] = {}
         self._loading_until_ms: dict[int, int] = {}
         self.groups: dict[str, Group] = {}
         self._offset_epochs: dict[tuple[int, int], int] = {}
         """By partition of the offsets topic and producer id: the newest epoch that wrote offsets or a marker there."""
         self.transactions: Transactions = Transactions(
-            self._new_producer_id, self._write_markers, v2=cluster.transaction_version >= V2
+            lambda: new_producer_id(next(iter(brokers))), self._write_markers, v2=transaction_version >= V2
         )
 
     def node_of(self, key: str) -> int | None:
         """The broker that coordinates a transactional id or a group, None if none is up."""
-        up = [node_id for node_id, broker in self._cluster.brokers.items() if broker.up]
+        up = [node_id for node_id, broker in self._brokers.items() if broker.up]
         if self._moved.get(key) in up:
             return self._moved[key]
         return max(up, key=lambda node_id: zlib.crc32(f"{key}/{node_id}".encode()), default=None)
@@ -53,7 +64,7 @@ class Coordinators:
         """
         if self.node_of(key) != node_id:
             raise NotCoordinatorError()
-        if self._cluster.now_ms < self._loading_until_ms.get(node_id, 0):
+        if self._now_ms < self._loading_until_ms.get(node_id, 0):
             raise CoordinatorLoadInProgressError()
 
     def group(self, group_id: str) -> Group:
@@ -73,10 +84,8 @@ class Coordinators:
 
     def advance(self, now_ms: int) -> None:
         """Let time pass."""
+        self._now_ms = now_ms
         self.transactions.advance(now_ms)
-
-    def _new_producer_id(self) -> int:
-        return self._cluster.new_producer_id(next(iter(self._cluster.brokers)))
 
     def _write_markers(self, transaction: Transaction, committed: bool) -> bool:
         for name, index in list(transaction.partitions):
@@ -93,7 +102,7 @@ class Coordinators:
                 if offsets_partition(group_id) == index:
                     group.end_transaction(transaction.producer_id, committed=committed)
             return True
-        topic = self._cluster.topics.get(name)
+        topic = self._topics.get(name)
         partition = topic.partition(index) if topic else None
         if partition is None:  # deleted, which needs no marker
             return True

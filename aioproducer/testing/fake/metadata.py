@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aioproducer.errors import (
     InvalidTopicError,
     LeaderNotAvailableError,
@@ -18,10 +16,8 @@ from aioproducer.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from aioproducer.testing.fake.model import ClusterModel
 from aioproducer.testing.fake.topology import NO_LEADER, Partition, Topic, is_topic_name
-
-if TYPE_CHECKING:
-    from aioproducer.testing.fake.model import ClusterModel
 
 
 def metadata(cluster: ClusterModel, request: MetadataRequest) -> MetadataResponse:

@@ -10,7 +10,7 @@ import base64
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from aioproducer.errors import broker_error
 from aioproducer.testing.fake.batches import BatchLimits
@@ -18,7 +18,6 @@ from aioproducer.testing.fake.client_metrics import RANGES, ClientMetrics
 from aioproducer.testing.fake.coordinators import Coordinators
 from aioproducer.testing.fake.faults import FaultScript
 from aioproducer.testing.fake.partition_log import LogRecord, PartitionLog
-from aioproducer.testing.fake.session import Session
 from aioproducer.testing.fake.topology import NO_LEADER, Broker, Partition, Topic, TopicConfig, is_topic_name
 from aioproducer.testing.fake.versions import NEWEST, KafkaVersion, Ranges, kafka_version
 
@@ -28,6 +27,15 @@ PRODUCER_ID_BLOCK = 1000
 DEFAULT_REPLICAS = 3
 
 Address = tuple[str, int]
+
+
+class Connection(Protocol):
+    """What the model knows of a connection to one of its brokers."""
+
+    node_id: int
+
+    def close(self) -> None:
+        """The broker has gone."""
 
 
 class ClusterModel:
@@ -81,37 +89,33 @@ class ClusterModel:
         }
         self.topics: dict[str, Topic] = {}
         self.now_ms: int = 0
-        self.coordinators: Coordinators = Coordinators(self)
+        self.coordinators: Coordinators = Coordinators(
+            self.brokers, self.topics, self.new_producer_id, self.transaction_version
+        )
         self.client_metrics: ClientMetrics = ClientMetrics(rng)
         self._topics_by_id: dict[bytes, Topic] = {}
         limits = BatchLimits(message_max_bytes, timestamp_after_ms=self.version.timestamp_after_ms)
         self._topic_defaults = TopicConfig(limits, min_insync_replicas)
-        self._sessions: dict[int, list[Session]] = {node_id: [] for node_id in self.brokers}
+        self._connections: dict[int, list[Connection]] = {node_id: [] for node_id in self.brokers}
         self._producer_ids: dict[int, range] = {}
         self._next_block = 0
 
     # --- connections
 
-    def session(self, node_id: int) -> Session:
-        """A new connection to a broker.
+    def accept(self, connection: Connection) -> None:
+        """A connection to a broker begins; it is closed when the broker stops.
 
         Raises:
             ConnectionRefusedError: the broker does not run.
         """
-        if not self._broker(node_id).up:
-            raise ConnectionRefusedError(f"broker {node_id} is down")
-        session = Session(self, node_id)
-        self._sessions[node_id].append(session)
-        return session
+        if not self._broker(connection.node_id).up:
+            raise ConnectionRefusedError(f"broker {connection.node_id} is down")
+        self._connections[connection.node_id].append(connection)
 
-    def sessions(self, node_id: int) -> tuple[Session, ...]:
-        """The open connections of a broker, in the order in which they came."""
-        return tuple(self._sessions[node_id])
-
-    def forget(self, session: Session) -> None:
+    def forget(self, connection: Connection) -> None:
         """A connection has ended."""
-        if session in self._sessions[session.node_id]:
-            self._sessions[session.node_id].remove(session)
+        if connection in self._connections[connection.node_id]:
+            self._connections[connection.node_id].remove(connection)
 
     def advance(self, now_ms: int) -> None:
         """Let time pass: transactions time out, late markers are written. Every request does it."""
@@ -267,8 +271,8 @@ class ClusterModel:
             elect: False leaves them without one until ``elect_leaders``, as after a crash that nobody noticed yet.
         """
         self._broker(node_id).up = False
-        for session in self.sessions(node_id):
-            session.close()
+        for connection in tuple(self._connections[node_id]):
+            connection.close()
         for partition in self._partitions():
             if partition.leader == node_id:
                 _lead(partition, NO_LEADER)

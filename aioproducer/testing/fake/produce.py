@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aioproducer.errors import (
     BrokerError,
     CorruptMessageError,
@@ -37,11 +35,9 @@ from aioproducer.testing.fake.batches import (
     producer_of,
     read_batch,
 )
+from aioproducer.testing.fake.model import ClusterModel
 from aioproducer.testing.fake.topology import NO_LEADER, Partition, Topic
 from aioproducer.testing.fake.txn_apis import verify
-
-if TYPE_CHECKING:
-    from aioproducer.testing.fake.model import ClusterModel
 
 ALL_REPLICAS = -1
 TOPIC_IDS_SINCE = 13

@@ -110,7 +110,7 @@ class BrokerServers:
         session: Session | None = None
         try:
             with self._lock:
-                session = self._model.session(node_id)
+                session = Session(self._model, node_id)
             while data := await reader.read(READ_BYTES):
                 if not await self._answer(session, data, writer):
                     break

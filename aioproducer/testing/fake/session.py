@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aioproducer.protocol.schema import Message
 from aioproducer.testing.fake.apis import API_CLASSES, CloseConnectionError, handle, refuse, targets_of
 from aioproducer.testing.fake.faults import Effect, Fault
 from aioproducer.testing.fake.frames import FrameReader, RequestFrame, response_frame
-
-if TYPE_CHECKING:
-    from aioproducer.testing.fake.model import ClusterModel
+from aioproducer.testing.fake.model import ClusterModel
 
 # From these versions on the client holds back by itself, before that the answer is late (KIP-219).
 CLIENT_THROTTLES_SINCE = {
@@ -43,12 +41,14 @@ class Answer:
 
 
 class Session:
-    """See the module; made by ``ClusterModel.session``.
+    """See the module.
 
     Attributes:
         node_id: the broker.
         closed: the broker has gone, or closed the connection; nothing is read or answered any more.
         silent: a swallowed request stands in the way of all that follow it.
+    Raises:
+        ConnectionRefusedError: the broker does not run.
     """
 
     def __init__(self, cluster: ClusterModel, node_id: int) -> None:
@@ -58,6 +58,7 @@ class Session:
         self._cluster = cluster
         self._reader = FrameReader(cluster.ranges, API_CLASSES)
         self._muted_until_ms = 0
+        cluster.accept(self)
 
     @property
     def broken(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aioproducer.errors import (
     BrokerError,
@@ -32,10 +32,8 @@ from aioproducer.protocol.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from aioproducer.testing.fake.groups import OFFSETS_TOPIC, CommittedOffset, TopicPartition, offsets_partition
+from aioproducer.testing.fake.model import ClusterModel
 from aioproducer.testing.fake.transactions import State
-
-if TYPE_CHECKING:
-    from aioproducer.testing.fake.model import ClusterModel
 
 KEYS_SINCE = 4
 V2_END_SINCE = 5

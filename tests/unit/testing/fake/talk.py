@@ -31,7 +31,7 @@ def leader_session(cluster: ClusterModel, topic: str = "orders", partition: int 
     """A connection to the leader of a partition."""
     leader = cluster.leader_of(topic, partition)
     assert leader is not None
-    return cluster.session(leader)
+    return Session(cluster, leader)
 
 
 def send(session: Session, request: Request[Any], version: int | None = None, *, now_ms: int = NOW_MS) -> Answer:

@@ -7,6 +7,7 @@ import pytest
 from aioproducer.errors import NotLeaderOrFollowerError
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from aioproducer.testing.fake.session import Session
 from tests.unit.testing.fake.talk import ask, batch, leader_session, model, produce, produce_request, send
 
 INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -42,14 +43,14 @@ class TestFail:
     def test_one_broker_alone(self) -> None:
         cluster = model()
         fault = cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", node=2, times=None)
-        assert [ask(cluster.session(node), INIT).error_code for node in (1, 2)] == [0, 14]
+        assert [ask(Session(cluster, node), INIT).error_code for node in (1, 2)] == [0, 14]
         fault.cancel()
-        assert ask(cluster.session(2), INIT).error_code == 0
+        assert ask(Session(cluster, 2), INIT).error_code == 0
 
     def test_the_first_ones_are_let_pass(self) -> None:
         cluster = model()
         cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", skip=1)
-        assert [ask(cluster.session(1), INIT).error_code for _ in range(3)] == [0, 14, 0]
+        assert [ask(Session(cluster, 1), INIT).error_code for _ in range(3)] == [0, 14, 0]
 
     def test_the_message_is_told(self) -> None:
         cluster = model()
@@ -59,18 +60,18 @@ class TestFail:
     def test_metadata_of_a_topic(self) -> None:
         cluster = model()
         cluster.faults.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="orders")
-        assert ask(cluster.session(1), ORDERS).topics[0].error_code == 29
+        assert ask(Session(cluster, 1), ORDERS).topics[0].error_code == 29
 
     def test_metadata_of_a_partition(self) -> None:
         cluster = model()
         cluster.faults.fail("Metadata", "LEADER_NOT_AVAILABLE", topic="orders", partition=1)
-        first, second = ask(cluster.session(1), ORDERS).topics[0].partitions
+        first, second = ask(Session(cluster, 1), ORDERS).topics[0].partitions
         assert (first.error_code, second.error_code, second.leader_id) == (0, 5, -1)
 
     def test_metadata_asks_for_a_new_bootstrap(self) -> None:
         cluster = model()
         cluster.faults.fail("Metadata", "REBOOTSTRAP_REQUIRED")
-        answer = ask(cluster.session(1), ORDERS)
+        answer = ask(Session(cluster, 1), ORDERS)
         assert (answer.error_code, answer.brokers) == (129, [])
 
     def test_names_are_checked(self) -> None:
@@ -112,7 +113,7 @@ class TestOtherwise:
     def test_another_correlation_id(self) -> None:
         cluster = model()
         cluster.faults.garble("Metadata", how="correlation_id")
-        frames = [send(cluster.session(1), ORDERS).frame for _ in range(2)]
+        frames = [send(Session(cluster, 1), ORDERS).frame for _ in range(2)]
         assert frames[0] is not None
         assert frames[1] is not None
         assert frames[0][4:8] != frames[1][4:8]
@@ -121,7 +122,7 @@ class TestOtherwise:
     def test_garbage(self) -> None:
         cluster = model()
         cluster.faults.garble("Metadata")
-        frame = send(cluster.session(1), ORDERS).frame
+        frame = send(Session(cluster, 1), ORDERS).frame
         assert frame is not None
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
 
@@ -129,15 +130,15 @@ class TestOtherwise:
         cluster = model()
         cluster.faults.garble("Metadata", times=None)
         cluster.faults.garble("Metadata", how="correlation_id", times=None)
-        frames = [send(cluster.session(1), ORDERS).frame for _ in range(500)]
+        frames = [send(Session(cluster, 1), ORDERS).frame for _ in range(500)]
         assert all(frame is not None and int.from_bytes(frame[:4], "big") == len(frame) - 4 for frame in frames)
         assert min(len(frame or b"") for frame in frames) < 8
 
     def test_cut_off(self) -> None:
         cluster = model()
         cluster.faults.garble("Metadata", how="truncated")
-        whole = send(model().session(1), ORDERS).frame
-        answer = send(cluster.session(1), ORDERS)
+        whole = send(Session(model(), 1), ORDERS).frame
+        answer = send(Session(cluster, 1), ORDERS)
         assert whole is not None
         assert answer.frame is not None
         assert answer.close
@@ -157,7 +158,7 @@ class TestOtherwise:
     def test_the_time_is_in_the_answer(self) -> None:
         cluster = model()
         cluster.faults.throttle("InitProducerId", 200)
-        assert ask(cluster.session(1), INIT).throttle_time_ms == 200
+        assert ask(Session(cluster, 1), INIT).throttle_time_ms == 200
 
     def test_old_clients_just_wait(self) -> None:
         """KIP-219."""
@@ -170,7 +171,7 @@ class TestOtherwise:
         cluster = model()
         cluster.faults.delay("InitProducerId", 30)
         cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")
-        assert send(cluster.session(1), INIT).delay_ms == 30
+        assert send(Session(cluster, 1), INIT).delay_ms == 30
 
     def test_clear_ends_all(self) -> None:
         cluster = model()

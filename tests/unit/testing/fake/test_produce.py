@@ -10,6 +10,7 @@ import pytest
 from aioproducer.errors import error_class
 from aioproducer.protocol.produce import ProduceResponse
 from aioproducer.testing.fake import LogRecord
+from aioproducer.testing.fake.session import Session
 from tests.reference.record_batch import PlainRecord, crc32c, encoded
 from tests.unit.testing.fake.talk import NOW_MS, ask, batch, leader_session, model, produce, produce_request, send
 
@@ -208,7 +209,7 @@ class TestWhere:
         """KIP-951: with its epoch and address."""
         cluster = model()
         leader = cluster.leader_of("orders")
-        other = cluster.session(next(node for node in cluster.brokers if node != leader))
+        other = Session(cluster, next(node for node in cluster.brokers if node != leader))
         answer: ProduceResponse = ask(other, produce_request(cluster, batch(b"a")))
         (result,) = answer.responses[0].partition_responses
         assert name(result.error_code) == "NOT_LEADER_OR_FOLLOWER"
@@ -226,12 +227,12 @@ class TestWhere:
     @pytest.mark.parametrize(("version", "error"), [(13, "UNKNOWN_TOPIC_ID"), (12, "UNKNOWN_TOPIC_OR_PARTITION")])
     def test_an_unknown_topic(self, version: int, error: str) -> None:
         cluster = model()
-        result = produce(cluster, batch(b"a"), "nothing", session=cluster.session(1), version=version)
+        result = produce(cluster, batch(b"a"), "nothing", session=Session(cluster, 1), version=version)
         assert name(result.error_code) == error
 
     def test_an_unknown_partition(self) -> None:
         cluster = model()
-        result = produce(cluster, batch(b"a"), partition=2, session=cluster.session(1))
+        result = produce(cluster, batch(b"a"), partition=2, session=Session(cluster, 1))
         assert name(result.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
 
     def test_a_topic_that_was_made_again_has_another_id(self) -> None:

@@ -12,6 +12,7 @@ from aioproducer.protocol.header import decode_response, encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.testing.fake.frames import MAX_FRAME_BYTES
+from aioproducer.testing.fake.session import Session
 from tests.unit.testing.fake.talk import NOW_MS, ask, batch, leader_session, model, produce, produce_request, send
 
 HELLO = ApiVersionsRequest(client_software_name="tests", client_software_version="1")
@@ -45,7 +46,7 @@ def test_requests_come_in_pieces_of_any_size(size: int) -> None:
     ],
 )
 def test_nonsense_breaks_the_stream_after_the_good_requests(bad: bytes) -> None:
-    session = model().session(1)
+    session = Session(model(), 1)
     good = encode_request(HELLO, 0, 1, "me")
     assert len(session.feed(good + bad)) == 1
     assert session.broken
@@ -67,22 +68,24 @@ def test_random_bytes_never_do_worse_than_break_the_stream() -> None:
 
 class TestApiVersions:
     def test_ranges_and_features(self) -> None:
-        answer = ask(model().session(1), HELLO)
+        answer = ask(Session(model(), 1), HELLO)
         ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         assert ranges[0] == (0, 13)
         assert ("transaction.version", 2) in [(one.name, one.max_version_level) for one in answer.finalized_features]
         assert answer.finalized_features_epoch > 0
 
     def test_levels_that_begin_at_zero_are_left_out_before_version_4(self) -> None:
-        names = [[one.name for one in ask(model().session(1), HELLO, version).supported_features] for version in (3, 4)]
+        names = [
+            [one.name for one in ask(Session(model(), 1), HELLO, version).supported_features] for version in (3, 4)
+        ]
         assert [("transaction.version" in one) for one in names] == [False, True]
 
     def test_an_older_transaction_version(self) -> None:
-        answer = ask(model(transaction_version=1).session(1), HELLO)
+        answer = ask(Session(model(transaction_version=1), 1), HELLO)
         assert ("transaction.version", 1) in [(one.name, one.max_version_level) for one in answer.finalized_features]
 
     def test_an_unknown_version_is_answered_in_version_0(self) -> None:
-        session = model(version="2.1").session(1)
+        session = Session(model(version="2.1"), 1)
         (frame,) = session.feed(encode_request(HELLO, 4, 9, "me"))
         answer = session.apply(frame, NOW_MS)
         assert answer.frame is not None
@@ -92,7 +95,7 @@ class TestApiVersions:
 
     def test_software_names_have_a_form(self) -> None:
         bad = ApiVersionsRequest(client_software_name="-x", client_software_version="1")
-        assert ask(model().session(1), bad).error_code == 42
+        assert ask(Session(model(), 1), bad).error_code == 42
 
 
 def topics_of(*names: str, **options: bool) -> MetadataRequest:
@@ -103,14 +106,14 @@ class TestMetadata:
     @pytest.mark.parametrize("version", range(4, 14))
     def test_every_version(self, version: int) -> None:
         cluster = model()
-        answer = ask(cluster.session(1), topics_of("orders"), version)
+        answer = ask(Session(cluster, 1), topics_of("orders"), version)
         assert [one.node_id for one in answer.brokers] == [1, 2, 3]
         (topic,) = answer.topics
         assert [one.leader_id for one in topic.partitions] == [cluster.leader_of("orders", each) for each in (0, 1)]
         assert all(len(one.isr_nodes) == 3 for one in topic.partitions)
 
     def test_none_means_all_topics_and_an_empty_list_none(self) -> None:
-        session = model().session(1)
+        session = Session(model(), 1)
         assert [one.name for one in ask(session, MetadataRequest(topics=None)).topics] == ["orders"]
         assert ask(session, MetadataRequest(topics=[])).topics == []
 
@@ -118,29 +121,29 @@ class TestMetadata:
         cluster = model()
         known = MetadataRequestTopic(name=None, topic_id=cluster.topic("orders").topic_id)
         unknown = MetadataRequestTopic(name=None, topic_id=bytes(range(16)))
-        found, missing = ask(cluster.session(1), MetadataRequest(topics=[known, unknown])).topics
+        found, missing = ask(Session(cluster, 1), MetadataRequest(topics=[known, unknown])).topics
         assert (found.name, found.error_code) == ("orders", 0)
         assert (missing.name, missing.error_code) == (None, 100)
 
     def test_a_missing_topic_is_there_the_next_time(self) -> None:
-        session = model(default_partitions=3).session(1)
+        session = Session(model(default_partitions=3), 1)
         assert ask(session, topics_of("new")).topics[0].error_code == 3
         assert len(ask(session, topics_of("new")).topics[0].partitions) == 3
 
     @pytest.mark.parametrize(("broker", "client"), [(False, True), (True, False)])
     def test_both_sides_must_want_a_topic(self, broker: bool, client: bool) -> None:
-        session = model(auto_create_topics=broker).session(1)
+        session = Session(model(auto_create_topics=broker), 1)
         for _ in range(2):
             answer = ask(session, topics_of("new", allow_auto_topic_creation=client))
             assert answer.topics[0].error_code == 3
 
     def test_a_name_must_be_possible(self) -> None:
-        assert ask(model().session(1), topics_of("no/slash")).topics[0].error_code == 17
+        assert ask(Session(model(), 1), topics_of("no/slash")).topics[0].error_code == 17
 
     def test_without_a_leader(self) -> None:
         cluster = model()
         cluster.remove_leader("orders", 0)
-        first, second = ask(cluster.session(1), topics_of("orders")).topics[0].partitions
+        first, second = ask(Session(cluster, 1), topics_of("orders")).topics[0].partitions
         assert (first.error_code, first.leader_id) == (5, -1)
         assert second.error_code == 0
 
@@ -154,7 +157,7 @@ class TestBrokersComeAndGo:
         assert session.closed
         assert session.apply(frame, NOW_MS).close
         with pytest.raises(ConnectionRefusedError):
-            cluster.session(session.node_id)
+            Session(cluster, session.node_id)
 
     def test_the_next_replica_leads(self) -> None:
         cluster = model()
@@ -187,7 +190,7 @@ class TestBrokersComeAndGo:
 def test_producer_ids_are_never_given_twice() -> None:
     cluster = model()
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
-    given = [ask(cluster.session(node), request).producer_id for node in (1, 2, 1, 3, 2)]
+    given = [ask(Session(cluster, node), request).producer_id for node in (1, 2, 1, 3, 2)]
     assert len(set(given)) == 5
 
 
@@ -196,4 +199,4 @@ def test_one_seed_makes_one_cluster() -> None:
     first, second = model(), model()
     assert first.topic("orders").topic_id == second.topic("orders").topic_id
     assert first.cluster_id == second.cluster_id
-    assert send(first.session(1), topics_of("orders")) == send(second.session(1), topics_of("orders"))
+    assert send(Session(first, 1), topics_of("orders")) == send(Session(second, 1), topics_of("orders"))

@@ -21,6 +21,7 @@ from aioproducer.protocol.txn_offset_commit import (
 )
 from aioproducer.testing.fake import ClusterModel
 from aioproducer.testing.fake.groups import offsets_partition
+from aioproducer.testing.fake.session import Session
 from aioproducer.testing.fake.transactions import LAST_EPOCH
 from tests.unit.testing.fake.talk import NOW_MS, ask, batch, leader_session, model, produce, produce_request
 
@@ -42,7 +43,7 @@ class Client:
     def ask(self, request: Request[R], version: int | None = None, *, key: str | None = None) -> R:
         node = self.cluster.coordinators.node_of(key or self.transactional_id)
         assert node is not None
-        return ask(self.cluster.session(node), request, version, now_ms=self.now_ms)
+        return ask(Session(self.cluster, node), request, version, now_ms=self.now_ms)
 
     def init(self, timeout_ms: int = 60_000, **fields: int) -> InitProducerIdResponse:
         answer = self.ask(
@@ -261,9 +262,9 @@ class TestCoordinators:
         request = EndTxnRequest(
             transactional_id="txn", producer_id=one.producer_id, producer_epoch=one.epoch, committed=True
         )
-        assert name(ask(one.cluster.session(node), request).error_code) == "NOT_COORDINATOR"
+        assert name(ask(Session(one.cluster, node), request).error_code) == "NOT_COORDINATOR"
         find = FindCoordinatorRequest(coordinator_keys=["txn"], key_type=TRANSACTION)
-        assert ask(one.cluster.session(node), find).coordinators[0].node_id == other
+        assert ask(Session(one.cluster, node), find).coordinators[0].node_id == other
         assert one.end().error_code == 0
         assert seen(one.cluster) == [b"a"]
 
@@ -296,7 +297,7 @@ class TestCoordinators:
         request = FindCoordinatorRequest(key="txn") if version < 4 else FindCoordinatorRequest(coordinator_keys=["txn"])
         codes = []
         for _ in range(2):
-            answer = ask(one.cluster.session(1), request, version)
+            answer = ask(Session(one.cluster, 1), request, version)
             codes.append(answer.error_code if version < 4 else answer.coordinators[0].error_code)
         assert codes == [15, 0]
 
