@@ -598,7 +598,7 @@ class Engine:
         now_ms = self.now_ms()
         if now_ms - self._logged_ms >= LOG_FAILURES_EVERY_MS:
             logger.error(
-                "%d records failed and nobody looked at their Deliveries, the last with: %s", self._unlogged, error
+                "%d records failed and nobody looked at their Deliveries, the last with: %s", self._unlogged, str(error)
             )
             self._logged_ms = now_ms
             self._unlogged = 0

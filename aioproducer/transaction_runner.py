@@ -178,7 +178,7 @@ class TransactionRunner:
             except KafkaError as error:
                 logger.warning(
                     "the open transaction of %r could not be aborted, so the coordinator does that after "
-                    "transaction_timeout_ms=%d: %s", self.transactional_id, self._transaction_timeout_ms, error,
+                    "transaction_timeout_ms=%d: %s", self.transactional_id, self._transaction_timeout_ms, str(error),
                 )  # fmt: skip
 
     def cut_short(self) -> None:

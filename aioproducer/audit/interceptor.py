@@ -264,7 +264,7 @@ class Audit:
 
     def _not_written(self, error: BaseException) -> None:
         """The lines are kept, and tried again with what comes next."""
-        logger.warning("the statement of %s can't be written to %s: %s", self.producer, self._path, error)
+        logger.warning("the statement of %s can't be written to %s: %s", self.producer, self._path, str(error))
 
     def _write(self) -> None:
         """Append the lines to the file; one thread at a time."""

@@ -1,4 +1,4 @@
-"""The console script ``aioproducer``: ``produce``, ``audit``, ``transactions``, ``demo``, ``demo-spark``."""
+"""The console script ``aioproducer``; its commands stand in ``app``."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def add_error_handlers(app: Starlette) -> None:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    logger.warning("%s %s: %s", request.method, request.url.path, error)
+    logger.warning("%s %s: %s", request.method, request.url.path, str(error))
     maybe_written = getattr(error, "maybe_written", False)
     if isinstance(error, RecordTooLargeError):
         status = 413
@@ -282,7 +282,7 @@ async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
             _without_topics.discard(producer)
             return
         except Exception as error:  # the program's own too, from a serializer or a token provider
-            logger.warning("%r can't start, next attempt in %g s: %s", producer, delay_s, error)
+            logger.warning("%s can't start, next attempt in %g s: %s", repr(producer), delay_s, str(error))
         await asyncio.sleep(delay_s)
         delay_s = min(2 * delay_s, MAX_RETRY_S)
 
