@@ -41,13 +41,16 @@ class Statements:
     ) -> Statements:
         """Read files and directories.
 
+        A line counts once, however often it is read: a file may be given beside the directory that has it, twice, or
+        by a link. No two lines are the same otherwise, for those of a producer and topic begin at numbers of their own.
+
         Args:
             topics: those that count; None for all.
         """
         lines = spark.read.schema(SCHEMA).json(list(paths))
         if topics is not None:
             lines = lines.where(F.col("closed") | F.col("topic").isin(*topics))
-        return cls(lines, since_ms, until_ms)
+        return cls(lines.distinct(), since_ms, until_ms)
 
     def keep(self) -> Statements:
         """Read them now, and have Spark keep them."""

@@ -1,0 +1,53 @@
+"""What producers have stated, as rows of Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioproducer.audit.statement import FAILED, TopicStatement, as_text, closing
+from aioproducer.spark.audit.statements import Statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECOND = 1_767_225_600
+
+
+def state(path: Path, producer: str, acked: int) -> None:
+    """Two lines about a topic, with a record that failed, and the last one."""
+    statement = TopicStatement(producer, "t")
+    lines = []
+    for records in (acked - 1, 1):
+        statement.ended(SECOND, 0, records)
+        statement.ended(SECOND, FAILED)
+        line = statement.take()
+        assert line is not None
+        lines.append(line)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(as_text([*lines, closing(producer)]))
+
+
+@pytest.mark.parametrize("how", ["once", "twice", "file", "pattern", "link"])
+def test_a_file_counts_once_however_it_is_given(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    """Beside its directory, by two names, or by a link: else all that it states would be there that often."""
+    place = tmp_path / "statements"
+    state(place / "a.jsonl", "a", 10)
+    state(place / "b.jsonl", "b", 5)
+    (tmp_path / "link").symlink_to(place)
+    again = {
+        "once": [],
+        "twice": [f"{place}/"],
+        "file": [f"{place}/b.jsonl", f"file://{place}/a.jsonl"],
+        "pattern": [f"{place}/*.jsonl"],
+        "link": [f"{tmp_path}/link"],
+    }[how]
+    said = Statements.read(spark, [str(place), *again])
+    sums = said.cells(60).groupBy().sum("acked", "failed").first()
+    assert sums is not None
+    assert tuple(sums) == (15, 4)
+    assert said.lines.where("closed").count() == 2
+    gap = spark.createDataFrame([("a", "t", 0, 3)], "producer string, topic string, first long, last long")
+    assert [(row["first"], row["last"]) for row in said.runs_of(gap).collect()] == [(0, 3)]
