@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import re
 import socket
 
 from aioproducer.net.workers import threads_are_scarce
 
 LAST_PORT = 65535
+_NAME = re.compile(rb"[!-~]{1,255}")
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
@@ -22,11 +24,9 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
     check_port(port)
     if _is_address(host):
         return [host]
-    try:
-        with threads_are_scarce():
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name: {error}") from error
+    check_name(host)
+    with threads_are_scarce():
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [_text(family, address) for family, *_, address in found]
     return list(dict.fromkeys(addresses))
 
@@ -35,6 +35,19 @@ def check_port(port: int) -> None:
     """Refuse, by an OSError, a port that can't be: brokers advertise anything."""
     if not 0 <= port <= LAST_PORT:
         raise OSError(errno.EINVAL, f"there is no port {port}")
+
+
+def check_name(host: str) -> None:
+    """Refuse, by a ``socket.gaierror``, what can be no host's name: brokers advertise anything.
+
+    The system's resolver would look up what stands before a NUL, and a proxy reads the name as part of its protocol.
+    """
+    try:
+        name = host.encode("idna")
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name: {error}") from error
+    if not _NAME.fullmatch(name):
+        raise socket.gaierror(socket.EAI_NONAME, "no host can have this name")
 
 
 async def canonical_names(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import sys
 from importlib import import_module
@@ -11,12 +10,11 @@ from importlib import import_module
 from aioproducer.config import ProducerConfig
 from aioproducer.config_proxy import Proxy
 from aioproducer.errors import excerpt
-from aioproducer.net.resolver import check_port, resolve
+from aioproducer.net.resolver import check_name, check_port, resolve
 from aioproducer.net.workers import in_worker, threads_are_scarce
 
 STREAM_BYTES = 64 * 1024
 """What a stream buffers, if nothing else is said: asyncio's own limit."""
-_NAME = re.compile(rb"[!-~]{1,255}")
 UNLIMITED_S = 86_400.0
 """The caller bounds the time; python-socks would take its own limit for none."""
 
@@ -29,7 +27,7 @@ async def addresses_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop, 
     """
     if config.proxy_url is not None and Proxy.parse(config.proxy_url).resolves:
         check_port(port)
-        _check_name(host)
+        check_name(host)
         return [host]
     return await resolve(loop, host, port)
 
@@ -50,16 +48,6 @@ async def open_stream(
     except BaseException:
         connected.close()
         raise
-
-
-def _check_name(host: str) -> None:
-    """Refuse what can be no name: brokers advertise anything, and it becomes part of what the proxy reads."""
-    try:
-        name = host.encode("idna")
-    except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name: {error}") from error
-    if not _NAME.fullmatch(name):
-        raise socket.gaierror(socket.EAI_NONAME, "no host can have this name")
 
 
 async def _through(proxy: Proxy, address: str, port: int) -> socket.socket:

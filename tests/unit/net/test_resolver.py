@@ -1,0 +1,47 @@
+"""Host names: which of them are looked up."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.net.resolver import LAST_PORT, resolve
+from aioproducer.net.route import addresses_of
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+NO_NAMES = [
+    "", "localhost\0.example", "local host", "localhost\n", "a..b", ".a", "k" * 64, "a." * 150 + "b", "\ud800", "\u3000"
+]  # fmt: skip
+"""A resolver of the system's would look up what stands before a NUL."""
+
+
+@pytest.mark.parametrize("host", NO_NAMES)
+@pytest.mark.parametrize("proxy", [None, "socks5://127.0.0.1:1", "http://127.0.0.1:1"])
+async def test_what_can_be_no_name_is_refused_on_every_way(host: str, proxy: str | None) -> None:
+    config = ProducerConfig.parse({"bootstrap_servers": "a:1", "proxy_url": proxy})
+    with pytest.raises(socket.gaierror, match="no host can have this name") as raised:
+        await addresses_of(config, asyncio.get_running_loop(), host, 9092)
+    assert raised.value.errno == socket.EAI_NONAME
+
+
+@pytest.mark.parametrize("host", ["kafka-1", "kafka_1.example.", "k" * 63, "bücher.example", "::1", "fe80::1%lo"])
+async def test_a_name_that_may_be_is_left_to_the_proxy(host: str) -> None:
+    config = ProducerConfig.parse({"bootstrap_servers": "a:1", "proxy_url": "socks5h://127.0.0.1:1"})
+    assert await addresses_of(config, asyncio.get_running_loop(), host, 9092) == [host]
+
+
+async def test_names_and_addresses_are_resolved() -> None:
+    loop = asyncio.get_running_loop()
+    for address in ("127.0.0.1", "::1", "fe80::1%lo"):
+        assert await resolve(loop, address, 1) == [address]
+    assert set(await resolve(loop, "localhost", 1)) <= {"127.0.0.1", "::1"}
+
+
+@pytest.mark.parametrize("port", [-1, LAST_PORT + 1])
+async def test_there_is_no_such_port(port: int) -> None:
+    with pytest.raises(OSError, match=f"there is no port {port}"):
+        await resolve(asyncio.get_running_loop(), "127.0.0.1", port)
