@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from aioproducer.config_def import REQUIRED, ConfigDef
 from aioproducer.config_login import ENDPOINT_TLS, check_login, endpoint_options, jaas_of
-from aioproducer.config_proxy import check_proxy
+from aioproducer.config_proxy import Proxy, check_proxy
 from aioproducer.config_table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES
 from aioproducer.config_tls import check_tls
 from aioproducer.errors import ConfigError
@@ -49,7 +49,7 @@ class ProducerConfig:
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str
     client_dns_lookup: str
-    proxy_url: str | None
+    proxy_url: Proxy | None
     request_timeout_ms: int
     socket_connection_setup_timeout_ms: int
     socket_connection_setup_timeout_max_ms: int

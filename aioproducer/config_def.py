@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aioproducer.config_values import PASSWORD, SERVERS, URL, ConfigType, OneOf, Valid, has_user
+from aioproducer.config_values import SERVERS, URL, ConfigType, OneOf, Valid, has_user
 from aioproducer.errors import ConfigError
 
 REQUIRED: Any = object()
@@ -55,7 +55,7 @@ class ConfigDef:
     @property
     def secret(self) -> bool:
         """Whether the value must not be shown."""
-        return self.type is PASSWORD
+        return self.type.secret
 
     @property
     def unit(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from aioproducer.config_values import PASSWORD, ConfigType
 from aioproducer.errors import ConfigError
 from aioproducer.extras import check_package
 
@@ -55,15 +56,18 @@ class Proxy:
         return f"{self.scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
-class ProxyUrl:
-    """The condition on ``proxy_url``."""
+def _proxy(value: object) -> Proxy:
+    return Proxy.parse(PASSWORD.parse(value))
 
-    def __call__(self, value: str) -> str:
-        Proxy.parse(value)
-        return value
 
-    def __str__(self) -> str:
-        return "socks5://, socks5h:// or http:// and [user:password@]host:port, in ASCII"
+PROXY = ConfigType(
+    "secret string, socks5://, socks5h:// or http:// and [user:password@]host:port, in ASCII",
+    "Proxy",
+    "str",
+    _proxy,
+    secret=True,
+)
+"""A URL, which may have a password in it."""
 
 
 def check_proxy(values: Mapping[str, Any]) -> None:
@@ -72,10 +76,10 @@ def check_proxy(values: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: its extra is not installed, or another config contradicts it.
     """
-    if values["proxy_url"] is None:
+    proxy: Proxy | None = values["proxy_url"]
+    if proxy is None:
         return
     check_package("proxy_url", "python-socks", "proxy")
-    proxy = Proxy.parse(values["proxy_url"])
     lookup = values["client_dns_lookup"]
     if proxy.resolves and lookup != "use_all_dns_ips":
         raise ConfigError(

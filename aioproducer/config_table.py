@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from aioproducer.config_def import REQUIRED, ConfigDef
-from aioproducer.config_proxy import ProxyUrl
+from aioproducer.config_proxy import PROXY
 from aioproducer.config_security import SASL, TLS
 from aioproducer.config_values import (
     ACKS,
@@ -22,7 +22,6 @@ from aioproducer.config_values import (
     INTERCEPTORS,
     LONG,
     PARTITIONER,
-    PASSWORD,
     SERIALIZER,
     SERVERS,
     STRING,
@@ -62,9 +61,8 @@ _CLUSTER = (
     ),
     ConfigDef(
         name="proxy_url",
-        type=PASSWORD,
+        type=PROXY,
         default=None,
-        valid=ProxyUrl(),
         importance="low",
         in_java=False,
         doc="Connect to brokers through this proxy, by SOCKS5 or by CONNECT of HTTP; needs the extra `proxy`. With "

@@ -28,6 +28,8 @@ class ConfigType:
     accepts: str
     """Of the keyword of Producer: Python values, or Java's strings."""
     parse: Callable[[object], Any]
+    secret: bool = False
+    """Whether values must not be shown."""
 
 
 class Valid(Protocol):
@@ -160,7 +162,7 @@ BOOLEAN = ConfigType("true or false", "bool", "bool | str", _boolean)
 STRING = ConfigType("string", "str", "str", _string)
 URL = ConfigType("string", "str", "str", _string)
 """What may be secret in it is not shown: user, query and fragment."""
-PASSWORD = ConfigType("secret string", "str", "str", _password)
+PASSWORD = ConfigType("secret string", "str", "str", _password, secret=True)
 LIST = ConfigType("list of strings, or one string with commas", "tuple[str, ...]", _LISTS, _list)
 
 

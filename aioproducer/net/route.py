@@ -25,7 +25,7 @@ async def addresses_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop, 
     Raises:
         OSError: as ``resolve``.
     """
-    if config.proxy_url is not None and Proxy.parse(config.proxy_url).resolves:
+    if config.proxy_url is not None and config.proxy_url.resolves:
         check_port(port)
         check_name(host)
         return [host]
@@ -42,7 +42,7 @@ async def open_stream(
     """
     if config.proxy_url is None:
         return await asyncio.open_connection(address, port, limit=limit)
-    connected = await _through(Proxy.parse(config.proxy_url), address, port)
+    connected = await _through(config.proxy_url, address, port)
     try:
         return await asyncio.open_connection(sock=connected, limit=limit)
     except BaseException:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aioproducer import BootstrapError, ConfigError, KafkaError, Producer
+from aioproducer.config_proxy import Proxy
 from aioproducer.doctor import Status, diagnose
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroker
 from aioproducer.testing import FakeCluster
@@ -139,6 +140,24 @@ def test_urls_that_are_refused(url: str) -> None:
         Producer(bootstrap_servers="a:1", proxy_url=url)
     allowed = "socks5://, socks5h:// or http:// and [user:password@]host:port, in ASCII"
     assert str(raised.value) == f"proxy_url=[hidden] is refused; allowed: secret string, {allowed}"
+
+
+async def test_the_url_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the other configs, not for each connection."""
+    read: list[str] = []
+    parse = Proxy.parse
+
+    def count(url: str) -> Proxy:
+        read.append(url)
+        return parse(url)
+
+    monkeypatch.setattr(Proxy, "parse", count)
+    with FakeCluster(2) as cluster:
+        async with ProxyServer(names={FAR: cluster.address_of(1)}) as proxy:
+            url = f"socks5h://127.0.0.1:{proxy.port}"
+            assert await publish("kafka.invalid:9092", proxy_url=url) == 0
+        assert len(proxy.asked_for) > 1
+    assert read == [url]
 
 
 def test_it_is_not_shown() -> None:
