@@ -11,7 +11,7 @@ import weakref
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeAlias, Unpack
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias, Unpack
 
 from aioproducer._admission import Admission, check_partition, encodable_headers
 from aioproducer._delivery import Delivery, watch
@@ -79,6 +79,9 @@ class Producer(Admission[Key_contra, Value_contra]):
         ConfigError: a config is unknown, out of range, or contradicts another, or what it needs is not installed.
     """
 
+    _is_counted: ClassVar[bool] = True
+    """Whether it counts among those of which a program needs but one; False in a class of which somebody needs many."""
+
     def __init__(self, /, **configs: Unpack[ProducerConfigs[Key_contra, Value_contra]]) -> None:
         self._config = config = ProducerConfig.parse(configs)
         codec(config.compression_type)  # which says now what is not installed
@@ -86,8 +89,6 @@ class Producer(Admission[Key_contra, Value_contra]):
         self._starting: asyncio.Task[None] | None = None
         self._closing: Closing | None = None
         self._engine: Engine | None = None
-        self._is_counted = True
-        """Whether it counts among those of which a program needs but one; False where an integration takes many."""
         self._refused_bytes = 0
         """What the last record takes that submit_nowait() has refused; ready() waits for that much, once."""
         self._preparation = RecordPreparation(

@@ -104,6 +104,12 @@ async def _left(manager: AbstractAsyncContextManager[Any], error: BaseException 
             raise
 
 
+class _TaskProducer(Producer):
+    """One of many: a transaction takes one, and who runs the query can't have it otherwise."""
+
+    _is_counted = False
+
+
 @dataclass(slots=True)
 class _Kept:
     """A started producer, how many use it, and the timer that closes it when nobody does."""
@@ -199,8 +205,7 @@ async def _started(configs: Mapping[str, str]) -> Producer:
 
     A broker that is only restarting shall not cost the task one of its attempts.
     """
-    producer = Producer.from_config(configs)
-    producer._is_counted = False  # a transaction takes one; who runs the query can't have it otherwise
+    producer = _TaskProducer.from_config(configs)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ProducerConfig.parse_dotted(configs).max_block_ms / 1000
     while True:
