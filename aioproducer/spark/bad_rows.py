@@ -76,6 +76,23 @@ def was_refused_by_broker(error: Exception) -> bool:
     return isinstance(error, BrokerError) and error.code in REFUSED_BY_THE_BROKER
 
 
+def by_column(error: Exception, record: Record, topic: str | None) -> Exception:
+    """The error in words of the DataFrame, where the producer's own is about arguments that nobody there has given.
+
+    Args:
+        topic: option ``topic``.
+    """
+    if isinstance(error, SerializationError):
+        named = record.topic if topic is None else topic
+        if named is None:
+            return SerializationError("column topic is null, and there is no option topic, which is for all rows")
+        if any(name is None for name, _ in _pairs(record)):
+            return SerializationError(
+                f"column headers: a header of a record for topic {named!r} is null or has no name"
+            )
+    return error
+
+
 def dead_letter(record: Record, error: Exception, place: RowPlace) -> Record:
     """The record for the dead-letter topic: key, value and headers as they were, and why it is there as headers.
 

@@ -13,7 +13,15 @@ from collections.abc import Callable
 from aioproducer.errors import KafkaError, RecordTooLargeError, SendManyError
 from aioproducer.producer import Producer
 from aioproducer.records import BatchResult, Record, RecordMetadata, TopicPartition
-from aioproducer.spark.bad_rows import BadRow, RowPlace, dead_letter, is_bad_row, shortened, was_refused_by_broker
+from aioproducer.spark.bad_rows import (
+    BadRow,
+    RowPlace,
+    by_column,
+    dead_letter,
+    is_bad_row,
+    shortened,
+    was_refused_by_broker,
+)
 from aioproducer.spark.chunks import Chunk, RowChunk
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.marking import TaskAudit
@@ -99,13 +107,10 @@ class TaskSend:
     async def _take_care(self, chunk: Chunk, first_row: int, result: BatchResult) -> int:
         """Find a place for each row that failed; the bytes of those that are dead letters."""
         if self._options.dead_letter_topic is None:
-            index, error = result.errors[0]
+            row = self._bad_row(chunk, first_row, *result.errors[0])
             others = f" ({result.failed:,} rows of {chunk.rows:,} failed)" if result.failed > 1 else ""
-            raise self._failed(RowPlace(self._partition, first_row + index), error, others) from error
-        failed = [
-            BadRow(RowPlace(self._partition, first_row + index), chunk.record(index), error)
-            for index, error in result.errors
-        ]
+            raise self._failed(row.place, row.error, others) from row.error
+        failed = [self._bad_row(chunk, first_row, index, error) for index, error in result.errors]
         # The broker refuses whole batches. So that only what is bad is refused once more, nobody else may send now.
         async with self._admission:
             await self._producer.flush()
@@ -114,6 +119,11 @@ class TaskSend:
             for row in dead:
                 await self._bury(row)
         return payload_bytes(row.record for row in dead)
+
+    def _bad_row(self, chunk: Chunk, first_row: int, index: int, error: Exception) -> BadRow:
+        record = chunk.record(index)
+        place = RowPlace(self._partition, first_row + index)
+        return BadRow(place, record, by_column(error, record, self._options.topic))
 
     def _count_in(self, result: BatchResult, second: int) -> None:
         self._outcome.records += result.acked

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 
+import pyarrow
 import pytest
+from pyspark.sql import Row
 
 from aioproducer import Producer, Record
 from aioproducer.records import TopicPartition
-from aioproducer.spark.chunks import RowChunk
+from aioproducer.spark.chunks import Chunk, RowChunk, arrow_chunks, row_chunks
+from aioproducer.spark.columns import Columns
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.marking import TaskAudit
 from aioproducer.spark.options import SinkOptions
@@ -42,7 +46,7 @@ def numbered(first: int, count: int, size: int = 100) -> RowChunk:
     return RowChunk([Record(str(number).encode().ljust(size)) for number in range(first, first + count)])
 
 
-async def put_and_finish(send: TaskSend, chunk: RowChunk) -> None:
+async def put_and_finish(send: TaskSend, chunk: Chunk) -> None:
     await send.put(chunk)
     await send.finish()
 
@@ -79,6 +83,64 @@ async def test_a_bad_row_fails_the_task_and_says_which(producer: Producer) -> No
     await send.put(numbered(0, 10))
     with pytest.raises(SparkWriteError, match=r"row 12 of partition 4: RecordTooLargeError: .*option deadLetterTopic"):
         await put_and_finish(send, RowChunk([Record(b"a"), Record(b"b"), Record(b"x" * 2_000_000)]))
+
+
+HEADERS = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
+TYPES = {"value": pyarrow.string(), "topic": pyarrow.string(), "partition": pyarrow.int32(), "headers": HEADERS}
+TYPES["timestamp"] = pyarrow.timestamp("us", "UTC")
+
+
+def chunk_of(way: str, row: dict[str, object], audit: TaskAudit | None = None) -> Chunk:
+    """A good row and one with these columns, as columns or row by row."""
+    rows = [{"value": "good", **dict.fromkeys(row), "topic": "t"}, {"value": "v", "topic": "t", **row}]
+    columns = Columns(frozenset(rows[0]))
+    if way == "rows":
+        (chunk,) = row_chunks([Row(**one) for one in rows], columns, audit)
+        return chunk
+    arrays = {name: pyarrow.array([one[name] for one in rows], TYPES[name]) for name in rows[0]}
+    (batch,) = arrow_chunks([pyarrow.record_batch(arrays)], columns, None, audit)
+    return batch
+
+
+@pytest.mark.parametrize("way", ["rows", "arrow"])
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"topic": None}, r"SerializationError: column topic is null, and there is no option topic"),
+        ({"topic": "no topic"}, r"InvalidTopicError: .*'?no topic"),
+        ({"partition": 7}, r"MetadataTimeoutError: topic t has 1 partitions and no partition 7 .*max_block_ms"),
+        ({"partition": -1}, r"SerializationError: .*partition -1 of a record for topic 't' is outside 0"),
+        ({"headers": [None]}, r"SerializationError: column headers: a header .*'t' is null or has no name"),
+        ({"headers": [(None, b"1")]}, r"SerializationError: column headers: a header .*'t' is null or has no name"),
+        ({"timestamp": datetime(1969, 1, 1)}, r"SerializationError: .*timestamp.* is outside 0 to 2\^63-1"),
+        ({"value": "x" * 2_000_000}, r"RecordTooLargeError: .*topic 't' takes up to 2,000,\d+ .*max_request_size"),
+    ],
+    ids=["no topic", "invalid topic", "no partition", "negative", "no header", "no name", "1969", "large"],
+)
+async def test_a_bad_row_is_told_by_its_columns_on_either_way(
+    cluster: FakeCluster, row: dict[str, object], told: str, way: str
+) -> None:
+    """What it is, where, and what moves it."""
+    chosen = SinkOptions.parse({"kafka.bootstrap.servers": "x:1"})
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=1_000) as producer:
+        send = TaskSend(producer, chosen, 4)
+        with pytest.raises(SparkWriteError, match=rf"^row 1 of partition 4: {told}.*; the option deadLetterTopic has"):
+            await put_and_finish(send, chunk_of(way, row))
+
+
+@pytest.mark.parametrize("audited", [False, True])
+@pytest.mark.parametrize("way", ["rows", "arrow"])
+async def test_a_row_without_a_topic_becomes_a_dead_letter(
+    cluster: FakeCluster, producer: Producer, way: str, audited: bool
+) -> None:
+    chosen = SinkOptions.parse({"kafka.bootstrap.servers": "x:1", "deadLetterTopic": "dead"})
+    audit = TaskAudit("p", "a", None) if audited else None
+    await put_and_finish(TaskSend(producer, chosen, 0, audit), chunk_of(way, {"topic": None}, audit))
+    assert values(cluster) == [b"good"]
+    (letter,) = cluster.records("dead", 0)
+    headers = dict(letter.headers)
+    assert b"column topic is null, and there is no option topic" in (headers["aioproducer.error.message"] or b"")
+    assert not headers.keys() & {"aioproducer.topic", "aioproducer.audit"}
 
 
 async def test_bad_rows_become_dead_letters(cluster: FakeCluster, producer: Producer) -> None:
