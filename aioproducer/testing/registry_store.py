@@ -1,4 +1,4 @@
-"""RegistryStore: what a schema registry remembers: schemas by id, and the versions of each subject."""
+"""RegistryStore: what a schema registry remembers: schemas by id, the versions of each subject, and configs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+LEVELS = ("NONE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE")
+DEFAULT_CONFIG = {"compatibilityLevel": "BACKWARD"}
 
 
 class RegistryRefusal(Exception):
@@ -51,9 +54,13 @@ class RegistryStore:
     """Subjects and schemas, by the rules of Confluent's registry as far as producers and consumers see them."""
 
     def __init__(self) -> None:
-        self._schemas: list[StoredSchema] = []
+        self._schemas: dict[int, StoredSchema] = {}
+        self._last_id = 0
         self._subjects: dict[str, dict[int, StoredSchema]] = {}
         self._deleted: set[tuple[str, int]] = set()
+        """Out of sight, but there."""
+        self._configs: dict[str | None, dict[str, Any]] = {None: dict(DEFAULT_CONFIG)}
+        """By subject; None has that of all others."""
 
     def register(self, subject: str, body: dict[str, Any], *, normalize: bool = False) -> dict[str, Any]:
         """Give a schema its id and the next version of the subject, or find both."""
@@ -99,25 +106,134 @@ class RegistryStore:
             if any((subject, version) not in self._deleted for version in versions)
         )
 
-    def delete(self, subject: str) -> list[int]:
-        """Take a subject's versions out of sight; readers of their ids still find them."""
-        versions = self.versions(subject)
-        self._deleted.update((subject, version) for version in versions)
-        return versions
+    def delete(self, subject: str, *, permanent: bool) -> list[int]:
+        """Take a subject's versions out of sight, readers of their ids still find them; or those that are, for good."""
+        there = self.versions(subject, deleted=True)
+        chosen = there if permanent else [each for each in there if (subject, each) not in self._deleted]
+        if not chosen:
+            raise RegistryRefusal(
+                404, 40404, f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently"
+            )
+        for version in chosen:
+            self._check_unreferenced(subject, version)
+            if permanent and (subject, version) not in self._deleted:
+                raise RegistryRefusal(
+                    404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
+                )
+        self._take(subject, chosen, permanent=permanent)
+        return chosen
+
+    def delete_version(self, subject: str, version: str, *, permanent: bool) -> int:
+        """The same for one version, by its number or as ``latest``."""
+        number = None if version in ("latest", "-1") else _number(version)
+        there = self.versions(subject, deleted=True)
+        if number is None:
+            number = max((each for each in there if (subject, each) not in self._deleted), default=there[-1])
+        if number not in there:
+            raise RegistryRefusal(404, 40402, f"Version {number} not found.")
+        is_deleted = (subject, number) in self._deleted
+        if is_deleted and not permanent:
+            raise RegistryRefusal(
+                404,
+                40406,
+                f"Subject '{subject}' Version {version} was soft deleted.Set permanent=true to delete permanently",
+            )
+        self._check_unreferenced(subject, number)
+        if permanent and not is_deleted:
+            raise RegistryRefusal(
+                404,
+                40407,
+                f"Subject '{subject}' Version {number} was not deleted first before being permanently deleted",
+            )
+        self._take(subject, [number], permanent=permanent)
+        return number
+
+    def _check_unreferenced(self, subject: str, version: int) -> None:
+        for name, versions in self._subjects.items():
+            for number, stored in versions.items():
+                refers = any(each[1:] == (subject, version) for each in stored.references)
+                if refers and (name, number) not in self._deleted:
+                    key = f"{{magic=1,keytype=SCHEMA,subject={subject},version={version}}}"
+                    raise RegistryRefusal(422, 42206, f"One or more references exist to the schema {key}.")
+
+    def _take(self, subject: str, numbers: Sequence[int], *, permanent: bool) -> None:
+        """Take versions out of sight, or away; a schema that nobody has any more loses its id."""
+        if not permanent:
+            self._deleted.update((subject, number) for number in numbers)
+            if subject not in self.subjects():
+                self._configs.pop(subject, None)
+            return
+        for number in numbers:
+            stored = self._subjects[subject].pop(number)
+            self._deleted.remove((subject, number))
+            if not any(stored in versions.values() for versions in self._subjects.values()):
+                del self._schemas[stored.schema_id]
+        if not self._subjects[subject]:
+            del self._subjects[subject]
 
     def by_id(self, schema_id: str) -> dict[str, Any]:
         """A schema by its id."""
+        return self._by_id(schema_id).described()
+
+    def versions_of(self, schema_id: str, subject: str | None, *, deleted: bool) -> list[dict[str, Any]]:
+        """Where a schema is: for each subject that has it the last version that is it.
+
+        Args:
+            subject: the only one that counts; None for all.
+        """
+        stored = self._by_id(schema_id)
+        found = []
+        for name, versions in sorted(self._subjects.items()):
+            last = max((number for number, each in versions.items() if each == stored), default=None)
+            if last is None or subject not in (None, name) or ((name, last) in self._deleted and not deleted):
+                continue
+            found.append({"subject": name, "version": last})
+        return found
+
+    def _by_id(self, schema_id: str) -> StoredSchema:
         number = _number(schema_id)
-        if not 1 <= number <= len(self._schemas):
+        if number not in self._schemas:
             raise RegistryRefusal(404, 40403, f"Schema {number} not found")
-        return self._schemas[number - 1].described()
+        return self._schemas[number]
 
     def by_guid(self, guid: str) -> dict[str, Any]:
         """A schema by its GUID."""
-        for stored in self._schemas:
+        for stored in self._schemas.values():
             if stored.guid == guid:
                 return stored.described()
         raise RegistryRefusal(404, 40403, "Schema not found")
+
+    # --- configs ------------------------------------------------------------------------------------------------------
+
+    def config(self, subject: str | None, *, default_to_global: bool) -> dict[str, Any]:
+        """The config of a subject; None for that of all subjects that have none."""
+        found = self._configs.get(subject)
+        if found is None and default_to_global:
+            found = self._configs[None]
+        if found is None:
+            raise RegistryRefusal(
+                404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured"
+            )
+        return found
+
+    def set_config(self, subject: str | None, body: dict[str, Any]) -> dict[str, Any]:
+        """Keep what is given of a config; the rest of it stays as it was."""
+        given = {name: value for name, value in body.items() if value is not None}
+        level = given.pop("compatibility", None)
+        if level is not None:
+            given["compatibilityLevel"] = _level(level)
+        self._configs[subject] = {**self._configs.get(subject, {}), **given}
+        return body
+
+    def delete_config(self, subject: str | None) -> dict[str, Any]:
+        """Forget what was set for a subject, or for all; returns it."""
+        if subject not in self._configs:
+            raise RegistryRefusal(404, 40401, f"Subject '{subject}' not found.")
+        deleted = self._configs.pop(subject)
+        self._configs.setdefault(None, dict(DEFAULT_CONFIG))
+        return deleted
+
+    # --- schemas ------------------------------------------------------------------------------------------------------
 
     def _shown(self, subject: str, version: int) -> dict[str, Any]:
         return {"subject": subject, "version": version, **self._subjects[subject][version].described()}
@@ -125,7 +241,7 @@ class RegistryStore:
     def _find(self, body: dict[str, Any], *, normalize: bool) -> StoredSchema | None:
         """The stored schema that is the one of a request."""
         schema_type, text, references = self._read(body)
-        for stored in self._schemas:
+        for stored in self._schemas.values():
             if (stored.schema_type, stored.references) != (schema_type, references):
                 continue
             if _canonical(stored.text, sort=normalize) == _canonical(text, sort=normalize):
@@ -135,8 +251,9 @@ class RegistryStore:
     def _make(self, body: dict[str, Any]) -> StoredSchema:
         schema_type, text, references = self._read(body)
         extras = {name: body[name] for name in ("metadata", "ruleSet") if body.get(name)}
-        stored = StoredSchema(len(self._schemas) + 1, text, schema_type, references, extras)
-        self._schemas.append(stored)
+        self._last_id += 1
+        stored = StoredSchema(self._last_id, text, schema_type, references, extras)
+        self._schemas[stored.schema_id] = stored
         return stored
 
     def _read(self, body: dict[str, Any]) -> tuple[str, str, tuple[tuple[str, str, int], ...]]:
@@ -176,3 +293,14 @@ def _number(text: str) -> int:
     if not text.isdecimal():
         raise RegistryRefusal(422, 42202, f"The specified version '{text}' is not a valid version id.")
     return int(text)
+
+
+def _level(name: Any) -> str:
+    """A level of compatibility; its case does not matter."""
+    level = name.upper() if isinstance(name, str) else ""
+    if level not in LEVELS:
+        *others, last = (each.lower() for each in LEVELS)
+        raise RegistryRefusal(
+            422, 42203, f"Invalid compatibility level. Valid values are {', '.join(others)}, and {last}"
+        )
+    return level

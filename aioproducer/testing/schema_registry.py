@@ -1,8 +1,9 @@
 """FakeSchemaRegistry: a schema registry in the test's process, over real HTTP, that goes wrong as the test says.
 
 It runs in threads of its own, so any client can talk to it, a blocking one as well as one of the event loop. Subjects,
-versions, ids, GUIDs, references and soft deletion behave as Confluent's do for producers and consumers. It knows
-nothing of compatibility: a test that needs a refusal says so, ``fail(409, error_code=409)``.
+versions, ids, GUIDs, references and deletion, soft or for good, behave as Confluent's do for producers and consumers.
+Configs are kept and told. It knows nothing of compatibility: a test that needs a refusal says so,
+``fail(409, error_code=409)``.
 """
 
 from __future__ import annotations
@@ -199,14 +200,32 @@ class FakeSchemaRegistry:
             case "GET", "subjects", subject, "versions", version:
                 return store.version(subject, version, deleted=asked("deleted"))
             case "DELETE", "subjects", subject:
-                return store.delete(subject)
+                return store.delete(subject, permanent=asked("permanent"))
+            case "DELETE", "subjects", subject, "versions", version:
+                return store.delete_version(subject, version, permanent=asked("permanent"))
             case "GET", "schemas", "ids", schema_id:
                 return store.by_id(schema_id)
+            case "GET", "schemas", "ids", schema_id, "versions":
+                return store.versions_of(schema_id, query.get("subject", [None])[0], deleted=asked("deleted"))
             case "GET", "schemas", "guids", guid:
                 return store.by_guid(guid)
             case "GET", "schemas", "types":
                 return ["AVRO", "JSON", "PROTOBUF"]
+            case _, "config":
+                return self._configure(method, None, body, default_to_global=False)
+            case _, "config", subject:
+                return self._configure(method, subject, body, default_to_global=asked("defaultToGlobal"))
         raise RegistryRefusal(404, 404, "HTTP 404 Not Found")
+
+    def _configure(self, method: str, subject: str | None, body: bytes, *, default_to_global: bool) -> dict[str, Any]:
+        match method:
+            case "GET":
+                return self._store.config(subject, default_to_global=default_to_global)
+            case "PUT":
+                return self._store.set_config(subject, _json(body))
+            case "DELETE":
+                return self._store.delete_config(subject)
+        raise RegistryRefusal(405, 405, "HTTP 405 Method Not Allowed")
 
 
 def _json(body: bytes) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient, ServerConfig
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from aioproducer.testing import FakeSchemaRegistry
@@ -52,6 +52,111 @@ def test_deleted_subjects(client: Any) -> None:
     assert client.get_schema(1).schema_str == SCHEMA
 
 
+def test_deleted_versions(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """Out of sight first, where readers of the id find it; then for good, and a schema goes with its last version."""
+    for schema in (SCHEMA, OTHER):
+        fake_schema_registry.register("a", schema)
+    fake_schema_registry.register("b", SCHEMA)
+    assert client.delete_version("a", 1) == 1
+    assert client.get_versions("a") == [2]
+    with pytest.raises(SchemaRegistryError, match="40402"):
+        client.get_version("a", 1)
+    assert client.get_version("a", 1, deleted=True).schema_id == 1
+    with pytest.raises(SchemaRegistryError, match="40406"):
+        client.delete_version("a", 1)
+    with pytest.raises(SchemaRegistryError, match="40407"):
+        client.delete_version("a", 2, permanent=True)
+    assert client.delete_version("a", "latest") == 2
+    assert client.get_subjects() == ["b"]
+    assert client.delete_version("a", 2, permanent=True) == 2
+    assert client.get_versions("a", deleted=True) == [1]
+    assert client.get_schema(1).schema_str == SCHEMA
+    with pytest.raises(SchemaRegistryError, match="40403"):
+        client.get_schema(2)
+    assert fake_schema_registry.register("a", OTHER) == 3
+    assert client.get_versions("a", deleted=True) == [1, 2]
+
+
+def test_subjects_deleted_for_good(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
+    for schema in (SCHEMA, OTHER):
+        fake_schema_registry.register("a", schema)
+    with pytest.raises(SchemaRegistryError, match="40405"):
+        client.delete_subject("a", permanent=True)
+    assert client.delete_subject("a") == [1, 2]
+    with pytest.raises(SchemaRegistryError, match="40404"):
+        client.delete_subject("a")
+    assert client.delete_subject("a", permanent=True) == [1, 2]
+    with pytest.raises(SchemaRegistryError, match="40401"):
+        client.delete_subject("a", permanent=True)
+    with pytest.raises(SchemaRegistryError, match="40403"):
+        client.get_schema(1)
+    assert fake_schema_registry.register("a", SCHEMA) == 3
+    assert client.get_versions("a") == [1]
+
+
+def test_what_others_refer_to_is_not_deleted(client: Any) -> None:
+    client.register_schema("a", Schema(SCHEMA))
+    client.register_schema("b", Schema(OTHER, "AVRO", [SchemaReference("Order", "a", 1)]))
+    for delete in (lambda: client.delete_version("a", 1), lambda: client.delete_subject("a")):
+        with pytest.raises(SchemaRegistryError, match=r"subject=a,version=1.*42206"):
+            delete()
+    client.delete_subject("b")
+    assert client.delete_version("a", 1) == 1
+
+
+def test_where_a_schema_is(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
+    for subject in ("b", "a", "gone"):
+        fake_schema_registry.register(subject, OTHER if subject == "b" else SCHEMA)
+    fake_schema_registry.register("b", SCHEMA)
+    client.delete_subject("gone")
+
+    def places(**asked: Any) -> list[tuple[str, int]]:
+        return [(each.subject, each.version) for each in client.get_schema_versions(2, **asked)]
+
+    assert places() == [("a", 1), ("b", 2)]
+    assert places(deleted=True) == [("a", 1), ("b", 2), ("gone", 1)]
+    assert places(subject_name="b") == [("b", 2)]
+    with pytest.raises(SchemaRegistryError, match="40403"):
+        client.get_schema_versions(9)
+
+
+def test_configs(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """They are kept, for a subject or for all, and nothing is compared by them."""
+    assert client.get_compatibility() == "BACKWARD"
+    with pytest.raises(SchemaRegistryError, match="40408"):
+        client.get_compatibility("a")
+    assert client.set_compatibility("a", "full_transitive") == {"compatibility": "FULL_TRANSITIVE"}
+    client.set_config("a", ServerConfig(compatibility_group="major"))
+    config = client.get_config("a")
+    assert (config.compatibility_level, config.compatibility_group) == ("FULL_TRANSITIVE", "major")
+    assert client.get_compatibility() == "BACKWARD"
+    client.set_compatibility(level="NONE")
+    assert client.get_compatibility() == "NONE"
+    with urllib.request.urlopen(f"{fake_schema_registry.url}/config/b?defaultToGlobal=true") as answer:
+        assert json.load(answer) == {"compatibilityLevel": "NONE"}
+    assert client.delete_config("a").compatibility_group == "major"
+    with pytest.raises(SchemaRegistryError, match="40401"):
+        client.delete_config("a")
+    client.delete_config()
+    assert client.get_compatibility() == "BACKWARD"
+    with pytest.raises(SchemaRegistryError, match="42203"):
+        client.set_compatibility("a", "sideways")
+    request = urllib.request.Request(f"{fake_schema_registry.url}/config", b"{}", method="POST")
+    with pytest.raises(urllib.error.HTTPError, match="405"):
+        urllib.request.urlopen(request)
+
+
+def test_the_config_of_a_subject_goes_with_its_last_version(client: Any) -> None:
+    for subject in ("a", "b"):
+        client.set_compatibility(subject, "FULL")
+        client.register_schema(subject, Schema(SCHEMA))
+    client.delete_version("a", "latest")
+    client.delete_subject("b")
+    for subject in ("a", "b"):
+        with pytest.raises(SchemaRegistryError, match="40408"):
+            client.get_config(subject)
+
+
 def test_references(client: Any) -> None:
     client.register_schema("a", Schema(SCHEMA))
     schema = Schema(OTHER, "AVRO", [SchemaReference("Order", "a", 1)])
@@ -74,7 +179,11 @@ def test_references(client: Any) -> None:
         (lambda client: client.register_schema("a", Schema("{")), 42201),
         (lambda client: client.register_schema("a", Schema("")), 42201),
         (lambda client: client.register_schema("a", Schema(SCHEMA, "XML")), 42201),
-        (lambda client: client.get_config("a"), 404),
+        (lambda client: client.get_config("a"), 40408),
+        (lambda client: client.get_mode("a"), 404),
+        (lambda client: client.test_compatibility("a", Schema(SCHEMA)), 404),
+        (lambda client: client.delete_version("a", 9), 40402),
+        (lambda client: client.delete_version("b", 1), 40401),
     ],
 )
 def test_refusals(client: Any, ask: Any, code: int) -> None:
