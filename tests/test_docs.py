@@ -46,6 +46,7 @@ PUBLIC_MODULES = [
     "aioproducer",
     "aioproducer.audit",
     "aioproducer.compat.aiokafka",
+    "aioproducer.doctor",
     "aioproducer.spark",
     "aioproducer.spark.audit",
     "aioproducer.testing",

@@ -12,8 +12,9 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 PROGRAMS = sorted(str(path) for path in (ROOT / "tests" / "typing").glob("*.py"))
 PUBLIC = (
-    "_admission", "_delivery", "audit", "compat", "consumers", "errors", "event_loop", "health", "integrations",
-    "oauth_token", "partitioners", "producer", "records", "serializers", "spark", "testing", "transactions",
+    "_admission", "_delivery", "audit", "compat", "consumers", "doctor", "errors", "event_loop", "health",
+    "integrations", "oauth_token", "partitioners", "producer", "records", "serializers", "spark", "testing",
+    "transactions",
 )  # fmt: skip
 """Modules and packages that users name, or whose classes they get."""
 INNER = (

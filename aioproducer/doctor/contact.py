@@ -114,7 +114,7 @@ class Contact:
         self._port = port
         self._emit = emit
         self._offered: list[str] = []
-        self.where = f"{host}:{port}"
+        self.where: str = f"{host}:{port}"
         self.metadata: MetadataResponse | None = None
         """What the broker told of its cluster; None if it was not reached so far."""
         self.connection: Connection | None = None
