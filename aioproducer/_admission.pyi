@@ -86,6 +86,9 @@ class Admission(Generic[Key_contra, Value_contra]):
                 not admitted.
             RecordTooLargeError: above ``max_request_size`` or ``buffer_memory``; not admitted.
             SerializationError: an argument has a wrong type or value, or a serializer raised; not admitted.
+            AuthenticationError: the topic is not known, and no broker accepts this client; not admitted.
+            TransactionStateError: with a ``transactional_id``, outside of a transaction; not admitted.
+            TransactionAbortedError: the open transaction can only be aborted; not admitted.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
         Source: KafkaProducer.send; KIP-91 (timeouts).
         """
@@ -111,6 +114,7 @@ class Admission(Generic[Key_contra, Value_contra]):
             BufferExhaustedError: there is no memory, or somebody waits for it already; not admitted.
             MetadataUnavailableError: the topic, or this partition of it, is not known yet; not admitted.
             RecordTooLargeError, SerializationError: as ``submit``.
+            TransactionStateError, TransactionAbortedError: as ``submit``.
             NotStartedError, ProducerClosedError, WrongLoopError: as ``submit``.
         """
 

@@ -177,7 +177,10 @@ class TransactionStateError(KafkaError):
 
 
 class RecordTooLargeError(KafkaError, ValueError):
-    """A record is above ``max_request_size``, ``buffer_memory`` or the topic's limit. Not in the log."""
+    """A record is above ``max_request_size``, ``buffer_memory`` or the topic's limit.
+
+    In the log: no; only of a batch that a broker refuses when it is sent again ``maybe_written`` tells.
+    """
 
 
 class SerializationError(KafkaError):

@@ -214,6 +214,7 @@ class Producer(Admission[Key_contra, Value_contra]):
 
         Raises:
             DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
+            WrongLoopError: called from another loop while the producer's own is not closed, or in a forked process.
             TypeError, ValueError: ``timeout`` is no number; the producer is as it was.
         """
         if self._refusal is _in_fork:
@@ -368,6 +369,7 @@ class Producer(Admission[Key_contra, Value_contra]):
             raise_on_error: as ``send_many``.
         Raises:
             SendManyError: as ``send_many``; errors count rows from 0, over all batches of a stream.
+            NotStartedError, ProducerClosedError, WrongLoopError: as ``send_many``.
             SerializationError: the value's column is missing, or a column has a type that does not fit; nothing was
                 sent. Columns of other names are not looked at.
             TypeError: ``data`` has no such interface, or no columns.
@@ -539,6 +541,7 @@ class Producer(Admission[Key_contra, Value_contra]):
 
         Raises:
             BufferExhaustedError: there was none within ``max_block_ms``.
+            NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
         """
         self._check_open()
         engine = self._running_engine()
@@ -660,13 +663,15 @@ class Producer(Admission[Key_contra, Value_contra]):
         Later records can't hold it up. When it returns, the done callbacks of all it covered were called.
 
         Args:
-            timeout: seconds; None waits as long as it takes, which ``delivery_timeout_ms`` bounds.
+            timeout: seconds; None waits as long as it takes, at most ``delivery_timeout_ms`` and, for the memory of
+                records that expired in flight, ``request_timeout_ms``.
         Raises:
             FlushTimeoutError: the time was not enough; ``pending`` records go on, nothing is dropped. With 0 of them it
                 was done callbacks that took too long, and that the loop goes on calling, or the memory of records that
                 expired in flight.
             DeliveryErrors: records it covers failed and nobody had looked at their Deliveries.
-            ProducerClosedError: meanwhile ``close`` has given up records it covers.
+            ProducerClosedError: called too late; or ``close`` has given up records it covers meanwhile.
+            NotStartedError, WrongLoopError: called too early, or from elsewhere.
             TypeError, ValueError: ``timeout`` is no number.
         """
         self._check_open()
@@ -679,7 +684,9 @@ class Producer(Admission[Key_contra, Value_contra]):
         Raises:
             MetadataTimeoutError: not known within ``max_block_ms``.
             InvalidTopicError, TopicAuthorizationFailedError: there can't be such a topic, or the user may not see it.
+            AuthenticationError: no broker accepts this client.
             SerializationError: the topic is no str.
+            NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
         """
         self._check_open()
         engine = self._running_engine()
@@ -719,7 +726,8 @@ class Producer(Admission[Key_contra, Value_contra]):
         """What the producer is doing, and what keeps it from sending; a plain look that waits for nothing.
 
         ``ready`` says whether a record would go on its way at once, ``live`` whether this producer can still recover.
-        ``pending`` counts the records that have not ended, ``given_up`` those that ``close(timeout)`` has failed.
+        ``pending`` counts the records that have not ended, ``given_up`` those that ``close(timeout)``, or the failure
+        of the producer, has failed.
         """
         state, engine, waiting = self._state(), self._engine, 0
         error = self._refusal() if state is ProducerState.FAILED else None

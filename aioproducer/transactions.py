@@ -78,7 +78,8 @@ _MOVED_ON = (ProducerFencedError, InvalidTxnStateError, InvalidProducerIdMapping
 class TransactionClient:
     """Connections for looking at transactions and for ending them; an async context manager.
 
-    Each call takes at most ``max_block_ms``, and raises TransactionTimeoutError then.
+    Each call takes at most ``max_block_ms``, and raises TransactionTimeoutError then; ``abort_transactions`` that long
+    for the list, and for each transaction that it aborts.
 
     Args:
         configs: as of Producer; what concerns records has no meaning here.
