@@ -2,7 +2,7 @@
 
 INSTANCE=1 BOOTSTRAP_SERVERS=host:port python examples/consume_transform_produce.py SOURCE TARGET [GROUP]
 
-Start several, each with an own INSTANCE. TARGET has as many partitions as SOURCE, each of which keeps its order.
+Start several, each with an INSTANCE of its own. TARGET has as many partitions as SOURCE, each of which keeps its order.
 """
 
 import asyncio
