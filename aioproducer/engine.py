@@ -653,6 +653,7 @@ class _Records:
 
 def _accumulator(config: ProducerConfig, ledger: DeliveryLedger, rng: random.Random) -> RecordAccumulator:
     """What of the configs concerns the batches."""
+    adaptive = config.partitioner_adaptive_partitioning_enable
     return RecordAccumulator(
         ledger=ledger,
         random=rng,
@@ -664,9 +665,9 @@ def _accumulator(config: ProducerConfig, ledger: DeliveryLedger, rng: random.Ran
         max_request_size=config.max_request_size,
         compresses=config.compression_type != "none",
         ignore_keys=config.partitioner_ignore_keys,
-        adaptive=config.partitioner_adaptive_partitioning_enable,
+        adaptive=adaptive,
         round_robin=config.partitioner_class == "round_robin",
-        availability_timeout_ms=config.partitioner_availability_timeout_ms,
+        availability_timeout_ms=config.partitioner_availability_timeout_ms if adaptive else 0,
         mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
         longest_linger_ms=_longest_linger_ms(config),
     )
