@@ -13,6 +13,7 @@ import typing
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, create_autospec
@@ -771,6 +772,27 @@ async def test_every_version_of_produce(produce: int) -> None:
         assert (await producer.send("orders", b"v", headers={"h": None})).offset == 0
         assert {request.version for request in broker.requests if request.api_key == 0} == {min(produce, 12)}
     assert broker.values() == [b"v"]
+
+
+async def test_records_go_through_no_thread(broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the call to the acknowledgement a record is the event loop's alone: no worker has to be woken for it."""
+    jobs: list[Any] = []
+    submit = ThreadPoolExecutor.submit
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        jobs.append(arguments)
+        return submit(*arguments, **named)
+
+    async with producer_of(broker) as producer:
+        await producer.partitions_for("orders")
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", noted)
+        await producer.send("orders", b"v")
+        for _ in range(500):
+            producer.submit_nowait("orders", b"v")
+        await producer.send_many("orders", [b"v"] * 500)
+        await producer.flush()
+    assert len(broker.values()) == 1_001
+    assert not jobs
 
 
 async def test_a_producer_for_each_request(broker: ProducingBroker, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fastapi import BackgroundTasks, Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
@@ -282,6 +283,27 @@ async def test_a_record_outlives_a_request_that_is_cancelled(cluster: FakeCluste
         request.cancel()
         await asyncio.wait([request])
     assert values(cluster, "clicks") == [b"by the handler"] * 2
+
+
+async def test_a_record_outlives_a_request_that_starlettes_middleware_gives_up(cluster: FakeCluster) -> None:
+    """It runs the application in a task group, which cancels the handler when something else in it has failed."""
+
+    class Hurry(BaseHTTPMiddleware):
+        async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+            async with asyncio.timeout(0.05):
+                return await call_next(request)
+
+    app = FastAPI(lifespan=producer_lifespan(make(cluster), topics=["clicks"]), middleware=[Middleware(Hurry)])
+
+    @app.post("/")
+    async def handler(producer: ProducerDep) -> None:
+        producer.submit_nowait("clicks", b"by the handler")
+        await asyncio.Event().wait()
+
+    async with serving(app) as client:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.post("/"), PATIENCE_S)
+    assert values(cluster, "clicks") == [b"by the handler"]
 
 
 @pytest.mark.parametrize("call", ["send", "submit", "send_many"])
