@@ -20,7 +20,6 @@ import cython
 from asyncio import InvalidStateError, get_running_loop
 from collections import deque
 from copy import copy
-from operator import itemgetter
 
 from libc.math cimport INFINITY
 
@@ -289,14 +288,16 @@ cdef class ProduceRequestResult:
                     part.next = piece.shares
                     piece.shares = part
             share = share.next
-        cdef list callbacks = self.callbacks
+        cdef Delivery delivery
+        cdef dict callbacks = self.callbacks
         self.callbacks = None
         if callbacks is not None:
-            for _, fn, delivery in callbacks:
-                piece = (<Delivery>delivery).settled()
+            for attached in callbacks.values():
+                delivery = <Delivery>attached[0]
+                piece = delivery.settled()
                 if piece.callbacks is None:
-                    piece.callbacks = []
-                piece.callbacks.append(((<Delivery>delivery).index, fn, delivery))
+                    piece.callbacks = {}
+                piece.callbacks[delivery.index] = attached
         PyMem_Free(self.marks)
         self.marks = NULL
         self.wake()
@@ -304,11 +305,13 @@ cdef class ProduceRequestResult:
     cdef void finish(self):
         self.done = True
         self.wake()
-        cdef list callbacks = self.callbacks
+        cdef dict callbacks = self.callbacks
         self.callbacks = None
         if callbacks is not None:
-            callbacks.sort(key=itemgetter(0))
-            self.ledger.called.extend(callbacks)
+            for index in sorted(callbacks):
+                delivery, *functions = callbacks[index]
+                for fn in functions:
+                    self.ledger.called.append((fn, delivery))
             self.ledger.call_soon()
 
     def wake(self):
@@ -338,7 +341,7 @@ def run_callbacks(DeliveryLedger ledger not None):
         ledger.call_soon()
     while called and left > 0:
         left -= 1
-        _, fn, delivery = called.popleft()
+        fn, delivery = called.popleft()
         ledger.callbacks_called += 1
         try:
             fn(delivery)
@@ -429,11 +432,16 @@ cdef class Delivery:
 
     def remove_done_callback(self, fn):
         cdef ProduceRequestResult owner = self.settled()
-        cdef list attached = owner.callbacks
+        cdef dict callbacks = owner.callbacks
+        cdef list attached = None if callbacks is None else callbacks.get(self.index)
         if attached is None:
             return 0
-        owner.callbacks = [entry for entry in attached if (<tuple>entry)[0] != self.index or (<tuple>entry)[1] != fn]
-        return len(attached) - len(owner.callbacks)
+        cdef list left = [self] + [each for each in attached[1:] if each != fn]
+        if len(left) > 1:
+            callbacks[self.index] = left
+        else:
+            callbacks.pop(self.index, None)
+        return len(attached) - len(left)
 
     def __await__(self):
         return new_waiter(self)
@@ -465,12 +473,16 @@ def count_in(Delivery delivery not None, Tally tally not None):
 def watch(Delivery delivery not None, fn):
     cdef ProduceRequestResult owner = delivery.settled()
     if owner.done:
-        owner.ledger.called.append((delivery.index, fn, delivery))
+        owner.ledger.called.append((fn, delivery))
         owner.ledger.call_soon()
-    elif owner.callbacks is None:
-        owner.callbacks = [(delivery.index, fn, delivery)]
+        return
+    if owner.callbacks is None:
+        owner.callbacks = {}
+    cdef list attached = owner.callbacks.get(delivery.index)
+    if attached is None:
+        owner.callbacks[delivery.index] = [delivery, fn]
     else:
-        owner.callbacks.append((delivery.index, fn, delivery))
+        attached.append(fn)
 
 
 cdef Delivery new_delivery(ProduceRequestResult result, int32_t index, Py_ssize_t key_size, Py_ssize_t value_size,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import sys
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Generator
@@ -510,6 +511,19 @@ async def test_asyncio_waits_for_several(accumulator: RecordAccumulator) -> None
     assert done | pending == waiting
     assert (await asyncio.wait(waiting))[0] == waiting
     accumulator.release(batch)
+
+
+async def test_asyncio_waits_for_a_full_batch() -> None:
+    """It takes one callback back after the other; were each looked for among all, the loop would stand for a minute."""
+    accumulator = make_accumulator(
+        loop=asyncio.get_running_loop(), batch_size=8 << 20, sticky_size=8 << 20, max_request_size=8 << 20
+    )
+    batch, deliveries = filled(accumulator, 50_000, size=1)
+    waiting: set[Any] = set(deliveries)
+    began_s = time.monotonic()
+    assert (await asyncio.wait(waiting, timeout=0.001))[1] == waiting
+    assert time.monotonic() - began_s < 10
+    end(accumulator, batch)
 
 
 async def test_callback_may_attach_another(accumulator: RecordAccumulator) -> None:
