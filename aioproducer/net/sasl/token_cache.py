@@ -58,6 +58,7 @@ class TokenCache:
         async with self._lock:
             if self._token is not None and self._now_ms() < self._refresh_at_ms:
                 return self._token
+            self._put_off()  # also if this login is given up meanwhile: the next one shall not hang at the same place
             try:
                 token = check_token(await self._fetched())
             except KafkaError as error:
@@ -67,7 +68,7 @@ class TokenCache:
                 logger.warning(
                     "the token for OAUTHBEARER could not be renewed, the last one is used on: %s", str(error)
                 )
-                self._refresh_at_ms = min(self._now_ms() + RETRY_MS, self._ends_ms)
+                self._put_off()
                 return last
             self._keep(token)
             return token
@@ -85,6 +86,10 @@ class TokenCache:
                 return await self._fetch()
         except TimeoutError:
             raise ConnectionLostError(f"no token came within {PATIENCE_S:g} s") from None
+
+    def _put_off(self) -> None:
+        """Renew the last token some time later, if it is good so long."""
+        self._refresh_at_ms = min(self._now_ms() + RETRY_MS, self._ends_ms)
 
     def _good_token(self) -> OAuthToken | None:
         return self._token if self._now_ms() < self._ends_ms else None

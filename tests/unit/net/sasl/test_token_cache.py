@@ -87,6 +87,22 @@ async def test_a_renewal_that_hangs_leaves_the_last_token(monkeypatch: pytest.Mo
     assert await source.value() == "token-2"
 
 
+async def test_a_login_given_up_during_a_renewal_leaves_the_last_token() -> None:
+    """The time of a connection may be less than the patience; the next one must not hang at the same place."""
+    source = Source()
+    await source.value()
+    source.gate.clear()
+    source.now_s += 0.9 * 3600
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await source.value()
+    async with asyncio.timeout(1):
+        assert await source.value() == "token-1"
+    source.now_s += 10
+    source.gate.set()
+    assert await source.value() == "token-2"
+
+
 async def test_one_fetch_serves_all_who_wait_and_survives_the_first() -> None:
     source = Source()
     source.gate.clear()
