@@ -262,6 +262,9 @@ class AIOKafkaProducer:
         def ended(_: Delivery | None) -> None:
             if future.done():
                 return
+            if (left := next((one for one in deliveries if not one.done()), None)) is not None:
+                left.add_done_callback(ended)  # an abort drops what is not sent before what is in flight has ended
+                return
             failed = [error for error in map(Delivery.exception, deliveries) if error is not None]
             if failed or refused:
                 future.set_exception(familiar((refused + failed)[0]))
@@ -271,7 +274,7 @@ class AIOKafkaProducer:
                 future.set_result(None)
 
         if deliveries:
-            deliveries[-1].add_done_callback(ended)  # records of one partition end in their order
+            deliveries[-1].add_done_callback(ended)  # most often the last to end: they are of one partition
         else:
             ended(None)
         return future
