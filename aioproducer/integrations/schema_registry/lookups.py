@@ -62,7 +62,10 @@ class Lookups(Generic[Found]):
         if error is None:
             self._failures.pop(key, None)
         else:
-            self._failures[key] = self._clock() + self._failure_hold_s, error
+            now = self._clock()
+            for other in [other for other, (until, _) in self._failures.items() if now >= until]:
+                del self._failures[other]  # nobody may ask for it again
+            self._failures[key] = now + self._failure_hold_s, error
 
     async def wait(
         self, key: Hashable, look_up: Callable[[], Coroutine[Any, Any, Found]], timeout_s: float

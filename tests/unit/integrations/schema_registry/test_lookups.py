@@ -86,6 +86,19 @@ async def test_a_failure_reaches_all_and_is_held_for_a_while() -> None:
     assert lookups.failure("a") is None
 
 
+async def test_a_failure_is_not_kept_for_longer() -> None:
+    """Its error has a traceback, its key a serializer, and the registry of all of them may live as the program does."""
+    now = 0.0
+    lookups, lookup = Lookups[str](failure_hold_s=1.0, clock=lambda: now), Lookup()
+    lookup.error = ValueError("no")
+    lookup.go_on.set()
+    for number in range(5):
+        now = float(number)
+        with pytest.raises(ValueError, match="no"):
+            await lookups.wait(number, lookup, PATIENCE_S)
+    assert list(lookups._failures) == [4]
+
+
 async def test_a_failure_that_nobody_waits_for_is_not_reported() -> None:
     """All who waited were cancelled: the failure is kept for the next, and asyncio has nothing to complain of."""
     lookups, lookup = Lookups[str](clock=lambda: 0.0), Lookup()
