@@ -137,7 +137,7 @@ class Closing:
             # Callbacks that are late by now are called one a turn, and so leave the time to the tasks.
             with self._callbacks_until(Deadline(self._loop, 0)):
                 await engine.stop(deadline)
-            engine.report_failures()
+            engine.failures.tell()
             deadline.leave(LAST_CALLBACKS_S)
             waiting = await engine.called_back(deadline)
             if waiting:

@@ -30,6 +30,7 @@ from aioproducer.errors import (
     ProducerFailedError,
     TransactionAbortedError,
 )
+from aioproducer.failure_report import FailureReport
 from aioproducer.memory_queue import MemoryQueue
 from aioproducer.metadata import Metadata
 from aioproducer.metrics import ProducerMetrics
@@ -50,8 +51,6 @@ from aioproducer.turns import Turns
 logger: logging.Logger = logging.getLogger("aioproducer.engine")
 
 T = TypeVar("T")
-
-LOG_FAILURES_EVERY_MS = 10_000
 
 ROOM_BYTES = 512 * 1024
 """What ready() waits for: much more than a block, so that the callers do not stop for each one, and little enough to be
@@ -90,7 +89,7 @@ class Engine:
         self.clocks = clocks
         self._ledger = DeliveryLedger()
         self._ledger.loop = loop
-        self._ledger.on_failure = self._failures_waiting
+        self.failures = FailureReport(self._ledger, config.on_error)
         self._admission: weakref.ref[Admission] | None = None
         self.turns = Turns(loop, self._turn_begun)
         self._transactions = TransactionManager(
@@ -169,8 +168,6 @@ class Engine:
         """Tasks that wait for the end of close()."""
         self._failure: KafkaError | None = None
         self._stopping = False
-        self._logged_ms = -LOG_FAILURES_EVERY_MS
-        self._unlogged = 0
 
     def _authenticator(self, rng: random.Random) -> Callable[[Connection], Awaitable[None]]:
         return SaslAuthenticator(
@@ -400,8 +397,7 @@ class Engine:
     def fail_after_loop(self, error_of: Callable[[ProducerBatch], KafkaError]) -> int:
         """Fail what is pending when the loop is closed, which runs nothing any more; returns how many records."""
         pending = self.pending
-        self._ledger.on_failure = None  # a Delivery that somebody keeps must not keep the sockets
-        self._ledger.deadlines.clear()  # nor by the tasks that wait
+        self._ledger.deadlines.clear()  # a Delivery that somebody keeps must not keep tasks, and by them sockets
         self._outcomes.fail_all(error_of, self.now_ms(), unobserved=False)
         return pending
 
@@ -576,33 +572,6 @@ class Engine:
         timeout_ms = self._config.request_timeout_ms if timeout is None else int(timeout * 1000)
         await self._client.written(self.now_ms() + timeout_ms)
 
-    # --- failures that nobody looked at -------------------------------------------------------------------------------
-
-    def _failures_waiting(self) -> None:
-        """Called from wherever the last reference to a Delivery went away."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.report_failures)
-
-    def report_failures(self) -> None:
-        """Give each unobserved failure to ``on_error``, and some to the log."""
-        for error, records in _by_error(self._ledger.take_fresh()):
-            self._log_failure(error, records)
-            if self._config.on_error is not None:
-                try:
-                    self._config.on_error(error, records)
-                except Exception:
-                    logger.exception("on_error raised")
-
-    def _log_failure(self, error: KafkaError, records: int) -> None:
-        self._unlogged += records
-        now_ms = self.now_ms()
-        if now_ms - self._logged_ms >= LOG_FAILURES_EVERY_MS:
-            logger.error(
-                "%d records failed and nobody looked at their Deliveries, the last with: %s", self._unlogged, str(error)
-            )
-            self._logged_ms = now_ms
-            self._unlogged = 0
-
     def metrics_snapshot(self) -> dict[str, dict[str, Any]]:
         return self._metrics.snapshot(self.now_ms())
 
@@ -678,11 +647,3 @@ def _longest_linger_ms(config: ProducerConfig) -> int:
     if "linger_ms" in config.given:
         return config.linger_ms
     return min(LINGER_STRETCH * config.linger_ms, config.delivery_timeout_ms - config.request_timeout_ms)
-
-
-def _by_error(failures: list[tuple[KafkaError, int]]) -> list[tuple[KafkaError, int]]:
-    """One entry an error: a batch whose Deliveries are dropped one by one is one failure."""
-    counts: dict[int, tuple[KafkaError, int]] = {}
-    for error, records in failures:
-        counts[id(error)] = (error, counts.get(id(error), (error, 0))[1] + records)
-    return list(counts.values())

@@ -100,6 +100,20 @@ async def test_what_was_logged_keeps_no_producer(caplog: pytest.LogCaptureFixtur
         await producer.close(timeout=0)
         assert isinstance(delivery.exception(), KafkaError)
         del producer, delivery
+    await nothing_is_left()
+
+
+async def test_a_delivery_keeps_no_producer() -> None:
+    """A program may keep what it was given; connections and memory of a closed producer are not among that."""
+    with FakeCluster(brokers=1) as cluster:
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            delivery = await producer.submit("orders", b"value")
+        del producer
+    await nothing_is_left()
+    assert delivery.result().offset == 0
+
+
+async def nothing_is_left() -> None:
     await asyncio.sleep(0)
     gc.collect()
     assert not [one for one in gc.get_objects() if type(one) in (Engine, NetworkClient)]

@@ -1,0 +1,66 @@
+"""FailureReport: tells of records that failed without anybody having looked at their Deliveries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from aioproducer._delivery import DeliveryLedger
+from aioproducer.errors import KafkaError
+
+logger: logging.Logger = logging.getLogger("aioproducer.engine")
+
+LOG_FAILURES_EVERY_MS = 10_000
+
+
+class FailureReport:
+    """Gives each unobserved failure to ``on_error``, and some to the log.
+
+    A Delivery leads here by its ledger, and a program may keep one for as long as it likes. So nothing leads on from
+    here to the engine, which holds the connections and the memory of a producer.
+
+    Args:
+        ledger: of a producer; its ``on_failure`` is taken.
+    """
+
+    def __init__(self, ledger: DeliveryLedger, on_error: Callable[[KafkaError, int], object] | None) -> None:
+        self._ledger = ledger
+        self._on_error = on_error
+        self._logged_ms = -LOG_FAILURES_EVERY_MS
+        self._unlogged = 0
+        ledger.on_failure = self._failures_waiting
+
+    def _failures_waiting(self) -> None:
+        """Called from wherever the last reference to a Delivery went away."""
+        if not self._ledger.loop.is_closed():
+            self._ledger.loop.call_soon_threadsafe(self.tell)
+
+    def tell(self) -> None:
+        """Tell of what has failed since the last time."""
+        for error, records in _by_error(self._ledger.take_fresh()):
+            self._log(error, records)
+            if self._on_error is not None:
+                try:
+                    self._on_error(error, records)
+                except Exception:
+                    logger.exception("on_error raised")
+
+    def _log(self, error: KafkaError, records: int) -> None:
+        self._unlogged += records
+        now_ms = int(self._ledger.loop.time() * 1000)
+        if now_ms - self._logged_ms >= LOG_FAILURES_EVERY_MS:
+            logger.error(
+                "%d records failed and nobody looked at their Deliveries, the last with: %s",
+                self._unlogged,
+                str(error),
+            )
+            self._logged_ms = now_ms
+            self._unlogged = 0
+
+
+def _by_error(failures: list[tuple[KafkaError, int]]) -> list[tuple[KafkaError, int]]:
+    """One entry an error: a batch whose Deliveries are dropped one by one is one failure."""
+    counts: dict[int, tuple[KafkaError, int]] = {}
+    for error, records in failures:
+        counts[id(error)] = (error, counts.get(id(error), (error, 0))[1] + records)
+    return list(counts.values())
