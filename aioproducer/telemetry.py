@@ -130,7 +130,7 @@ class ClientTelemetry:
             async with asyncio.timeout(limit_s):
                 await self._push_over(lambda: self._free(connection), terminating=True)
         except (KafkaError, TimeoutError) as error:
-            logger.debug("the last push of metrics was not answered: %s", error or "too late")
+            logger.debug("the last push of metrics was not answered: %s", str(error) or "too late")
         except Exception:
             logger.warning("the last push of metrics failed by an internal error", exc_info=True)
 

@@ -81,7 +81,7 @@ class Background:
         try:
             self.run(asyncio.wait_for(self.producers.close(), CLOSE_S))
         except (KafkaError, TimeoutError) as error:
-            logger.warning("closing the producers at the end of the process: %s", error)
+            logger.warning("closing the producers at the end of the process: %s", str(error))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_S)
         if not self._thread.is_alive():
@@ -224,7 +224,7 @@ async def _close(producer: Producer, timeout: float | None) -> None:
         await producer.close(timeout)
     except KafkaError as error:
         # The task that sent these records has reported how they ended.
-        logger.debug("closing %r: %s", producer, error)
+        logger.debug("closing %s: %s", repr(producer), str(error))
 
 
 _running: tuple[int, Background] | None = None

@@ -168,7 +168,7 @@ class CommitLog:
                 self._storage.remove(_quoted(batch) + COMMITTED)
         except OSError as error:
             # What is committed stays so, and the next batch does this again.
-            logger.warning("old files of the transaction log can't be removed: %s", error)
+            logger.warning("old files of the transaction log can't be removed: %s", str(error))
 
     def _read(self, name: str) -> Winners | None:
         """None if the driver that made the record has taken it back meanwhile."""

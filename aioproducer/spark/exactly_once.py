@@ -187,7 +187,7 @@ class QueryTransactions:
         try:
             await self._abort_open(claim or self._log.claim())
         except TakenOverError as error:
-            logger.warning("nothing is aborted: %s", error)
+            logger.warning("nothing is aborted: %s", str(error))
 
     async def _abort_losers(self, claim: str) -> None:
         """Abort what nobody will commit; what becomes of the batch does not hang on that."""
@@ -195,7 +195,7 @@ class QueryTransactions:
             await self._abort_open(claim)
         except (KafkaError, OSError, SparkWriteError) as error:
             # The next settle() does this again, or the broker in its time.
-            logger.warning("transactions of attempts that lost could not be aborted: %s", error)
+            logger.warning("transactions of attempts that lost could not be aborted: %s", str(error))
 
     async def _abort_open(self, claim: str) -> None:
         """Abort what is open under the query's ids and is not on record.

@@ -442,7 +442,7 @@ def _retry_while_ports_are_taken(start: Callable[[], None]) -> None:
         try:
             return start()
         except PortTakenError as error:
-            _log.info("a port was taken meanwhile, starting again: %s", error)
+            _log.info("a port was taken meanwhile, starting again: %s", str(error))
     return start()
 
 

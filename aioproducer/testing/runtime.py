@@ -49,7 +49,7 @@ def _make(archive: Path, runtime: Runtime, train: Train) -> None:
         train(runtime, part)
     except ClusterError as error:
         # What really hinders a broker shows again, and better, when the cluster itself starts.
-        _log.warning("no class archive for Kafka %s: %s", runtime.jars.version, error)
+        _log.warning("no class archive for Kafka %s: %s", runtime.jars.version, str(error))
     if part.exists():
         part.replace(archive)
     else:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import gc
 import logging
 import os
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+import aioproducer
 from aioproducer import Producer, RecordMetadata
 from aioproducer.engine import Engine
 from aioproducer.errors import KafkaError
@@ -28,6 +31,10 @@ SLACK_BLOCKS = 1_000
 """Of Python's memory, for all producers together: less than five for each. One of them needs thousands."""
 SLACK_BYTES = 16 << 20
 """Of resident memory, for all together: less than 90 KB for each. One of them lends its records 32 KiB and more."""
+PACKAGE = Path(aioproducer.__file__).parent
+LOGGERS = {"logger", "_log"}
+OBJECTS = {"cause", "connection", "engine", "error", "exception", "failure", "failed", "producer", "reason", "self"}
+"""As variables are called in this package that must not be an argument."""
 
 
 async def life(broker: ProducingBroker, number: int) -> weakref.ref[Producer]:
@@ -111,6 +118,33 @@ async def test_a_delivery_keeps_no_producer() -> None:
         del producer
     await nothing_is_left()
     assert delivery.result().offset == 0
+
+
+def test_logs_are_given_text() -> None:
+    """No error, no producer, no connection: all calls of the package's loggers, and what stands bare in them."""
+    given = [
+        f"{path.relative_to(PACKAGE)}:{call.lineno}: {name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id in LOGGERS
+        for argument in call.args
+        for name in bare_names(argument)
+        if name in OBJECTS
+    ]
+    assert not given
+
+
+def bare_names(expression: ast.expr) -> Iterator[str]:
+    """The variables that an argument may be itself, not what is made of them by a call or an attribute."""
+    if isinstance(expression, ast.Name):
+        yield expression.id
+    elif isinstance(expression, (ast.BoolOp, ast.IfExp)):
+        for part in ast.iter_child_nodes(expression):
+            if isinstance(part, ast.expr):
+                yield from bare_names(part)
 
 
 async def nothing_is_left() -> None:

@@ -376,7 +376,7 @@ class BoundSchemaSerializer(Generic[Value_contra]):
         error = None if task.cancelled() else task.exception()
         if error is not None:
             url = self._serializer.registry.url
-            logger.warning("schema registry %s: no newer version of subject %r was found: %s", url, subject, error)
+            logger.warning("schema registry %s: no newer version of subject %r was found: %s", url, subject, str(error))
 
     def _known_by_subject(self, topic: str) -> Known | None:
         known = self._serializer._by_subject.get(self._subject(topic))

@@ -195,7 +195,9 @@ class SaslAuthenticator:
         mechanism = await self._ready_mechanism()
         exchange = await self._begin_before(connection, mechanism, ends_ms)
         if exchange is None:
-            logger.warning("%s: the session has ended and could not be renewed, the connection is given up", connection)
+            logger.warning(
+                "%s: the session has ended and could not be renewed, the connection is given up", str(connection)
+            )
             connection.close_when_idle()
             return
         connection.pause()
