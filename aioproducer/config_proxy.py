@@ -28,6 +28,7 @@ class Proxy:
     port: int
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
+    """None without a user, and only then."""
 
     @classmethod
     def parse(cls, url: str) -> Proxy:
@@ -41,10 +42,15 @@ class Proxy:
             raise ValueError
         if parts.path not in ("", "/") or parts.query or parts.fragment:
             raise ValueError
-        login = [None if text is None else unquote(text) for text in (parts.username, parts.password)]
-        if any(text is not None and not _CREDENTIAL.fullmatch(text) for text in login):
+        parts.hostname.encode("idna")  # of what can be no name this raises, here and not at each connection
+        user, password = [None if text is None else unquote(text) for text in (parts.username, parts.password)]
+        if (user is None) != (password is None):
+            raise ValueError  # neither protocol logs in by a user alone
+        if any(text is not None and not _CREDENTIAL.fullmatch(text) for text in (user, password)):
             raise ValueError
-        return cls(parts.scheme, parts.hostname, parts.port, *login)
+        if parts.scheme == "http" and ":" in (user or ""):
+            raise ValueError  # where the password begins there
+        return cls(parts.scheme, parts.hostname, parts.port, user, password)
 
     @property
     def resolves(self) -> bool:
