@@ -85,7 +85,8 @@ def check_proxy(values: Mapping[str, Any]) -> None:
     proxy: Proxy | None = values["proxy_url"]
     if proxy is None:
         return
-    check_package("proxy_url", "python-socks", "proxy")
+    if proxy.scheme != "http":
+        check_package(f"proxy_url={proxy}", "python-socks", "proxy")
     lookup = values["client_dns_lookup"]
     if proxy.resolves and lookup != "use_all_dns_ips":
         raise ConfigError(

@@ -65,8 +65,8 @@ _CLUSTER = (
         default=None,
         importance="low",
         in_java=False,
-        doc="Connect to brokers through this proxy, by SOCKS5 or by CONNECT of HTTP; needs the extra `proxy`. With "
-        "`socks5` names of brokers are resolved here, with `socks5h` and `http` by the proxy.",
+        doc="Connect to brokers through this proxy, by CONNECT of HTTP, or by SOCKS5, which needs the extra `proxy`. "
+        "With `socks5` names of brokers are resolved here, with `socks5h` and `http` by the proxy.",
     ),
     ConfigDef(
         name="request_timeout_ms",

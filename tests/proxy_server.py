@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 CHUNK_BYTES = 65_536
+TURNS = 20
+"""Of the loop, which is the client's too: it has read by then what was written before."""
 NO_LOGIN, BY_PASSWORD, NOTHING_ACCEPTED = 0, 2, 255
 SUCCEEDED, REFUSED = 0, 5
 IP4, NAME, IP6 = 1, 3, 4
@@ -24,11 +26,15 @@ class ProxyServer:
         names: what hosts it resolves, and to which address; others stand for themselves.
         login: user and password that it asks for.
         silent: whether it takes connections and says nothing.
+        says: what it answers to anything, as if it were no proxy.
+        in_pieces: whether its answers by HTTP come a line at a time.
     """
 
     names: Mapping[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     login: tuple[str, str] | None = None
     silent: bool = False
+    says: bytes | None = None
+    in_pieces: bool = False
     asked_for: list[tuple[str, int]] = field(default_factory=list)
     """Where clients wanted to go."""
     port: int = 0
@@ -56,6 +62,11 @@ class ProxyServer:
                 await reader.read()
                 return
             first = await reader.readexactly(1)
+            if self.says is not None:
+                writer.write(self.says)
+                writer.write_eof()
+                await reader.read()
+                return
             there = await (self._socks(reader, writer) if first == b"\x05" else self._http(first, reader, writer))
             if there is not None:
                 try:
@@ -111,7 +122,14 @@ class ProxyServer:
                 writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
                 return None
         there = await self._connected(host.strip("[]"), int(port))
-        writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n" if there is None else b"HTTP/1.1 200 OK\r\n\r\n")
+        answer = b"HTTP/1.1 502 Bad Gateway\r\n" if there is None else b"HTTP/1.1 200 OK\r\n"
+        if self.in_pieces:
+            for piece in (answer, b"Content-Length: 0\r\n"):
+                writer.write(piece)
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
+            answer = b""
+        writer.write(answer + b"\r\n")
         return there
 
 

@@ -11,7 +11,7 @@ import socket
 from aioproducer.net.workers import threads_are_scarce
 
 LAST_PORT = 65535
-_NAME = re.compile(rb"[!-~]{1,255}")
+_NAME = re.compile(r"[!-~]{1,255}")
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
@@ -24,7 +24,7 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
     check_port(port)
     if _is_address(host):
         return [host]
-    check_name(host)
+    ascii_name(host)
     with threads_are_scarce():
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [_text(family, address) for family, *_, address in found]
@@ -37,17 +37,21 @@ def check_port(port: int) -> None:
         raise OSError(errno.EINVAL, f"there is no port {port}")
 
 
-def check_name(host: str) -> None:
-    """Refuse, by a ``socket.gaierror``, what can be no host's name: brokers advertise anything.
+def ascii_name(host: str) -> str:
+    """A host's name in ASCII, as DNS has it; brokers advertise anything, also what can be no name.
 
-    The system's resolver would look up what stands before a NUL, and a proxy reads the name as part of its protocol.
+    The system's resolver would look up what stands before a NUL, and for a proxy it is a part of the protocol.
+
+    Raises:
+        socket.gaierror: no host can have this name.
     """
     try:
-        name = host.encode("idna")
+        name = host.encode("idna").decode()
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name: {error}") from error
     if not _NAME.fullmatch(name):
         raise socket.gaierror(socket.EAI_NONAME, "no host can have this name")
+    return name
 
 
 async def canonical_names(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:

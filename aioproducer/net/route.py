@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import re
 import socket
 import sys
 from importlib import import_module
@@ -10,13 +12,17 @@ from importlib import import_module
 from aioproducer.config import ProducerConfig
 from aioproducer.config_proxy import Proxy
 from aioproducer.errors import excerpt
-from aioproducer.net.resolver import check_name, check_port, resolve
-from aioproducer.net.workers import in_worker, threads_are_scarce
+from aioproducer.net.resolver import ascii_name, check_port, resolve
+from aioproducer.net.workers import threads_are_scarce
+from aioproducer.version import VERSION
 
 STREAM_BYTES = 64 * 1024
 """What a stream buffers, if nothing else is said: asyncio's own limit."""
+_STATUS = re.compile(rb"HTTP/1\.[01] +([0-9]{3}[^\r\n]*)")
 UNLIMITED_S = 86_400.0
 """The caller bounds the time; python-socks would take its own limit for none."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def addresses_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
@@ -27,14 +33,11 @@ async def addresses_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop, 
     """
     if config.proxy_url is not None and config.proxy_url.resolves:
         check_port(port)
-        check_name(host)
-        return [host]
+        return [ascii_name(host)]
     return await resolve(loop, host, port)
 
 
-async def open_stream(
-    config: ProducerConfig, address: str, port: int, *, limit: int = STREAM_BYTES
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def open_stream(config: ProducerConfig, address: str, port: int, *, limit: int = STREAM_BYTES) -> Streams:
     """A stream to one of ``addresses_of``; the caller bounds the time.
 
     Raises:
@@ -42,28 +45,65 @@ async def open_stream(
     """
     if config.proxy_url is None:
         return await asyncio.open_connection(address, port, limit=limit)
-    connected = await _through(config.proxy_url, address, port)
+    proxy = config.proxy_url
+    connect = _by_http if proxy.scheme == "http" else _by_socks
+    try:
+        with threads_are_scarce():
+            return await connect(proxy, address, port, limit)
+    except (OSError, ValueError) as error:  # python-socks gives text that is none as a ValueError
+        reason = error.strerror if isinstance(error, OSError) else None
+        # No ConnectionError: no broker has hung up, whose reasons would be looked for.
+        raise OSError(f"the proxy {proxy} gave no connection: {excerpt(reason or str(error), 200)}") from error
+
+
+async def _by_http(proxy: Proxy, address: str, port: int, limit: int) -> Streams:
+    """By CONNECT. python-socks takes what comes first for the whole answer; the rest would be read as the broker's.
+
+    Source: RFC 9110, section 9.3.6.
+    """
+    reader, writer = await asyncio.open_connection(proxy.host, proxy.port, limit=limit)
+    try:
+        writer.write(_connect_request(proxy, address, port))
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            raise ConnectionError("it gave no whole answer by HTTP") from error
+        status = _STATUS.match(head)
+        if status is None:
+            raise ConnectionError("its answer is not one by HTTP")
+        if not status[1].startswith(b"2"):
+            raise ConnectionError(status[1].decode("latin-1"))
+    except BaseException:
+        writer.transport.abort()
+        raise
+    return reader, writer
+
+
+def _connect_request(proxy: Proxy, address: str, port: int) -> bytes:
+    there = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}", f"User-Agent: aioproducer/{VERSION}"]
+    if proxy.user is not None:
+        login = base64.b64encode(f"{proxy.user}:{proxy.password}".encode()).decode()
+        lines.append(f"Proxy-Authorization: Basic {login}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def _by_socks(proxy: Proxy, address: str, port: int, limit: int) -> Streams:
+    loop = asyncio.get_running_loop()
+    if "python_socks.async_.asyncio" not in sys.modules:  # 15 ms
+        await loop.run_in_executor(None, import_module, "python_socks.async_.asyncio")
+    from python_socks import ProxyError, ProxyType  # of the extra `proxy`
+    from python_socks.async_.asyncio import Proxy as Connector
+
+    connector = Connector.create(
+        ProxyType.SOCKS5, proxy.host, proxy.port, proxy.user, proxy.password, rdns=proxy.resolves, loop=loop
+    )
+    try:
+        connected: socket.socket = await connector.connect(address, port, timeout=UNLIMITED_S)
+    except ProxyError as error:
+        raise ConnectionError(str(error)) from error
     try:
         return await asyncio.open_connection(sock=connected, limit=limit)
     except BaseException:
         connected.close()
         raise
-
-
-async def _through(proxy: Proxy, address: str, port: int) -> socket.socket:
-    loop = asyncio.get_running_loop()
-    if "python_socks.async_.asyncio" not in sys.modules:  # 15 ms
-        await in_worker(loop, import_module, "python_socks.async_.asyncio")
-    from python_socks import ProxyError, ProxyType  # of the extra `proxy`
-    from python_socks.async_.asyncio import Proxy as Connector
-
-    kind = ProxyType.HTTP if proxy.scheme == "http" else ProxyType.SOCKS5
-    login = proxy.user, proxy.password
-    connector = Connector.create(kind, proxy.host, proxy.port, *login, rdns=proxy.resolves, loop=loop)
-    try:
-        with threads_are_scarce():
-            connected: socket.socket = await connector.connect(address, port, timeout=UNLIMITED_S)
-    except (OSError, ProxyError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise ConnectionError(f"the proxy {proxy} gave no connection: {excerpt(reason or str(error), 200)}") from error
-    return connected

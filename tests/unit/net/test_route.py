@@ -44,6 +44,39 @@ async def test_the_proxy_resolves_names(scheme: str) -> None:
         assert len(proxy.asked_for) > 1
 
 
+@pytest.mark.parametrize("scheme", ["socks5h", "http"])
+async def test_a_name_with_other_letters_reaches_the_proxy_in_ascii(scheme: str) -> None:
+    name = ("xn--bcher-kva.invalid", 9092)
+    with FakeCluster() as cluster:
+        async with ProxyServer(names={name: cluster.address_of(1)}) as proxy:
+            assert await publish("bücher.invalid:9092", proxy_url=f"{scheme}://127.0.0.1:{proxy.port}") == 0
+        assert proxy.asked_for[0] == name
+
+
+async def test_an_answer_by_http_may_come_in_pieces() -> None:
+    """What is left of it must not be read as the broker's."""
+    with FakeCluster() as cluster:
+        async with ProxyServer(names={FAR: cluster.address_of(1)}, in_pieces=True) as proxy:
+            assert await publish("kafka.invalid:9092", proxy_url=f"http://127.0.0.1:{proxy.port}") == 0
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer"),
+    [
+        ("http", b"HTTP/1.1 200 OK\r\n"),
+        ("http", b"\x05\x00\x00\x01" + b"x" * 70_000),
+        ("http", b"220 ready\r\n\r\n"),
+        ("http", b""),
+        ("socks5h", b"\x05\x00\x05\x00\x00\x03\x01\xff\x00\x00"),
+        ("socks5h", b"\x05"),
+    ],
+)
+async def test_what_is_no_proxy_gives_no_connection(scheme: str, answer: bytes) -> None:
+    async with ProxyServer(says=answer) as proxy:
+        told = await refusal(proxy_url=f"{scheme}://127.0.0.1:{proxy.port}")
+    assert f"the proxy {scheme}://127.0.0.1:{proxy.port} gave no connection: " in told
+
+
 async def test_names_are_resolved_here() -> None:
     with FakeCluster() as cluster:
         port = cluster.address_of(1)[1]
@@ -71,6 +104,7 @@ async def test_a_broker_that_the_proxy_does_not_reach(scheme: str) -> None:
     async with ProxyServer(names={FAR: ("127.0.0.1", closed_port())}) as proxy:
         told = await refusal(proxy_url=f"{scheme}://127.0.0.1:{proxy.port}")
     assert f"kafka.invalid:9092: the proxy {scheme}://127.0.0.1:{proxy.port} gave no connection: " in told
+    assert proxy.asked_for == [FAR]  # why is known, and needs no closer look
 
 
 async def test_a_proxy_that_is_not_there() -> None:
@@ -173,5 +207,6 @@ def test_it_is_not_shown() -> None:
 
 def test_what_it_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "python_socks", None)
-    with pytest.raises(ConfigError, match=r"proxy_url needs the package python-socks: .*'aioproducer\[proxy\]'"):
-        Producer(bootstrap_servers="a:1", proxy_url="http://proxy:80")
+    with pytest.raises(ConfigError, match=r"proxy:80 needs the package python-socks: .*'aioproducer\[proxy\]'"):
+        Producer(bootstrap_servers="a:1", proxy_url="socks5://proxy:80")
+    Producer(bootstrap_servers="a:1", proxy_url="http://proxy:80")
