@@ -13,6 +13,7 @@ _NEEDED = ("typer", "rich")
 
 def main() -> None:
     """Run the command line; exit code 2 and the way to install it when its extra is missing."""
+    _fill_standard_streams()
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         message = f"aioproducer: the command line needs {' and '.join(missing)}: pip install 'aioproducer[cli]'"
@@ -36,6 +37,19 @@ def main() -> None:
             where = f"{error.filename}: " if error.filename is not None else ""
             print(f"aioproducer: {where}{error.strerror or error}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _fill_standard_streams() -> None:
+    """Give what stands in for a closed standard stream its number, which a socket of the loop would get else.
+
+    libuv ends the process, with a core dump, when it has to close one of these three. Standard input is opened for
+    writing, so that to read from it fails as it did.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY)  # the lowest number that is free
 
 
 def _drop_output() -> None:

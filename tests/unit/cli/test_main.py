@@ -202,6 +202,26 @@ def test_a_reader_that_has_enough_is_no_trouble(arguments: tuple[str, ...]) -> N
     assert (finished.returncode, finished.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_standard_stream_that_is_closed_is_no_trouble(closed: int) -> None:
+    """The first socket would get its number, and uvloop aborts the process when it has to close that."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        command = f'exec "$0" topics --bootstrap {cluster.bootstrap_servers} {closed}>&-'
+        finished = subprocess.run(["/bin/sh", "-c", command, SCRIPT], capture_output=True, text=True)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert ("orders" in finished.stdout) == (closed != 1)
+
+
+def test_a_closed_standard_input_can_not_be_read(tmp_path: Path) -> None:
+    with FakeCluster() as cluster:
+        command = f'exec "$0" produce - --topic t --rejects "$1" --bootstrap {cluster.bootstrap_servers} <&-'
+        finished = subprocess.run(["/bin/sh", "-c", command, SCRIPT, tmp_path / "no"], capture_output=True, text=True)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("aioproducer: ")
+    assert finished.stderr.endswith("Bad file descriptor\n")
+
+
 def test_what_the_output_can_not_encode_is_replaced() -> None:
     options = ["--topic", "t", "--num-records", "1", "--record-size", "1"]
     with FakeCluster() as cluster:
