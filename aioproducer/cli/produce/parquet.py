@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,10 +84,16 @@ class ParquetSource:
         for name in {_JSON, _KEY, _UNUSED}.intersection(schema.names):
             raise CommandError(f"a column can't be named {name!r}")
         self.size_bytes: int | None = self._file.metadata.num_rows
-        for name in self._columns.as_json:
-            if _has_bytes(schema.field(name).type):
-                raise CommandError(f"column {name!r} holds bytes, which JSON can't: name it by --value")
         used = list(dict.fromkeys([*self._columns.parts.values(), *self._columns.as_json]))
+        for name in used:
+            if schema.names.count(name) > 1:
+                raise CommandError(f"the file has two columns {name!r}")
+        for name in self._columns.as_json:
+            kind = schema.field(name).type
+            if _has_bytes(kind):
+                raise CommandError(f"column {name!r} holds bytes, which JSON can't: name it by --value")
+            if _has_bytes_within(kind):
+                raise CommandError(f"column {name!r} holds bytes, which JSON can't")
         self._batches = self._file.iter_batches(batch_size=BATCH_ROWS, columns=used)
 
     def arguments(self) -> dict[str, str]:
@@ -110,8 +117,11 @@ class ParquetSource:
             return None
         self.bytes_read += batch.num_rows
         if self._columns.as_json:
-            rows = batch.select(list(self._columns.as_json)).to_pylist()
-            values = [json.dumps(row, default=str, ensure_ascii=False) for row in rows]
+            try:
+                rows = batch.select(list(self._columns.as_json)).to_pylist()
+            except (ValueError, OverflowError, pyarrow.ArrowException) as error:  # a date that Python can't hold
+                raise CommandError(f"the file has what can't go into a row as JSON: {one_line(error)}") from error
+            values = list(map(_as_json, rows))
             batch = batch.append_column(_JSON, pyarrow.array(values, pyarrow.large_string()))
         if "key" in self._columns.parts:
             batch = batch.append_column(_KEY, _as_key(batch.column(self._columns.parts["key"])))
@@ -124,6 +134,22 @@ class ParquetSource:
 
 _JSON, _KEY, _UNUSED = "(row as JSON)", "(key as text)", "(none)"
 """Names of columns made here, and of one that is never there."""
+
+
+def _as_json(row: Mapping[str, Any]) -> str:
+    """A row as a JSON object, with null for numbers that JSON has not, as JavaScript writes them."""
+    try:
+        return json.dumps(row, default=str, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_without_nan(row), default=str, ensure_ascii=False)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):  # the entries of a map are tuples
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _as_key(column: Any) -> Any:
@@ -144,6 +170,19 @@ def _has_bytes(kind: Any) -> bool:
 
     types = pyarrow.types
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def _has_bytes_within(kind: Any) -> bool:
+    """Whether a struct, list, map or dictionary has bytes somewhere."""
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(kind):
+        parts = [kind.value_type]
+    elif pyarrow.types.is_nested(kind):
+        parts = [kind.field(index).type for index in range(kind.num_fields)]
+    else:
+        return False
+    return any(_has_bytes(part) or _has_bytes_within(part) for part in parts)
 
 
 def run(producer: Producer, topic: str, path: str, wanted: Mapping[str, str], rejects: Path | None) -> int:

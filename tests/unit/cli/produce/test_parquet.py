@@ -138,6 +138,11 @@ def test_a_producer_that_fails_between_two_batches_is_told_with_the_counts(
         ({"a": [1]}, ("--value", "b"), "no column 'b' for --value: a"),
         ({"a": [1]}, ("--key", "b"), "no column 'b' for --key: a"),
         ({"a": [b"1"]}, (), "column 'a' holds bytes, which JSON can't: name it by --value"),
+        ({"a": [{"b": [{"c": b"1"}]}]}, (), "column 'a' holds bytes, which JSON can't\n"),
+        ({"a": [[b"1"]]}, (), "column 'a' holds bytes"),
+        ({"a": pyarrow.array([[("k", b"1")]], pyarrow.map_("string", "binary"))}, (), "column 'a' holds bytes"),
+        ({"a": pyarrow.array([b"1"]).dictionary_encode()}, (), "column 'a' holds bytes"),
+        ({"day": pyarrow.array([2**62], pyarrow.timestamp("us"))}, (), "row as JSON: date value out of range"),
         ({"value": [1.5]}, (), "value"),
         ({"value": ["a"], "p": ["x"]}, ("--partition", "p"), "p"),
         ({"a": [1], "k": [[1]]}, ("--key", "k"), "has no text"),
@@ -153,6 +158,27 @@ def test_columns_that_do_not_fit_are_errors_before_anything_is_sent(
         assert (result.exit_code, result.stdout) == (2, "")
         assert said in result.stderr
         assert cluster.records("t") == []
+
+
+def test_columns_of_one_name_are_refused_where_they_are_needed(path: Path) -> None:
+    table = pyarrow.table([["x"], [1], [2]], names=["value", "a", "a"])
+    pyarrow.parquet.write_table(table, path)
+    with FakeCluster() as cluster:
+        result = produce(cluster, path, "--key", "a")
+        assert (result.exit_code, result.stderr) == (2, "aioproducer: the file has two columns 'a'\n")
+        assert produce(cluster, path).exit_code == 0
+        pyarrow.parquet.write_table(table.select([1, 2]), path)
+        result = produce(cluster, path)
+        assert (result.exit_code, result.stderr) == (2, "aioproducer: the file has two columns 'a'\n")
+
+
+def test_numbers_that_json_has_not_are_null(path: Path) -> None:
+    write(path, id=[1, 2], at=[float("nan"), 1.5], deep=[{"a": [float("inf")]}, {"a": []}])
+    with FakeCluster() as cluster:
+        assert produce(cluster, path).exit_code == 0
+        first, second = cluster.records("t")
+        assert first.value == b'{"id": 1, "at": null, "deep": {"a": [null]}}'
+        assert second.value == b'{"id": 2, "at": 1.5, "deep": {"a": []}}'
 
 
 def test_files_that_are_none(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
