@@ -18,8 +18,11 @@ def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
 
     Ctrl-C cancels it and comes out as KeyboardInterrupt, as with ``asyncio.run``, unless it handles signals itself.
     """
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(main)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(main)
+    finally:
+        main.close()  # a Ctrl-C may come before the loop is there, and Python warns of what was never awaited
 
 
 @contextmanager

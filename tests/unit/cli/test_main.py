@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from aioproducer.cli import main
 from aioproducer.cli.app import app
+from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import CommandError, one_line, require
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.ports import free_ports
@@ -108,6 +112,19 @@ def test_require_takes_what_is_there() -> None:
 def test_one_line_of_an_error() -> None:
     assert one_line(ValueError("no server:\n  a: refused\n  b: refused\n")) == "no server: a: refused b: refused"
     assert one_line(TimeoutError()) == "TimeoutError"
+
+
+def test_an_interrupt_before_the_loop_is_there_leaves_no_coroutine_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted() -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aioproducer.cli.loop.new_event_loop", interrupted)
+    main = asyncio.sleep(0)
+    with pytest.raises(KeyboardInterrupt):
+        run_in_loop(main)
+    assert inspect.getcoroutinestate(main) == inspect.CORO_CLOSED
 
 
 def test_a_place_for_the_picture_that_can_not_be_is_one_line(tmp_path: Path) -> None:
