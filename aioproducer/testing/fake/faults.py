@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from aioproducer.errors import BrokerError
 
@@ -147,7 +147,7 @@ class FaultScript:
         node: int | None = None,
     ) -> Fault:
         """Close the connection in place of an answer, before or after doing what was asked."""
-        return self._add(Fault(Effect.DROP, api, times, skip, topic, partition, node, apply=when == "after"))
+        return self._add(Fault(Effect.DROP, api, times, skip, topic, partition, node, apply=_is_after(when)))
 
     def swallow(
         self,
@@ -161,7 +161,7 @@ class FaultScript:
         node: int | None = None,
     ) -> Fault:
         """Never answer, before or after doing what was asked; the connection stays open and goes silent with it."""
-        return self._add(Fault(Effect.SWALLOW, api, times, skip, topic, partition, node, apply=when == "after"))
+        return self._add(Fault(Effect.SWALLOW, api, times, skip, topic, partition, node, apply=_is_after(when)))
 
     def delay(
         self,
@@ -256,6 +256,10 @@ class FaultScript:
             raise ValueError(f"api={fault.api!r}: a fake broker answers {', '.join(sorted(API_NAMES))}")
         if fault.times is not None and fault.times < 1:
             raise ValueError(f"times={fault.times}: at least 1, or None for every time")
+        if fault.skip < 0:
+            raise ValueError(f"skip={fault.skip}: at least 0")
+        if fault.how not in get_args(How):
+            raise ValueError(f"how={fault.how!r}: garbage, correlation_id or truncated")
         with self._guard:
             self._faults.append(fault)
         return fault
@@ -286,9 +290,16 @@ def error_code(error: str | int | type[BrokerError]) -> int:
         if known is None:
             raise ValueError(f"error={error!r}: no error of Kafka has this name")
         error = known
-    code = error.code
-    assert code is not None
+    code: int | None = getattr(error, "code", None)
+    if code is None:
+        raise ValueError(f"error={error!r}: no error of Kafka, which has a number")
     return code
+
+
+def _is_after(when: str) -> bool:
+    if when not in get_args(When):
+        raise ValueError(f"when={when!r}: before or after")
+    return when == "after"
 
 
 def _duration(duration_ms: int) -> int:

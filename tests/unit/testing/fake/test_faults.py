@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.errors import NotLeaderOrFollowerError
+from aioproducer.errors import BrokerError, KafkaError, NotLeaderOrFollowerError
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.testing.fake.session import Session
@@ -79,6 +79,20 @@ class TestFail:
             model().faults.fail("Produce", "NO_SUCH_ERROR")
         with pytest.raises(ValueError, match="Consume"):
             model().faults.fail("Consume", "UNKNOWN_SERVER_ERROR")
+        for no_code in (BrokerError, KafkaError):
+            with pytest.raises(ValueError, match="no error of Kafka"):
+                model().faults.fail("Produce", no_code)  # type: ignore[arg-type]
+
+    def test_so_are_the_ways_to_go_wrong(self) -> None:
+        """A word that is not known would be taken for the first one, and the test that has it would prove nothing."""
+        with pytest.raises(ValueError, match="when='afterwards': before or after"):
+            model().faults.drop("Produce", when="afterwards")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="when='never': before or after"):
+            model().faults.swallow("Produce", when="never")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="how='truncate': garbage, correlation_id or truncated"):
+            model().faults.garble("Produce", how="truncate")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="skip=-1: at least 0"):
+            model().faults.drop("Produce", skip=-1)
 
 
 class TestWithoutAnAnswer:
