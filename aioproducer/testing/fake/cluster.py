@@ -130,7 +130,7 @@ class FakeCluster:
         Raises:
             ClusterError: the cluster was never started.
         """
-        found = self._model.brokers[broker]
+        found = self._model.broker(broker)
         if found.port == NO_PORT:
             raise ClusterError("the fake cluster has no addresses before it is started: use it in a with block")
         return found.host, found.port
@@ -165,6 +165,7 @@ class FakeCluster:
     def drop_connections(self, broker: int) -> None:
         """Close all connections of a broker; it goes on listening."""
         servers = self._running_servers()
+        self._check_running(broker)
         servers.close(broker)
         servers.open(broker)
 
@@ -173,7 +174,9 @@ class FakeCluster:
 
         Clients hear of it from a broker that they still reach; ``bootstrap_servers`` has the new addresses.
         """
-        self._running_servers().move(brokers or self.running)
+        servers = self._running_servers()
+        self._check_running(*brokers)
+        servers.move(brokers or self.running)
 
     # --- topics
 
@@ -291,12 +294,12 @@ class FakeCluster:
     def move_coordinator(self, key: str, broker: int) -> None:
         """Let a broker coordinate a transactional id or a group from now on, as long as it runs."""
         with self._lock:
-            self._model.coordinators.move(key, broker)
+            self._model.coordinators.move(key, self._model.broker(broker).node_id)
 
     def load_coordinator(self, broker: int, duration_ms: int) -> None:
         """Let a broker answer COORDINATOR_LOAD_IN_PROGRESS for some time."""
         with self._lock:
-            self._model.coordinators.load(broker, now_ms() + duration_ms)
+            self._model.coordinators.load(self._model.broker(broker).node_id, now_ms() + duration_ms)
 
     def delay_markers(self, duration_ms: int) -> None:
         """Write the ends of transactions so much later than EndTxn is answered; until then a next transaction meets
@@ -354,6 +357,11 @@ class FakeCluster:
         """What clients have pushed, in the order of arrival."""
         with self._lock:
             return tuple(self._model.client_metrics.pushes)
+
+    def _check_running(self, *brokers: int) -> None:
+        for broker in brokers:
+            if broker not in self.running:
+                raise ClusterError(f"broker {broker} does not run")
 
     def _running_servers(self) -> BrokerServers:
         if self._servers is None:

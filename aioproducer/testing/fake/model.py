@@ -22,6 +22,7 @@ from aioproducer.testing.fake.topology import NO_LEADER, Broker, Partition, Topi
 from aioproducer.testing.fake.versions import NEWEST, KafkaVersion, Ranges, kafka_version
 
 TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION = 36, 3, 17, 37, 38
+INVALID_ASSIGNMENT = 39
 PRODUCER_ID_BLOCK = 1000
 """How many producer ids a broker takes from the controller at a time."""
 DEFAULT_REPLICAS = 3
@@ -108,7 +109,7 @@ class ClusterModel:
         Raises:
             ConnectionRefusedError: the broker does not run.
         """
-        if not self._broker(connection.node_id).up:
+        if not self.broker(connection.node_id).up:
             raise ConnectionRefusedError(f"broker {connection.node_id} is down")
         self._connections[connection.node_id].append(connection)
 
@@ -151,6 +152,7 @@ class ClusterModel:
             raise broker_error(INVALID_TOPIC, f"{name!r} is no name for a topic")
         topic = Topic(name, self.rng.randbytes(16), self._topic_defaults.with_overrides(configs or {}))
         if assignments is not None:
+            self._check_assignments(assignments)
             for index in sorted(assignments):
                 self._add_partition(topic, list(assignments[index]))
         else:
@@ -270,7 +272,7 @@ class ClusterModel:
         Args:
             elect: False leaves them without one until ``elect_leaders``, as after a crash that nobody noticed yet.
         """
-        self._broker(node_id).up = False
+        self.broker(node_id).up = False
         for connection in tuple(self._connections[node_id]):
             connection.close()
         for partition in self._partitions():
@@ -283,7 +285,7 @@ class ClusterModel:
 
     def start_broker(self, node_id: int) -> None:
         """Start a broker that was stopped; it is in sync again at once."""
-        self._broker(node_id).up = True
+        self.broker(node_id).up = True
         for partition in self._partitions():
             if node_id in partition.replicas and node_id not in partition.isr:
                 partition.isr.append(node_id)
@@ -300,7 +302,7 @@ class ClusterModel:
     def change_addresses(self, addresses: Mapping[int, Address]) -> None:
         """Let brokers be found elsewhere from now on. Connections that exist stay."""
         for node_id, (host, port) in addresses.items():
-            broker = self._broker(node_id)
+            broker = self.broker(node_id)
             broker.host, broker.port = host, port
 
     # --- producer ids
@@ -314,12 +316,17 @@ class ClusterModel:
         self._producer_ids[node_id] = block[1:]
         return block[0]
 
-    # ---
+    def broker(self, node_id: int) -> Broker:
+        """One of the brokers.
 
-    def _broker(self, node_id: int) -> Broker:
+        Raises:
+            ValueError: there is none of this node id.
+        """
         if node_id not in self.brokers:
             raise ValueError(f"there is no broker {node_id}, only {list(self.brokers)}")
         return self.brokers[node_id]
+
+    # ---
 
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self.topics.values() for partition in topic.partitions]
@@ -334,6 +341,15 @@ class ClusterModel:
         start = self.rng.randrange(len(nodes))
         for index in range(len(topic.partitions), partitions):
             self._add_partition(topic, [nodes[(start + index + number) % len(nodes)] for number in range(replicas)])
+
+    def _check_assignments(self, assignments: Mapping[int, Sequence[int]]) -> None:
+        if not assignments or sorted(assignments) != list(range(len(assignments))):
+            raise broker_error(INVALID_ASSIGNMENT, f"partitions {sorted(assignments)} do not count from 0")
+        for index, replicas in assignments.items():
+            known = all(node_id in self.brokers for node_id in replicas)
+            if not replicas or not known or len(set(replicas)) != len(replicas):
+                text = f"partition {index} on {list(replicas)}: the brokers are {list(self.brokers)}, each once"
+                raise broker_error(INVALID_ASSIGNMENT, text)
 
     def _add_partition(self, topic: Topic, replicas: list[int]) -> None:
         isr = [one for one in replicas if self.brokers[one].up] or replicas[:1]

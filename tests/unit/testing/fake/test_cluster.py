@@ -14,7 +14,7 @@ from confluent_kafka import Producer as OtherProducer
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from aioproducer import Producer
-from aioproducer.errors import BrokerError, MessageTooLargeError
+from aioproducer.errors import BrokerError, InvalidReplicaAssignmentError, MessageTooLargeError
 from aioproducer.testing import ClusterError, FakeCluster
 
 LIMIT_S = 30
@@ -98,6 +98,39 @@ async def test_a_broker_comes_back_on_its_port() -> None:
         cluster.start_broker(1)
         assert cluster.address_of(1) == address
         socket.create_connection(address).close()
+
+
+@pytest.mark.parametrize("broker", [1, 9])
+def test_what_a_broker_does_needs_one_that_runs(broker: int) -> None:
+    with FakeCluster(2) as cluster:
+        address = cluster.address_of(1)
+        cluster.stop_broker(1)
+        with pytest.raises(ClusterError, match=f"broker {broker} does not run"):
+            cluster.drop_connections(broker)
+        with pytest.raises(ClusterError, match=f"broker {broker} does not run"):
+            cluster.change_addresses(2, broker)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address).close()
+        cluster.start_broker(1)
+        socket.create_connection(address).close()
+
+
+def test_brokers_that_are_none_are_refused() -> None:
+    with FakeCluster(2) as cluster:
+        with pytest.raises(ValueError, match="there is no broker 9"):
+            cluster.move_coordinator("mine", 9)
+        with pytest.raises(ValueError, match="there is no broker 9"):
+            cluster.load_coordinator(9, 100)
+        with pytest.raises(ValueError, match="there is no broker 9"):
+            cluster.address_of(9)
+
+
+@pytest.mark.parametrize("assignments", [{}, {0: []}, {0: [9]}, {0: [1, 1]}, {1: [1]}, {0: [1], 2: [1]}])
+def test_an_assignment_that_no_cluster_takes_is_refused(assignments: dict[int, list[int]]) -> None:
+    with FakeCluster(2) as cluster:
+        with pytest.raises(InvalidReplicaAssignmentError):
+            cluster.create_topic("orders", assignments=assignments)
+        assert cluster.topics() == ()
 
 
 async def test_nonsense_ends_the_connection() -> None:
