@@ -25,6 +25,7 @@ from aioproducer.config_keywords import ProducerConfigs
 from aioproducer.coordinator import Coordinators
 from aioproducer.errors import (
     AlreadyStartedError,
+    ConfigError,
     InvalidProducerIdMappingError,
     InvalidTxnStateError,
     KafkaError,
@@ -250,15 +251,23 @@ class TransactionClient:
         Args:
             states: only those in one of these, as Kafka names them, e.g. ``Ongoing``; all by default.
         Raises:
+            ConfigError: no broker knows one of the states.
             UnsupportedVersionError: a broker can't tell; Kafka 3.0 or newer can.
         """
         async with self._bounded("list of transactions"):
             nodes = sorted(self._metadata.cluster.brokers)
             found = await asyncio.gather(*(self._list_at(node_id, states) for node_id in nodes))
-        listings = {each.transactional_id: each for part in found for each in part}
+        # In a cluster that is being upgraded it is enough that some know a state.
+        unknown = set(states).intersection(*(unknown for _, unknown in found))
+        if unknown:
+            raise ConfigError(
+                f"no broker knows the states {', '.join(map(repr, sorted(unknown)))}; Kafka's are such as Ongoing"
+            )
+        listings = {each.transactional_id: each for part, _ in found for each in part}
         return [listings[name] for name in sorted(listings) if name.startswith(prefix)]
 
-    async def _list_at(self, node_id: int, states: Collection[str]) -> list[TransactionListing]:
+    async def _list_at(self, node_id: int, states: Collection[str]) -> tuple[list[TransactionListing], list[str]]:
+        """What a broker coordinates, and the states that it does not know."""
         request = ListTransactionsRequest(state_filters=list(states))
         while True:
             response = await self._ask_node(node_id, request)
@@ -268,10 +277,11 @@ class TransactionClient:
         if response.error_code:
             kind = error_class(response.error_code)
             raise broker_error(response.error_code, f"node {node_id} answered {kind.name} to ListTransactions")
-        return [
+        listings = [
             TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node_id)
             for each in response.transaction_states
         ]
+        return listings, response.unknown_state_filters
 
     async def _ask_node(self, node_id: int, request: ListTransactionsRequest) -> ListTransactionsResponse:
         """What one broker says; it is asked until it does, as what it coordinates nobody else can tell."""

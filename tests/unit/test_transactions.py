@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aioproducer import (
+    ConfigError,
     PreparedTransaction,
     Producer,
     TransactionOutcomeUnknownError,
@@ -81,3 +82,12 @@ async def test_an_abort_of_what_was_committed(cluster: FakeCluster) -> None:
     with pytest.raises(TransactionStateError, match="it was committed") as raised:
         await transactions.abort(one, bootstrap_servers=cluster.bootstrap_servers)
     assert raised.value.maybe_written
+
+
+async def test_a_state_that_no_broker_knows_is_refused() -> None:
+    """An empty list would say that nothing hangs."""
+    with FakeCluster(2) as cluster:
+        async with TransactionClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+            with pytest.raises(ConfigError, match="no broker knows the states 'ongoing', 'open'"):
+                await client.list_transactions(states=["Ongoing", "open", "ongoing"])
+            assert await client.list_transactions(states=["Ongoing"]) == []

@@ -55,3 +55,10 @@ async def test_without_a_yes_nothing_is_aborted(answer: str) -> None:
         assert result.exit_code == 2
         assert result.stderr == "aioproducer: nothing was aborted\n"
         assert "Ongoing" in (await run(cluster, "list")).stdout
+
+
+async def test_a_state_that_is_none_is_an_error() -> None:
+    with FakeCluster() as cluster:
+        result = await run(cluster, "list", "--state", "ongoing")
+        assert result.exit_code == 2
+        assert result.stderr == "aioproducer: no broker knows the states 'ongoing'; Kafka's are such as Ongoing\n"
