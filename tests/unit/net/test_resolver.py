@@ -30,8 +30,10 @@ async def test_what_can_be_no_name_is_refused_on_every_way(host: str, proxy: str
 
 @pytest.mark.parametrize("host", ["kafka-1", "kafka_1.example.", "k" * 63, "bücher.example", "::1", "fe80::1%lo"])
 async def test_a_name_that_may_be_is_left_to_the_proxy(host: str) -> None:
+    """In ASCII, which is all that proxies read."""
     config = ProducerConfig.parse({"bootstrap_servers": "a:1", "proxy_url": "socks5h://127.0.0.1:1"})
-    assert await addresses_of(config, asyncio.get_running_loop(), host, 9092) == [host]
+    ascii_host = {"bücher.example": "xn--bcher-kva.example"}.get(host, host)
+    assert await addresses_of(config, asyncio.get_running_loop(), host, 9092) == [ascii_host]
 
 
 async def test_names_and_addresses_are_resolved() -> None:
