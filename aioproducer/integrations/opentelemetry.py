@@ -9,6 +9,7 @@ Source: OpenTelemetry's semantic conventions for messaging and Kafka.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
@@ -220,7 +221,7 @@ def observe(producer: Producer, *, meter_provider: MeterProvider | None = None) 
     They are named ``kafka.producer.<Java's name>``, ``kafka.producer.topic.`` and ``kafka.producer.node.`` with ``.``
     for ``-``, with the attribute ``messaging.client.id``, and ``messaging.destination.name`` or
     ``messaging.kafka.node.id``. What Java names ``-total`` is a counter, all else a gauge. They are read when the
-    exporter asks, in its thread.
+    exporter asks, in its thread, as long as the program has the producer: no instrument keeps it.
     """
     meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
     latest = _Latest(producer)
@@ -236,12 +237,15 @@ def observe(producer: Producer, *, meter_provider: MeterProvider | None = None) 
 
 
 class _Latest:
-    """One snapshot serves all instruments of a collection."""
+    """One snapshot serves all instruments of a collection.
+
+    They can't be given back, and last as long as their provider: those of a producer that is gone show nothing.
+    """
 
     FRESH_S = 0.1
 
     def __init__(self, producer: Producer) -> None:
-        self._producer = producer
+        self._producer = weakref.ref(producer)
         self._taken_s = float("-inf")
         self._readings: dict[tuple[str, str], list[Observation]] = {}
 
@@ -249,11 +253,14 @@ class _Latest:
         return lambda _: self._at_hand().get((group, name), [])
 
     def _at_hand(self) -> dict[tuple[str, str], list[Observation]]:
+        producer = self._producer()
+        if producer is None:
+            return {}
         now_s = time.monotonic()
         if now_s - self._taken_s > self.FRESH_S:
             self._readings = {}
-            for reading in read(self._producer):
-                attributes = {"messaging.client.id": self._producer.client_id}
+            for reading in read(producer):
+                attributes = {"messaging.client.id": producer.client_id}
                 if "topic" in reading.labels:
                     attributes["messaging.destination.name"] = reading.labels["topic"]
                 if "node_id" in reading.labels:

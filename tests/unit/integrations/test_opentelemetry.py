@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -364,3 +366,16 @@ async def test_all_metrics_of_the_producer(cluster: FakeCluster, telemetry: Tele
         assert telemetry.measured("kafka.producer.record.send.total")[frozenset({shop})].value == 1
     of_topic = await asyncio.to_thread(telemetry.measured, "kafka.producer.topic.record.send.total")
     assert of_topic[frozenset({shop, ("messaging.destination.name", "orders")})].value == 1
+
+
+async def test_metrics_keep_no_producer(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """No instrument can be given back: they last as long as their provider, most often as the program."""
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        observe(producer, meter_provider=telemetry.meters)
+        await producer.send("orders", b"value")
+        assert telemetry.measured("kafka.producer.record.send.total")
+    kept = weakref.ref(producer)
+    del producer
+    gc.collect()
+    assert kept() is None
+    assert not telemetry.measured("kafka.producer.record.send.total")
