@@ -49,7 +49,7 @@ cdef class ProduceRequestResult:
     cdef readonly int64_t log_append_time_ms  # -1: the records keep their own time
     cdef dict record_errors                 # index -> error, where the broker named records (KIP-467)
     cdef list waiters                       # futures of suspended awaits
-    cdef dict callbacks                     # index -> [delivery, fn, ...]: those of one record are taken back alone
+    cdef dict callbacks                     # index -> (fn, delivery), or a list of those of one record
     cdef list pieces                        # of a split batch: (first index, result), ascending
     cdef Share shares                       # of send_many and send_arrow: who counts which records
     cdef int64_t live_failed                # after a failure: records whose Deliveries are still LIVE

@@ -293,7 +293,7 @@ cdef class ProduceRequestResult:
         self.callbacks = None
         if callbacks is not None:
             for attached in callbacks.values():
-                delivery = <Delivery>attached[0]
+                delivery = <Delivery>(attached[1] if type(attached) is tuple else attached[0][1])
                 piece = delivery.settled()
                 if piece.callbacks is None:
                     piece.callbacks = {}
@@ -309,9 +309,11 @@ cdef class ProduceRequestResult:
         self.callbacks = None
         if callbacks is not None:
             for index in sorted(callbacks):
-                delivery, *functions = callbacks[index]
-                for fn in functions:
-                    self.ledger.called.append((fn, delivery))
+                attached = callbacks[index]
+                if type(attached) is tuple:
+                    self.ledger.called.append(attached)
+                else:
+                    self.ledger.called.extend(attached)
             self.ledger.call_soon()
 
     def wake(self):
@@ -433,15 +435,16 @@ cdef class Delivery:
     def remove_done_callback(self, fn):
         cdef ProduceRequestResult owner = self.settled()
         cdef dict callbacks = owner.callbacks
-        cdef list attached = None if callbacks is None else callbacks.get(self.index)
+        cdef object attached = None if callbacks is None else callbacks.get(self.index)
         if attached is None:
             return 0
-        cdef list left = [self] + [each for each in attached[1:] if each != fn]
-        if len(left) > 1:
+        cdef list there = [attached] if type(attached) is tuple else attached
+        cdef list left = [each for each in there if (<tuple>each)[0] != fn]
+        if left:
             callbacks[self.index] = left
         else:
             callbacks.pop(self.index, None)
-        return len(attached) - len(left)
+        return len(there) - len(left)
 
     def __await__(self):
         return new_waiter(self)
@@ -472,17 +475,16 @@ def count_in(Delivery delivery not None, Tally tally not None):
 
 def watch(Delivery delivery not None, fn):
     cdef ProduceRequestResult owner = delivery.settled()
+    cdef tuple entry = (fn, delivery)
     if owner.done:
-        owner.ledger.called.append((fn, delivery))
+        owner.ledger.called.append(entry)
         owner.ledger.call_soon()
         return
     if owner.callbacks is None:
         owner.callbacks = {}
-    cdef list attached = owner.callbacks.get(delivery.index)
-    if attached is None:
-        owner.callbacks[delivery.index] = [delivery, fn]
-    else:
-        attached.append(fn)
+    attached = owner.callbacks.setdefault(delivery.index, entry)
+    if attached is not entry:
+        owner.callbacks[delivery.index] = [attached, entry] if type(attached) is tuple else [*attached, entry]
 
 
 cdef Delivery new_delivery(ProduceRequestResult result, int32_t index, Py_ssize_t key_size, Py_ssize_t value_size,
