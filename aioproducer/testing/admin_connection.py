@@ -33,11 +33,11 @@ class AdminConnection:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             answer = self._ask(ApiVersionsRequest(), 0)
+            if answer.error_code:
+                raise broker_error(answer.error_code)
         except BaseException:
             self._socket.close()
             raise
-        if answer.error_code:
-            raise broker_error(answer.error_code)
         self._ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
 
     def ask(self, request: Request[R]) -> R:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
+
 import pytest
 
-from aioproducer.testing import ClusterError, ExistingCluster
+from aioproducer.errors import UnsupportedVersionError
+from aioproducer.testing import ClusterError, ExistingCluster, FakeCluster
+from aioproducer.testing.admin_connection import AdminConnection
 
 
 def test_addresses_come_back_as_a_producer_takes_them() -> None:
@@ -15,3 +20,14 @@ def test_addresses_come_back_as_a_producer_takes_them() -> None:
 def test_no_address_at_all_is_refused(nothing: str) -> None:
     with pytest.raises(ClusterError, match="no address"):
         ExistingCluster(nothing)
+
+
+def test_a_connection_that_a_broker_refuses_is_closed() -> None:
+    gc.collect()  # what others have left is not looked at
+    with FakeCluster() as cluster, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        cluster.faults.fail("ApiVersions", "UNSUPPORTED_VERSION")
+        with pytest.raises(UnsupportedVersionError):
+            AdminConnection(cluster.address_of(1), 5.0)
+        gc.collect()
+    assert [each.category for each in told] == []
