@@ -6,6 +6,7 @@ await producer.send("orders", Order(id=7, item="tea"))
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, overload
@@ -30,6 +31,9 @@ _DISCREET = frozenset(get_args(ErrorType)) - {
 }
 
 
+_ARGUMENTS = frozenset(inspect.signature(TypeAdapter.dump_json).parameters) - {"self", "instance"}
+
+
 class PydanticSerializer(JsonSerializer[Value_contra]):
     """JSON as Pydantic writes it, by a serializer that it has compiled once.
 
@@ -50,6 +54,9 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
     def __init__(self, value_type: Any = None, *, validate: bool = False, **dump: Any) -> None:
         if validate and value_type is None:
             raise TypeError("validate=True needs a type")
+        for name in dump:
+            if name not in _ARGUMENTS:  # else every value would be refused, as if something were wrong with it
+                raise TypeError(f"dump_json has no argument {name!r}")
         super().__init__(None if validate else value_type or BaseModel)
         self._adapter: TypeAdapter[Any] | None = None if value_type is None else TypeAdapter(value_type)
         self._validates = validate

@@ -147,6 +147,8 @@ def test_what_does_not_fit(serializer: JsonSerializer, value: Any, problem: str)
     "make",
     [
         lambda: PydanticSerializer(validate=True),
+        lambda: PydanticSerializer(Order, exclude_non=True),
+        lambda: PydanticSerializer(exclude_non=True),
         lambda: MsgspecSerializer(validate=True),
         lambda: MsgspecSerializer(format="xml"),
     ],
