@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from signal import Signals
 from typing import Protocol
@@ -52,6 +53,13 @@ def run_session(producer: Producer, topic: str, source: Amount, rejects: Path, b
     return run_in_loop(_Session(producer, topic, source, rejects, begin).main())
 
 
+class _Console(Console):
+    """One that ends nothing: the Ctrl-C that is to be answered has also ended the ``tee`` behind this command."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on, where rich would end the process."""
+
+
 class _Session:
     """The stages of a run: connecting, sending, closing. A signal ends the first and the last at once.
 
@@ -66,7 +74,7 @@ class _Session:
         self._source = source
         self._rejects = rejects
         self._begin = begin
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = _Console(stderr=True, highlight=False, soft_wrap=True)
         self._work: Work | None = None
         self._signal: Signals | None = None
         self._task: asyncio.Task[int] | None = None
@@ -89,8 +97,9 @@ class _Session:
         first = self._signal is None
         self._signal = self._signal or number
         if first and self._work is not None:
-            self._console.print("stopping: what was read is being sent; Ctrl-C again gives up")
             self._work.stop()
+            with suppress(OSError):
+                self._console.print("stopping: what was read is being sent; Ctrl-C again gives up")
         elif self._task is not None:
             self._task.cancel()
 
