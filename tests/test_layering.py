@@ -43,6 +43,7 @@ LAYERS = (
     ("config_librdkafka", "consumers", "event_loop", "producer", "transactions"),
     ("__init__",),
     ("audit", "cli", "compat", "doctor", "integrations", "spark", "testing"),
+    ("__main__",),
 )  # fmt: skip
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 

@@ -51,6 +51,13 @@ def test_the_script_is_installed() -> None:
     assert finished.stdout.startswith("aioproducer 0.")
 
 
+def test_the_package_is_the_script() -> None:
+    """For who has Python at hand, and no script on the PATH."""
+    command = [sys.executable, "-m", "aioproducer", "topics", "--help"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Usage: aioproducer topics" in finished.stdout
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -1,0 +1,6 @@
+"""``python -m aioproducer``: the command ``aioproducer``, where its script is not on the PATH."""
+
+from aioproducer.cli import main
+
+if __name__ == "__main__":
+    main()
