@@ -530,6 +530,7 @@ class Engine:
             self._metrics.record_flush(self.now_ms() - began_ms, self.now_ms())
             failures = self._ledger.end_flush(token, last_serial, finished)
         if failures:
+            self.failures.tell()  # on_error hears of them first, as when it is close() that raises
             raise DeliveryErrors.of(failures, total_records=sum(records for _, records in failures))
 
     async def called_back(self, deadline: Deadline) -> int:

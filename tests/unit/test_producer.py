@@ -1070,6 +1070,20 @@ async def test_on_error(broker: ProducingBroker, caplog: pytest.LogCaptureFixtur
     assert len(told) == 1
 
 
+async def test_on_error_has_been_told_when_flush_raises(broker: ProducingBroker) -> None:
+    """What flush raises was given to on_error before, as by close: both tell of the same failure."""
+    told: list[int] = []
+    broker.error_code = 29
+    async with producer_of(broker, on_error=lambda _, records: told.append(records)) as producer:
+        delivery = await producer.submit("orders", b"v")
+        with pytest.raises(DeliveryErrors):
+            await producer.flush()
+        assert told == [1]
+        await turns()
+        assert told == [1]
+        del delivery
+
+
 # --- wrong places -----------------------------------------------------------------------------------------------------
 
 
