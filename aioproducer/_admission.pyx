@@ -111,11 +111,7 @@ def encodable_headers(headers, str topic):
                 )
             name.encode()
             if value is not None and not PyBytes_CheckExact(value):
-                if isinstance(value, str):
-                    raise SerializationError(
-                        f"header {name!r} of a record for topic {topic!r} is a str; bytes or None is needed"
-                    )
-                value = bytes(memoryview(value))
+                value = header_bytes(value, name, topic)
             checked.append((name, value))
     except UnicodeEncodeError as error:
         raise SerializationError(
@@ -126,6 +122,15 @@ def encodable_headers(headers, str topic):
             f"headers of a record for topic {topic!r} must be pairs of (str, bytes or None), or a mapping"
         ) from error
     return checked if checked else None
+
+
+cdef bytes header_bytes(value, str name, str topic):
+    try:
+        return bytes(memoryview(value))
+    except TypeError as error:
+        raise SerializationError(
+            f"header {name!r} of a record for topic {topic!r} is a {type(value).__name__}; bytes or None is needed"
+        ) from error
 
 
 cdef object lasting_headers(headers, topic):
