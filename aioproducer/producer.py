@@ -26,6 +26,7 @@ from aioproducer.engine import Engine
 from aioproducer.errors import (
     AlreadyStartedError,
     BufferExhaustedError,
+    DeliveryErrors,
     KafkaError,
     MetadataUnavailableError,
     NotStartedError,
@@ -263,7 +264,9 @@ class Producer(Admission[Key_contra, Value_contra]):
         except KafkaError as failure:
             if error is None:
                 raise
-            error.add_note(f"closing the producer failed too: {failure}")
+            first = failure.exceptions[0] if isinstance(failure, DeliveryErrors) else None
+            more = "" if first is None else f"; the first is {type(first).__name__}: {first}"
+            error.add_note(f"closing the producer failed too: {failure}{more}")
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)

@@ -453,7 +453,9 @@ async def test_exception_of_the_body_wins(broker: ProducingBroker) -> None:
 
     with pytest.raises(ZeroDivisionError) as caught:
         await body()
-    assert "closing the producer failed too: 1 records were not delivered" in caught.value.__notes__[0]
+    (note,) = caught.value.__notes__
+    assert note.startswith("closing the producer failed too: 1 records were not delivered")
+    assert "; the first is TopicAuthorizationFailedError: orders-0: " in note
 
 
 async def test_async_with_raises_what_nobody_looked_at(broker: ProducingBroker) -> None:
