@@ -989,8 +989,9 @@ async def test_flush(broker: ProducingBroker) -> None:
 
 
 @pytest.mark.parametrize("end", ["flush", "close", "close in no time"])
-async def test_all_callbacks_were_called(broker: ProducingBroker, end: str) -> None:
+async def test_all_callbacks_were_called(broker: ProducingBroker, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may end its loop after flush and close: no callback of any record may wait for a turn by then."""
+    monkeypatch.setattr("aioproducer.closing.LAST_CALLBACKS_S", PATIENCE_S)  # a machine may be slow
     broker.holding = end == "close in no time"
     async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         await producer.partitions_for("orders")
