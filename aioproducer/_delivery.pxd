@@ -25,7 +25,7 @@ cdef class DeliveryLedger:
     cdef dict unseen                        # failed results with live, unobserved Deliveries (a dict as ordered set)
     cdef int64_t clock                      # counts flush starts and ends, to tell which flush ran beside which
     cdef list running                       # clock values at which the running flushes started
-    cdef object called                      # deque of (callback, Delivery) that wait for their turn of the loop
+    cdef object called                      # deque of (fn, Delivery, context) that wait for their turn of the loop
     cdef bint is_calling                    # a turn of the loop will call some of them
     cdef readonly int64_t callbacks_called  # since the start
     cdef readonly list deadlines            # of those who wait for callbacks: no turn goes on past the first of them
@@ -49,7 +49,7 @@ cdef class ProduceRequestResult:
     cdef readonly int64_t log_append_time_ms  # -1: the records keep their own time
     cdef dict record_errors                 # index -> error, where the broker named records (KIP-467)
     cdef list waiters                       # futures of suspended awaits
-    cdef dict callbacks                     # index -> (fn, delivery), or a list of those of one record
+    cdef dict callbacks                     # index -> (fn, delivery, context), or a list of those of one record
     cdef list pieces                        # of a split batch: (first index, result), ascending
     cdef Share shares                       # of send_many and send_arrow: who counts which records
     cdef int64_t live_failed                # after a failure: records whose Deliveries are still LIVE

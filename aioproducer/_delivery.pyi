@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
+from contextvars import Context
 from typing import Any, NoReturn, Protocol, final
 
 from aioproducer._tally import Tally
@@ -57,8 +58,11 @@ class Delivery:
     def cancelled(self) -> bool:
         """False: a record ends as acknowledged or failed."""
 
-    def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
+    def add_done_callback(self, fn: Callable[[Delivery], object], *, context: Context | None = None) -> None:
         """Have ``fn(delivery)`` called from the loop once the record has ended, or soon if it has.
+
+        As with a future of asyncio it runs in ``context``, a copy of the caller's if that is None: it finds the
+        context variables as they are now.
 
         The callbacks of a batch run in the order of admission, some hundred a turn of the loop, or more if they pile
         up. What one raises goes to the loop's exception handler and stops no other.
@@ -188,7 +192,7 @@ class DeliveryLedger:
 def count_in(delivery: Delivery, tally: Tally) -> None:
     """Let a Tally count a record, pending or ended, as its next row, which counts as looking at the record's end."""
 
-def watch(delivery: Delivery, fn: Callable[[Delivery], object]) -> None:
+def watch(delivery: Delivery, fn: Callable[[Delivery], object], context: Context | None = None) -> None:
     """As ``Delivery.add_done_callback``, but does not count as looking at the record's end."""
 
 def run_callbacks(ledger: DeliveryLedger) -> None:

@@ -19,6 +19,7 @@ import cython
 
 from asyncio import InvalidStateError, get_running_loop
 from collections import deque
+from contextvars import Context, copy_context
 from copy import copy
 
 from libc.math cimport INFINITY
@@ -343,10 +344,10 @@ def run_callbacks(DeliveryLedger ledger not None):
         ledger.call_soon()
     while called and left > 0:
         left -= 1
-        fn, delivery = called.popleft()
+        fn, delivery, context = called.popleft()
         ledger.callbacks_called += 1
         try:
-            fn(delivery)
+            context.run(fn, delivery)
         except (SystemExit, KeyboardInterrupt):
             ledger.call_soon()
             raise
@@ -428,9 +429,11 @@ cdef class Delivery:
     def cancelled(self):
         return False
 
-    def add_done_callback(self, fn):
+    def add_done_callback(self, fn, *, context=None):
+        if context is not None and not isinstance(context, Context):
+            raise TypeError(f"add_done_callback(context=...): a contextvars.Context, not {type(context).__name__}")
         self.settled().observe(self.index)
-        watch(self, fn)
+        watch(self, fn, context)
 
     def remove_done_callback(self, fn):
         cdef ProduceRequestResult owner = self.settled()
@@ -473,9 +476,9 @@ def count_in(Delivery delivery not None, Tally tally not None):
         tally.fail(share, owner.serial, owner.error, owner.record_errors)
 
 
-def watch(Delivery delivery not None, fn):
+def watch(Delivery delivery not None, fn, context=None):
     cdef ProduceRequestResult owner = delivery.settled()
-    cdef tuple entry = (fn, delivery)
+    cdef tuple entry = (fn, delivery, copy_context() if context is None else context)
     if owner.done:
         owner.ledger.called.append(entry)
         owner.ledger.call_soon()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import sys
 import time
@@ -427,6 +428,47 @@ async def test_callback_after_the_end(accumulator: RecordAccumulator) -> None:
     assert not called
     await turns(1)
     assert called == [delivery]
+
+
+async def test_callback_runs_in_the_context_of_whoever_attached_it(accumulator: RecordAccumulator) -> None:
+    """As asyncio's futures do it: in a copy of the caller's context, or in the one that is given."""
+    request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
+    seen: list[str] = []
+
+    def note(_: Delivery) -> None:
+        seen.append(request.get("none"))
+        request.set("changed by a callback")
+
+    async def handle(name: str, *records: Delivery) -> contextvars.Context:
+        request.set(name)
+        for record in records:
+            record.add_done_callback(note)
+        return contextvars.copy_context()
+
+    batch, deliveries = filled(accumulator, 4)
+    await asyncio.create_task(handle("first", deliveries[0], deliveries[2]))
+    given = await asyncio.create_task(handle("second", deliveries[1]))
+    deliveries[3].add_done_callback(note, context=given)
+    end(accumulator, batch)
+    await turns(1)
+    assert seen == ["first", "second", "first", "second"]
+    assert request.get("none") == "none"
+    assert given[request] == "changed by a callback"
+
+    await asyncio.create_task(handle("late", deliveries[0]))
+    await turns(1)
+    assert seen[4:] == ["late"]
+
+
+async def test_callback_with_no_context(accumulator: RecordAccumulator) -> None:
+    """What is no context is refused at once, and nothing is attached."""
+    batch, delivery = one(accumulator)
+    called: list[Delivery] = []
+    with pytest.raises(TypeError, match=r"context=.*contextvars\.Context, not dict"):
+        delivery.add_done_callback(called.append, context={})  # type: ignore[arg-type]
+    end(accumulator, batch)
+    await turns(1)
+    assert not called
 
 
 async def test_callback_that_raises(accumulator: RecordAccumulator) -> None:
