@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from aioproducer.config_def import REQUIRED, ConfigDef
+from aioproducer.config_def import REQUIRED, ConfigDef, check_mapping
 from aioproducer.config_login import ENDPOINT_TLS, check_login, endpoint_options, jaas_of
 from aioproducer.config_proxy import Proxy, check_proxy
 from aioproducer.config_table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES
@@ -243,8 +243,10 @@ def underscored(values: Mapping[str, object]) -> dict[str, Any]:
     """Configs by Java's names with dots, or with ``_``, by their names with ``_``.
 
     Raises:
-        ConfigError: a name is given both ways, or is no string. Unknown ones stay as they are, for errors to show them.
+        ConfigError: a name is given both ways, or is no string; or it is no mapping. Unknown ones stay as they are, for
+            errors to show them.
     """
+    check_mapping(values)
     result: dict[str, Any] = {}
     for name, value in values.items():
         if not isinstance(name, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -101,6 +102,16 @@ class ConfigDef:
         )
         shown = "[hidden]" if hidden and value is not None else repr(value)
         return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
+
+
+def check_mapping(configs: object) -> None:
+    """Refuse what is no mapping of config names to values; it may be a password, so nothing of it is shown.
+
+    Raises:
+        ConfigError: it tells the type.
+    """
+    if not isinstance(configs, Mapping):
+        raise ConfigError(f"configs are a mapping of names to values, not {type(configs).__name__}")
 
 
 def check_path(name: str, value: object) -> None:

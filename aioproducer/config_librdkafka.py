@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
-from aioproducer.config_def import check_path
+from aioproducer.config_def import check_mapping, check_path
 from aioproducer.config_librdkafka_table import CONSUMERS, HINTS, IGNORED, REFUSED, RENAMED, SETTLED
 from aioproducer.config_table import CONFIGS
 from aioproducer.config_values import BOOLEAN, with_ports
@@ -74,6 +74,7 @@ def translate(configs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_topic_configs(configs: Mapping[str, Any]) -> dict[str, Any]:
+    check_mapping(configs)
     given = dict(configs)
     of_topics = given.pop("default.topic.config", {})
     if not isinstance(of_topics, Mapping):

@@ -162,6 +162,14 @@ def test_config_names_that_no_call_can_take() -> None:
         Producer.from_config({"self": 2})
 
 
+@pytest.mark.parametrize("make", [Producer.from_config, Producer.from_librdkafka_config])
+@pytest.mark.parametrize(("given", "kind"), [(None, "NoneType"), ("secret", "str"), ([("acks", "all")], "list")])
+def test_configs_that_are_no_mapping(make: Callable[[Any], object], given: object, kind: str) -> None:
+    """The error names the type and shows nothing of what may be a password."""
+    with pytest.raises(ConfigError, match=f"^configs are a mapping of names to values, not {kind}$"):
+        make(given)
+
+
 @each_call
 async def test_before_start(call: str) -> None:
     """Every call before start says so."""
