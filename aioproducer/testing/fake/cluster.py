@@ -214,7 +214,7 @@ class FakeCluster:
             self._model.add_partitions(name, total)
 
     def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
-        """Set configs of a topic; see ``create_topic`` for those that have an effect."""
+        """Set configs of a topic, None to go back to the default; see ``create_topic`` for those with an effect."""
         with self._lock:
             self._model.alter_configs(topic, configs)
 

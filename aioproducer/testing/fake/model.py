@@ -150,7 +150,8 @@ class ClusterModel:
             raise broker_error(TOPIC_ALREADY_EXISTS, f"topic {name} exists")
         if not is_topic_name(name):
             raise broker_error(INVALID_TOPIC, f"{name!r} is no name for a topic")
-        topic = Topic(name, self.rng.randbytes(16), self._topic_defaults.with_overrides(configs or {}))
+        overrides = dict(configs or {})
+        topic = Topic(name, self.rng.randbytes(16), self._topic_defaults.with_overrides(overrides), overrides)
         if assignments is not None:
             self._check_assignments(assignments)
             for index in sorted(assignments):
@@ -173,9 +174,11 @@ class ClusterModel:
         self._grow(topic, total, len(topic.partitions[0].replicas))
 
     def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
-        """Set configs of a topic; see ``create_topic`` for those that have an effect."""
+        """Set configs of a topic, None to go back to the default; see ``create_topic`` for those with an effect."""
         found = self.topic(topic)
-        found.config = found.config.with_overrides(configs)
+        overrides = {name: value for name, value in {**found.overrides, **configs}.items() if value is not None}
+        found.config = self._topic_defaults.with_overrides(overrides)
+        found.overrides = overrides
 
     def topic(self, name: str) -> Topic:
         """The topic of this name.

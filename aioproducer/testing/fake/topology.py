@@ -6,10 +6,52 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from aioproducer.errors import broker_error
 from aioproducer.testing.fake.batches import BatchLimits
 from aioproducer.testing.fake.partition_log import PartitionLog
 
 NO_LEADER = -1
+INVALID_CONFIG = 40
+TOPIC_CONFIGS = frozenset(
+    {
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    }
+)
+"""Those that topics of Kafka's newest version have."""
+_POLICIES = ("compact", "delete")
+_TIMES = ("CreateTime", "LogAppendTime")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
@@ -53,34 +95,59 @@ class TopicConfig:
     min_insync_replicas: int
 
     def with_overrides(self, configs: Mapping[str, object]) -> TopicConfig:
-        """These, with others set by their Kafka names. Configs that the model knows nothing of have no effect."""
+        """These, with others set by their Kafka names. Some of Kafka's have no effect in the model.
+
+        Raises:
+            InvalidConfigError: Kafka has no such config of a topic, or this one no such value.
+        """
         limits, min_insync_replicas = self.limits, self.min_insync_replicas
         for name, value in configs.items():
-            text = str(value)
             if name == "max.message.bytes":
-                limits = replace(limits, max_message_bytes=int(text))
+                limits = replace(limits, max_message_bytes=_integer(name, value))
             elif name == "segment.bytes":
-                limits = replace(limits, segment_bytes=int(text))
+                limits = replace(limits, segment_bytes=_integer(name, value))
             elif name == "cleanup.policy":
-                limits = replace(limits, compacted="compact" in text)
+                policies = [_choice(name, policy.strip(), _POLICIES) for policy in str(value).split(",")]
+                limits = replace(limits, compacted="compact" in policies)
             elif name == "message.timestamp.type":
-                limits = replace(limits, log_append_time=text == "LogAppendTime")
+                limits = replace(limits, log_append_time=_choice(name, str(value), _TIMES) == "LogAppendTime")
             elif name == "message.timestamp.before.max.ms":
-                limits = replace(limits, timestamp_before_ms=int(text))
+                limits = replace(limits, timestamp_before_ms=_integer(name, value))
             elif name == "message.timestamp.after.max.ms":
-                limits = replace(limits, timestamp_after_ms=int(text))
+                limits = replace(limits, timestamp_after_ms=_integer(name, value))
             elif name == "min.insync.replicas":
-                min_insync_replicas = int(text)
+                min_insync_replicas = _integer(name, value)
+            elif name not in TOPIC_CONFIGS:
+                raise broker_error(INVALID_CONFIG, f"Unknown topic config name: {name}")
         return TopicConfig(limits, min_insync_replicas)
+
+
+def _integer(name: str, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise broker_error(INVALID_CONFIG, f"Invalid value {value} for configuration {name}: not a number") from None
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        allowed = ", ".join(choices)
+        raise broker_error(INVALID_CONFIG, f"Invalid value {value} for configuration {name}: must be one of {allowed}")
+    return value
 
 
 @dataclass(slots=True)
 class Topic:
-    """One topic. Made again under the same name it is another topic, with another id."""
+    """One topic. Made again under the same name it is another topic, with another id.
+
+    Attributes:
+        overrides: what was set for it, by the configs' names; ``config`` is what comes of it.
+    """
 
     name: str
     topic_id: bytes
     config: TopicConfig
+    overrides: dict[str, object] = field(default_factory=dict)
     partitions: list[Partition] = field(default_factory=list)
 
     def partition(self, index: int) -> Partition | None:

@@ -10,12 +10,13 @@ import lz4.frame
 import pytest
 
 from aioproducer.compression import codec
-from aioproducer.errors import error_class
+from aioproducer.errors import InvalidConfigError, error_class
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.testing import FakeCluster, KafkaCluster
+from aioproducer.testing.fake.topology import TOPIC_CONFIGS
 from tests.broker.fake.kinds import AnyCluster
 from tests.broker.fixtures import new_name
 from tests.broker.raw import RawConnection
@@ -681,3 +682,39 @@ class TestLeaders:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             assert broker.produce(topic, batch(b"c", producer=(pid, 0, 2))).base_offset == 2
+
+
+class TestTopicConfigs:
+    @pytest.mark.parametrize(
+        ("config", "value"),
+        [
+            ("max.mesage.bytes", 500),
+            ("max.message.bytes", "many"),
+            ("min.insync.replicas", ""),
+            ("message.timestamp.type", "logappendtime"),
+            ("cleanup.policy", "compact,shred"),
+        ],
+    )
+    def test_refused(self, cluster: AnyCluster, topic: str, config: str, value: object) -> None:
+        """An unknown name, or a value that it can't have: nothing comes of it."""
+        refused = new_name()
+        with pytest.raises(InvalidConfigError, match=config):
+            cluster.create_topic(refused, 1, configs={"retention.ms": 1_000, config: value})
+        cluster.create_topic(refused, 1)
+        with pytest.raises(InvalidConfigError, match=config):
+            cluster.alter_configs(topic, {config: value})
+
+    def test_back_to_the_default(self, cluster: AnyCluster, broker: RawConnection) -> None:
+        topic = new_name()
+        cluster.create_topic(topic, 1, configs={"max.message.bytes": 50, "cleanup.policy": "compact,delete"})
+        assert name(broker.produce(topic, V).error_code) == "MESSAGE_TOO_LARGE"
+        cluster.alter_configs(topic, {"max.message.bytes": None})
+        assert name(broker.produce(topic, V).error_code) == ""
+        no_key = reference.encoded([PlainRecord(1, None, b"v")])
+        assert name(broker.produce(topic, no_key).error_code) == "INVALID_RECORD", "the policy stays"
+
+    def test_names(self, kafka: KafkaCluster) -> None:
+        """The fake cluster takes those that Kafka has, whether or not they have an effect there."""
+        topic = new_name()
+        kafka.create_topic(topic, 1)
+        assert frozenset(kafka.configs(topic)) == TOPIC_CONFIGS
