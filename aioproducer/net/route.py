@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import re
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 from importlib import import_module
+from typing import TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config_proxy import Proxy
@@ -22,6 +25,7 @@ _STATUS = re.compile(rb"HTTP/1\.[01] +([0-9]{3}[^\r\n]*)")
 UNLIMITED_S = 86_400.0
 """The caller bounds the time; python-socks would take its own limit for none."""
 
+T = TypeVar("T")
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -61,7 +65,7 @@ async def _by_http(proxy: Proxy, address: str, port: int, limit: int) -> Streams
 
     Source: RFC 9110, section 9.3.6.
     """
-    reader, writer = await asyncio.open_connection(proxy.host, proxy.port, limit=limit)
+    reader, writer = await _at_one_address(proxy, lambda there: asyncio.open_connection(there, proxy.port, limit=limit))
     try:
         writer.write(_connect_request(proxy, address, port))
         try:
@@ -95,11 +99,14 @@ async def _by_socks(proxy: Proxy, address: str, port: int, limit: int) -> Stream
     from python_socks import ProxyError, ProxyType  # of the extra `proxy`
     from python_socks.async_.asyncio import Proxy as Connector
 
-    connector = Connector.create(
-        ProxyType.SOCKS5, proxy.host, proxy.port, proxy.user, proxy.password, rdns=proxy.resolves, loop=loop
-    )
+    async def connect(there: str) -> socket.socket:
+        connector = Connector(
+            ProxyType.SOCKS5, there, proxy.port, proxy.user, proxy.password, rdns=proxy.resolves, loop=loop
+        )
+        return await connector.connect(address, port, timeout=UNLIMITED_S)
+
     try:
-        connected: socket.socket = await connector.connect(address, port, timeout=UNLIMITED_S)
+        connected = await _at_one_address(proxy, connect)
     except ProxyError as error:
         raise ConnectionError(str(error)) from error
     try:
@@ -107,3 +114,15 @@ async def _by_socks(proxy: Proxy, address: str, port: int, limit: int) -> Stream
     except BaseException:
         connected.close()
         raise
+
+
+async def _at_one_address(proxy: Proxy, connect: Callable[[str], Awaitable[T]]) -> T:
+    """What ``connect`` gives at the first of the proxy's addresses that takes the connection.
+
+    python-socks would try one address alone, and uvloop looks names up by itself.
+    """
+    *others, last = await resolve(asyncio.get_running_loop(), proxy.host, proxy.port)
+    for there in others:
+        with contextlib.suppress(OSError):
+            return await connect(there)
+    return await connect(last)

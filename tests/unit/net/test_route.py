@@ -113,6 +113,24 @@ async def test_a_proxy_that_is_not_there() -> None:
     assert f"the proxy socks5h://127.0.0.1:{port} gave no connection: Could not connect to proxy" in told
 
 
+@pytest.mark.parametrize("scheme", ["socks5h", "http"])
+async def test_a_proxy_is_tried_at_each_of_its_addresses(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    loop = asyncio.get_running_loop()
+    system = loop.getaddrinfo
+
+    async def getaddrinfo(host: str | None, port: int, **options: Any) -> list[Any]:
+        if host != "proxy.invalid":
+            return await system(host, port, **options)
+        return [info for there in ("127.0.0.2", "127.0.0.1") for info in await system(there, port, **options)]
+
+    monkeypatch.setattr(type(loop), "getaddrinfo", lambda _, *args, **options: getaddrinfo(*args, **options))
+    with FakeCluster() as cluster:
+        async with ProxyServer(names={FAR: cluster.address_of(1)}) as proxy:
+            assert await publish("kafka.invalid:9092", proxy_url=f"{scheme}://proxy.invalid:{proxy.port}") == 0
+    told = await refusal(proxy_url=f"{scheme}://proxy.invalid:{proxy.port}")
+    assert f"the proxy {scheme}://proxy.invalid:{proxy.port} gave no connection: " in told
+
+
 async def test_a_proxy_that_says_nothing_has_the_time_of_a_connection() -> None:
     async with ProxyServer(silent=True) as proxy:
         told = await refusal(
