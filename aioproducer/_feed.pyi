@@ -44,7 +44,11 @@ class RecordFeed:
 
     @property
     def wanted(self) -> tuple[str, int | None]:
-        """Topic and partition of that record."""
+        """Topic and partition of that record.
+
+        Raises:
+            SerializationError: there can't be such a partition.
+        """
 
     def try_now(self) -> bool:
         """Admit that record as the first of those who wait for memory; False if it still has to wait."""

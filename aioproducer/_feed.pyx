@@ -8,7 +8,6 @@ on. No Delivery is made: the Tally learns from the batches how their records end
 
 import cython
 
-from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -17,6 +16,7 @@ from aioproducer._admission cimport lasting_headers
 from aioproducer._producer_batch cimport ProducerBatch
 from aioproducer._record_batch cimport RecordView
 
+from aioproducer._admission import check_partition
 from aioproducer.errors import KafkaError, SerializationError
 from aioproducer.records import Record
 
@@ -130,8 +130,8 @@ cdef class RecordFeed:
     def wanted(self):
         cdef object item = self.held
         if isinstance(item, Record):
-            partition = None if item.partition is None else PyNumber_Index(item.partition)  # it was looked at before
-            return (self.topic if item.topic is None else str.__str__(item.topic)), partition
+            topic = self.topic if item.topic is None else str.__str__(item.topic)
+            return topic, check_partition(item.partition, topic)    # of a topic that is not known nobody has looked
         return self.topic, None
 
     def try_now(self):

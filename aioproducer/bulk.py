@@ -273,8 +273,9 @@ class BulkSend:
 
     async def _unblock(self, feed: Feed) -> None:
         """Wait for what the feed's next record needs, or refuse it."""
-        topic, partition = feed.wanted
+        topic: str | None = None
         try:
+            topic, partition = feed.wanted
             if self._engine.is_known(topic, partition):
                 await self._wait_for_memory(feed, topic, partition)
             else:

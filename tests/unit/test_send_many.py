@@ -377,6 +377,23 @@ async def test_a_bad_record_fails_alone(broker: ProducingBroker, form: str, conf
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.parametrize("partition", ["x", True, 1 << 31])
+@pytest.mark.parametrize("form", ["list", "asynchronous"])
+@each_path
+async def test_a_bad_partition_fails_alone_before_the_topic_is_known(
+    broker: ProducingBroker, form: str, configs: dict[str, Any], partition: Any
+) -> None:
+    """It is no partition of any topic, so nothing is waited for."""
+    async with producer_of(broker, **configs) as producer:
+        records = FORMS[form]([Record(b"0", partition=partition), b"1"])
+        sending = producer.send_many("orders", records, raise_on_error=False)
+        result = await asyncio.wait_for(sending, PATIENCE_S)
+    ((row, error),) = result.errors
+    assert (row, type(error)) == (0, SerializationError)
+    assert "partition" in str(error)
+    assert broker.values() == [b"1"]
+
+
 @each_path
 async def test_a_failed_batch(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """One error a failed batch with its records; flush and close do not raise it again."""
