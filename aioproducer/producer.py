@@ -141,8 +141,8 @@ class Producer(Admission[Key_contra, Value_contra]):
             TransactionTimeoutError: the coordinator of the ``transactional_id`` did not answer in time.
             AuthenticationError: a broker and this client do not accept each other.
             AlreadyStartedError: one ``start`` is enough; or one that has failed is about to end what it began.
-            ProducerFailedError: an internal error, or somebody cancelled its tasks; those of a producer that had begun
-                to run leave it failed.
+            ProducerFailedError: the cluster gives no producer ids, an internal error, or somebody cancelled its tasks;
+                those of a producer that had begun to run leave it failed.
             ProducerClosedError: the producer was closed, before or meanwhile.
         """
         if self._refusal is not _not_started:
@@ -180,9 +180,9 @@ class Producer(Admission[Key_contra, Value_contra]):
         engine.attach(self)
 
     async def _engine_started(self, starting: asyncio.Task[None]) -> None:
-        """Wait for the engine, as long as nobody closes the producer.
+        """Wait for the engine, as long as nobody closes the producer, and it does not fail.
 
-        close() may also come after the engine is up and before this coroutine has its turn: nobody would close what is
+        Either may also come after the engine is up and before this coroutine has its turn: nobody would end what is
         opened then.
         """
         try:
@@ -193,7 +193,7 @@ class Producer(Admission[Key_contra, Value_contra]):
                 raise
             if self._closing is None:
                 raise ProducerFailedError("the task of start() was cancelled by somebody") from error
-        if self._closing is not None:
+        if self._refusal is not _not_started:
             raise self._refusal()
 
     def _make_engine(self, loop: asyncio.AbstractEventLoop) -> Engine:

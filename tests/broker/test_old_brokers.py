@@ -170,9 +170,9 @@ async def test_random_records_without_idempotence(kafka_2_8: KafkaCluster, codec
 
 
 async def test_a_broker_without_producer_ids_says_what_to_do(kafka_2_8: KafkaCluster) -> None:
-    topic = await new_topic(kafka_2_8)
-    async with producer_of(kafka_2_8) as producer:
-        with pytest.raises(ProducerFailedError, match=r"InitProducerId.*enable_idempotence=False"):
-            await producer.send(topic, b"value")
-        with pytest.raises(ProducerFailedError, match=r"InitProducerId.*enable_idempotence=False"):
-            await producer.submit(topic, b"value")
+    producer = producer_of(kafka_2_8)
+    with pytest.raises(ProducerFailedError, match=r"InitProducerId.*enable_idempotence=False"):
+        await producer.start()
+    with pytest.raises(ProducerFailedError, match=r"InitProducerId.*enable_idempotence=False"):
+        await producer.send("orders", b"value")
+    await producer.close()

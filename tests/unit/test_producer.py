@@ -45,12 +45,13 @@ from aioproducer.errors import (
     WrongLoopError,
 )
 from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroker
 from aioproducer.protocol.schema import Request
 from aioproducer.records import Key_contra, Value_contra
 from aioproducer.start_count import MANY
 from aioproducer.testing import FakeCluster
-from tests.unit.net.fake_broker import closed_port
+from tests.unit.net.fake_broker import EVERYTHING, closed_port
 from tests.unit.producing_broker import ProducingBroker
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -319,6 +320,20 @@ async def test_closed_as_the_start_succeeds(broker: ProducingBroker, monkeypatch
     await asyncio.wait_for(closing[0], PATIENCE_S)
     with pytest.raises(ProducerClosedError):
         producer.submit_nowait("orders", b"v")
+
+
+async def test_failed_as_the_start_succeeds() -> None:
+    """A broker without producer ids: start raises why, rather than to open a producer that has failed."""
+    ranges = {key: versions for key, versions in EVERYTHING.items() if key != InitProducerIdRequest.API_KEY}
+    async with ProducingBroker(ranges=ranges) as broker:
+        producer = producer_of(broker)
+        for _ in range(2):
+            with pytest.raises(ProducerFailedError, match=r"InitProducerId.*enable_idempotence=False"):
+                await producer.start()
+        assert producer.health().state is ProducerState.FAILED
+        with pytest.raises(ProducerFailedError, match="enable_idempotence=False"):
+            await producer.flush()
+        await producer.close()
 
 
 async def test_closed_by_many(broker: ProducingBroker) -> None:
