@@ -269,8 +269,6 @@ cdef class Admission:
             value = self.value_serializer(topic, headers, value)
             if not is_plain(value):
                 return self.not_at_once(value)
-        if not self.admits():       # not any more: the user's code may have closed the producer, or ended a transaction
-            return None
         return self.admit(topic, value, key, partition, headers, timestamp_ms, awaited)
 
     cdef Delivery not_at_once(self, result):
@@ -318,7 +316,7 @@ cdef class Admission:
 
     cdef ProducerBatch place(self, str topic, TopicQueues queues, int32_t partition, RecordView* record, list pairs,
                              bint awaited):
-        """Append a record whose fields are checked, if it has the size and nobody waits for memory."""
+        """Append a record whose fields are checked, if it has the size, nobody waits for memory, and all is open."""
         cdef Py_ssize_t size = MAX_RECORD_OVERHEAD + HEADER_BYTES + record.headers_size
         size += record.key_size if record.key_size > 0 else 0
         size += record.value_size if record.value_size > 0 else 0
@@ -327,7 +325,8 @@ cdef class Admission:
                 f"a record for topic {topic!r} takes up to {size:,} bytes, the limit is {self.max_record_bytes:,} "
                 "(the smaller of max_request_size and buffer_memory)"
             )
-        if self.queueing:
+        # Code of the user's that has run since the call began may have closed the producer, or ended its transaction.
+        if self.queueing or self.state != ADMITTING:
             self.wanted_bytes = size
             return None
         cdef ProducerBatch batch = self.accumulator.append_record(

@@ -71,7 +71,7 @@ cdef class RecordFeed:
             if producer.turn_due():
                 return TURN_DUE
             if not self.admit_held():
-                return BLOCKED
+                return BLOCKED if producer.admits() else CLOSED     # by what the record itself has run
 
     cdef bint fetch(self) except -1:
         """Take the caller's next record; False if there is none."""

@@ -514,6 +514,7 @@ class Producer(Admission[Key_contra, Value_contra]):
             delivery = self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, False)
             if delivery is not None:
                 return delivery
+            self._check_admitting()  # the user's code may have closed the producer, or ended the transaction
         engine.refused_for_memory()
         self._refused_bytes = self._wanted_bytes
         raise BufferExhaustedError(

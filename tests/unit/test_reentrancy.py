@@ -1,19 +1,24 @@
 """Code of the program that runs in the middle of a call: finalizers, signal handlers, log handlers that send.
 
 The sender is woken from within an append, and failures are told of from within the end of a batch; the garbage
-collector may run wherever something is made that it follows. What runs there may submit, and drop Deliveries.
+collector may run wherever something is made that it follows. What runs there may submit, and drop Deliveries. Headers,
+interceptors, serializers and partitioners run between the look at the producer's state and the append, and a task that
+they make may begin at once (``asyncio.eager_task_factory``).
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
+from aioproducer import Producer, Record
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery
-from aioproducer.errors import KafkaError
+from aioproducer.errors import KafkaError, ProducerClosedError, SendManyError, TransactionStateError
+from aioproducer.testing import FakeCluster
 from tests.unit.core import add_topic, drain_all, end, make_accumulator, put, read
 
 ERROR = KafkaError("no")
@@ -174,3 +179,100 @@ def test_a_view_that_goes_with_an_exception(accumulator: RecordAccumulator) -> N
     with pytest.raises(TypeError, match=r"fromhex\(\)"):
         bytes.fromhex(views.pop())  # which drops it while its own TypeError is on its way
     assert told == [0]
+
+
+class Meddler:
+    """What a program can have run in the middle of a call; it acts once."""
+
+    def __init__(self) -> None:
+        self.act: Callable[[], object] = lambda: None
+
+    def acts(self) -> None:
+        act, self.act = self.act, lambda: None
+        act()
+
+    def headers(self) -> Iterator[tuple[str, bytes]]:
+        self.acts()
+        yield "name", b"value"
+
+    def on_send(self, record: Record) -> Record:
+        self.acts()
+        return record
+
+    def serialize(self, topic: str, headers: Any, value: Any) -> Any:
+        self.acts()
+        return value
+
+    def partition(self, *_: Any) -> int:
+        self.acts()
+        return 0
+
+
+def begun(call: Coroutine[Any, Any, None]) -> None:
+    """Take the first step of a call, as an eager task would, and leave it then."""
+    call.send(None)
+    call.close()
+
+
+MEDDLING: dict[str, Callable[[Meddler], dict[str, Any]]] = {
+    "headers": lambda _: {},
+    "interceptor": lambda meddler: {"interceptor_classes": [meddler]},
+    "serializer": lambda meddler: {"value_serializer": meddler},
+    "partitioner": lambda meddler: {"partitioner_class": meddler.partition},
+}
+SENDING: dict[str, Callable[[Producer, Any], Any]] = {
+    "send": lambda producer, headers: producer.send("orders", b"late", headers=headers),
+    "submit": lambda producer, headers: producer.submit("orders", b"late", headers=headers),
+    "send_many": lambda producer, headers: producer.send_many("orders", [Record(b"late", headers=headers)]),
+}
+
+
+async def send_late(producer: Producer, call: str, meddler: Meddler, where: str) -> None:
+    """Send a record in the middle of whose call the meddler acts; a send_many raises what stopped it."""
+    headers = meddler.headers() if where == "headers" else None
+    if call == "submit_nowait":
+        producer.submit_nowait("orders", b"late", headers=headers)
+        return
+    try:
+        await SENDING[call](producer, headers)
+    except SendManyError as error:
+        raise error.__cause__ or error from None
+
+
+@pytest.mark.parametrize("call", ["submit_nowait", *SENDING])
+@pytest.mark.parametrize("where", MEDDLING)
+async def test_a_record_whose_own_code_closes_the_producer(
+    fake_kafka_cluster: FakeCluster, where: str, call: str
+) -> None:
+    """It is refused: close may have looked already for what it has to wait for."""
+    meddler = Meddler()
+    producer = Producer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, **MEDDLING[where](meddler))
+    async with producer:
+        await producer.send("orders", b"before")
+        meddler.act = lambda: begun(producer.close())
+        with pytest.raises(ProducerClosedError):
+            await send_late(producer, call, meddler, where)
+    assert [record.value for record in fake_kafka_cluster.records("orders")] == [b"before"]
+
+
+@pytest.mark.parametrize("call", ["submit_nowait", *SENDING])
+@pytest.mark.parametrize("where", MEDDLING)
+async def test_a_record_whose_own_code_commits_the_transaction(
+    fake_kafka_cluster: FakeCluster, where: str, call: str
+) -> None:
+    """It is refused: the commit may have been asked for, or the next transaction would get it."""
+    meddler = Meddler()
+    producer = Producer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers, transactional_id="orders", **MEDDLING[where](meddler)
+    )
+    async with producer:
+        await producer.begin_transaction()
+        await producer.send("orders", b"before")
+        meddler.act = lambda: begun(producer.commit_transaction())
+        with pytest.raises(TransactionStateError):
+            await send_late(producer, call, meddler, where)
+        await producer.commit_transaction()
+        async with producer.transaction():
+            await producer.send("orders", b"after")
+    committed = fake_kafka_cluster.records("orders", read_committed=True)
+    assert [record.value for record in committed] == [b"before", b"after"]
