@@ -438,7 +438,7 @@ class Producer(Admission[Key_contra, Value_contra]):
         topic = _checked_topic(record.topic)
         partition = check_partition(record.partition, topic)
         transaction = engine.transaction.number if engine.transaction is not None else None
-        headers = encodable_headers(record.headers, topic)  # once: an interceptor may have put an iterator there
+        headers = encodable_headers(record.headers, topic)  # before anything is waited for
         await engine.wait_for_topic(topic, partition, deadline_ms)
         began_ms = engine.now_ms()
         if self._preparation.adds_headers:

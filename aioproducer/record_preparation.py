@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import operator
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,10 +87,13 @@ class RecordPreparation:
 
     def intercept(self, record: Record) -> Record:
         """Pass the record through ``on_send`` of each interceptor; one that fails is logged and passed by."""
+        record = _lasting(record)
         for interceptor in self._with("on_send"):
             name = type(interceptor).__name__
             try:
                 changed = interceptor.on_send(record)
+                if isinstance(changed, Record):
+                    changed = _lasting(changed)
             except Exception:
                 logger.warning("interceptor %s.on_send raised", name, exc_info=True)
                 continue
@@ -224,6 +227,11 @@ class RecordPreparation:
                 f"which has partitions 0 to {len(partitions) - 1}"
             )
         return number
+
+
+def _lasting(record: Record) -> Record:
+    """The record with headers that interceptors, serializers and the encoding can read one after the other."""
+    return replace(record, headers=list(record.headers)) if isinstance(record.headers, Iterator) else record
 
 
 def _guarded(what: str, serializer: Bound) -> Bound:

@@ -14,6 +14,7 @@ import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, create_autospec
@@ -962,6 +963,31 @@ async def test_users_code_sees_the_record(broker: ProducingBroker) -> None:
     assert broker.log["orders", 2][0].headers == (("seen", b"1"),)
     assert ends[:3] == [(each, None, [("seen", b"1")]) for each in (metadata, delivery.result(), last.result())]
     assert ends[3:] == [(None, None, "closed")]
+
+
+async def test_headers_that_can_be_read_once(broker: ProducingBroker) -> None:
+    """Whoever of the user's looks at them, on every way of sending: they are written all the same."""
+    seen: list[Any] = []
+
+    class Looking:
+        def on_send(self, record: Record) -> Record:
+            return replace(record, headers=(header for header in record.headers or ()))  # type: ignore[union-attr]
+
+        def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+            seen.append([*headers])
+
+        def serialize(self, topic: str, headers: Any, value: Any) -> bytes:
+            seen.append([*headers])
+            return b"v"
+
+    looking = Looking()
+    async with producer_of(broker, interceptor_classes=[looking], value_serializer=looking) as producer:
+        await producer.send("orders", 1, headers=iter([("h", b"1")]))
+        await producer.submit("orders", 2, headers=iter([("h", b"1")]))
+        producer.submit_nowait("orders", 3, headers=iter([("h", b"1")]))
+        await producer.send_many("orders", [Record(4, headers=iter([("h", b"1")]))])
+    assert [record.headers for record in broker.log["orders", 0]] == [(("h", b"1"),)] * 4
+    assert seen == [[("h", b"1")]] * 8
 
 
 async def test_interceptors_hear_of_failures(broker: ProducingBroker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -345,6 +346,23 @@ def test_interceptor_that_forgets_the_topic() -> None:
     """A record without a topic keeps the call's; one with another topic goes there."""
     assert preparation(interceptors=[Returning(Record(b"new"))]).intercept(record()).topic == "orders"
     assert preparation(interceptors=[Returning(Record(b"new", topic="audit"))]).intercept(record()).topic == "audit"
+
+
+def test_headers_that_can_be_read_once(caplog: pytest.LogCaptureFixture) -> None:
+    """An iterator, of the program's or of an interceptor's, becomes a list; one that raises is its interceptor's."""
+
+    class Adding(Noting):
+        def on_send(self, record: Record) -> Record:
+            return replace(record, headers=(header for header in [*(record.headers or ()), ("added", b"2")]))
+
+    class Failing(Noting):
+        def on_send(self, record: Record) -> Record:
+            return replace(record, headers=((name, value[0]) for name, value in [("none", ())]))  # type: ignore[misc]
+
+    given = replace(record(b"v"), headers=iter([("h", b"1")]))
+    prepared = preparation(interceptors=[Adding(), Failing()])
+    assert prepared.intercept(given).headers == [("h", b"1"), ("added", b"2")]
+    assert "Failing.on_send raised" in caplog.text
 
 
 def test_interceptors_hear_the_end() -> None:
