@@ -69,8 +69,8 @@ cdef class RecordAccumulator:
         self.random = random
         self.batch_size = max(1, batch_size)
         self.sticky_size = max(1, sticky_size)
-        self.linger_ms = linger_ms
-        self.longest_linger_ms = max(linger_ms, longest_linger_ms)
+        self.linger_ms = min(linger_ms, delivery_timeout_ms)    # a sum with a time has to be one, and none lives longer
+        self.longest_linger_ms = max(self.linger_ms, min(longest_linger_ms, delivery_timeout_ms))
         self.pool = BufferPool(buffer_memory, min(BLOCK_BYTES, self.batch_size))
         self.outside = BufferPool(PY_SSIZE_T_MAX, BLOCK_BYTES, keeps=False)
         self.delivery_timeout_ms = delivery_timeout_ms

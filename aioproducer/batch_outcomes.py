@@ -259,8 +259,9 @@ class BatchOutcomes:
         batch.last_error = error
         self._metrics.record_retries(batch.topic, batch.record_count, now_ms)
         backoff = self._busy_backoff if error.code == CONCURRENT_TRANSACTIONS else self._backoff
-        retry_at_ms = now_ms + backoff.delay_ms(batch.attempts - 1, self._rng)
-        self._accumulator.requeue(batch, now_ms, retry_at_ms)
+        # By delivery_timeout_ms the batch has ended; the config may be longer than a time can be.
+        delay_ms = min(backoff.delay_ms(batch.attempts - 1, self._rng), self._delivery_timeout_ms)
+        self._accumulator.requeue(batch, now_ms, now_ms + delay_ms)
         if error.code in LOST_STATE:
             self._transactions.out_of_order(batch, now_ms)
         elif in_doubt:

@@ -124,6 +124,17 @@ def test_an_awaited_batch_gathers_behind_a_batch_that_waits() -> None:
     assert second.record_count == 3
 
 
+@pytest.mark.parametrize("longest_linger_ms", [0, 2**63 - 1])
+def test_lingers_without_end(longest_linger_ms: int) -> None:
+    """As long as a time can be, which a program sets that wants to say by flush() when to send."""
+    accumulator = make_accumulator(
+        linger_ms=2**63 - 1, longest_linger_ms=longest_linger_ms, delivery_timeout_ms=2**31 - 1
+    )
+    put(accumulator, add_topic(accumulator), now_ms=NOW)
+    assert accumulator.ready(NOW) == ([], NOW + 2**31 - 1)
+    assert accumulator.ready(NOW + 1_000_000) == ([], NOW + 2**31 - 1)
+
+
 def test_no_linger() -> None:
     """With linger_ms=0 a batch is ready at once."""
     accumulator = make_accumulator(linger_ms=0)

@@ -283,6 +283,16 @@ async def test_back_off_grows() -> None:
         assert 0.8 * base <= wait <= 1.2 * base
 
 
+async def test_back_off_without_end() -> None:
+    """As long as a time can be: the batch waits for its delivery timeout."""
+    bench = Bench(retry_backoff_ms=2**63 - 1, retry_backoff_max_ms=2**63 - 1)
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(19))
+    assert bench.accumulator.ready(NOW + 119_999) == ([], NOW + 120_000)
+    assert bench.outcomes.expire(NOW + 120_000)
+    assert failures(deliveries) == {DeliveryTimeoutError}
+
+
 async def test_maybe_written_is_sticky() -> None:
     """Once an attempt ended without a clear answer, a later clear refusal does not make the record surely absent."""
     bench = Bench()
