@@ -66,6 +66,9 @@ class Delivery:
 
         The callbacks of a batch run in the order of admission, some hundred a turn of the loop, or more if they pile
         up. What one raises goes to the loop's exception handler and stops no other.
+
+        Raises:
+            WrongLoopError: called in another loop or thread than the producer's.
         """
 
     def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:

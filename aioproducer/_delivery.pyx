@@ -17,7 +17,7 @@ of a flush; a flush raises what is unstamped or was stamped after it started.
 
 import cython
 
-from asyncio import InvalidStateError, get_running_loop
+from asyncio import InvalidStateError, _get_running_loop, get_running_loop
 from collections import deque
 from contextvars import Context, copy_context
 from copy import copy
@@ -31,6 +31,7 @@ from cpython.ref cimport Py_INCREF
 from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_set_am_send
 from aioproducer._not_by_hand cimport aiop_not_by_hand
 from aioproducer._record_metadata cimport new_record_metadata
+from aioproducer._running_loop cimport aiop_running_loop
 
 from aioproducer.errors import WrongLoopError
 
@@ -430,9 +431,12 @@ cdef class Delivery:
         return False
 
     def add_done_callback(self, fn, *, context=None):
+        cdef ProduceRequestResult owner = self.settled()
         if context is not None and not isinstance(context, Context):
             raise TypeError(f"add_done_callback(context=...): a contextvars.Context, not {type(context).__name__}")
-        self.settled().observe(self.index)
+        if aiop_running_loop() != <PyObject*>owner.ledger.loop:
+            check_loop(owner.ledger.loop)
+        owner.observe(self.index)
         watch(self, fn, context)
 
     def remove_done_callback(self, fn):
@@ -456,6 +460,17 @@ cdef class Delivery:
         cdef ProduceRequestResult owner = self.settled()
         state = "pending" if not owner.done else "acknowledged" if owner.error is None else "failed"
         return f"<Delivery {owner.topic}-{owner.partition} {state}>"
+
+
+cdef int check_loop(loop) except -1:
+    """A loop can be told to call something by its own thread alone: while it runs by what runs in it."""
+    running = _get_running_loop()
+    if running is not loop and (running is not None or loop.is_running()):
+        raise WrongLoopError(
+            "this Delivery belongs to a producer that was started in another event loop; give it callbacks there, from "
+            "another thread by loop.call_soon_threadsafe(delivery.add_done_callback, ...)"
+        )
+    return 0
 
 
 def count_in(Delivery delivery not None, Tally tally not None):

@@ -291,6 +291,48 @@ async def test_waits_wake_in_one_turn(accumulator: RecordAccumulator) -> None:
     assert all(task.done() for task in tasks)
 
 
+@pytest.mark.parametrize("ended", [False, True])
+async def test_callbacks_from_elsewhere(accumulator: RecordAccumulator, ended: bool) -> None:
+    """Another thread, with a loop of its own or without, is told what to do instead; nothing is attached or lost."""
+    called: list[Any] = []
+    mine, other = put(accumulator, add_topic(accumulator)), put(accumulator, add_topic(accumulator))
+    mine.add_done_callback(called.append)
+    if ended:
+        for batch in drain_all(accumulator):
+            end(accumulator, batch)
+
+    async def in_another_loop() -> None:
+        other.add_done_callback(called.append)
+
+    def without_a_loop() -> None:
+        other.add_done_callback(called.append)
+
+    for attach in without_a_loop, lambda: asyncio.run(in_another_loop()):
+        with pytest.raises(WrongLoopError, match="call_soon_threadsafe"):
+            await asyncio.to_thread(attach)
+    if not ended:
+        for batch in drain_all(accumulator):
+            end(accumulator, batch)
+    await asyncio.sleep(0)
+    assert called == [mine]
+
+
+def test_callbacks_while_no_loop_runs() -> None:
+    """Between two runs of the producer's loop its thread may give a Delivery callbacks."""
+    loop = asyncio.new_event_loop()
+    try:
+        accumulator = make_accumulator(loop=loop)
+        delivery = put(accumulator, add_topic(accumulator))
+        for batch in drain_all(accumulator):
+            end(accumulator, batch)
+        called: list[Any] = []
+        delivery.add_done_callback(called.append)
+        loop.run_until_complete(asyncio.sleep(0))
+        assert called == [delivery]
+    finally:
+        loop.close()
+
+
 async def test_pending_await_in_another_loop(accumulator: RecordAccumulator) -> None:
     """A pending Delivery belongs to its producer's loop; it says so elsewhere. An ended one tells everywhere."""
     batch, delivery = one(accumulator)
