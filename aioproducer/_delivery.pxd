@@ -25,7 +25,8 @@ cdef class DeliveryLedger:
     cdef dict unseen                        # failed results with live, unobserved Deliveries (a dict as ordered set)
     cdef int64_t clock                      # counts flush starts and ends, to tell which flush ran beside which
     cdef list running                       # clock values at which the running flushes started
-    cdef object called                      # deque of (fn, Delivery, context) that wait for their turn of the loop
+    cdef object called                      # deque of (callback, Delivery, context) that wait for a turn of the loop
+    cdef readonly object context            # of whoever made it: what the producer calls by itself sees no other
     cdef bint is_calling                    # a turn of the loop will call some of them
     cdef readonly int64_t callbacks_called  # since the start
     cdef readonly list deadlines            # of those who wait for callbacks: no turn goes on past the first of them

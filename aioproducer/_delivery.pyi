@@ -163,6 +163,10 @@ class DeliveryLedger:
         """Records that failed unobserved, since the start."""
 
     @property
+    def context(self) -> Context:
+        """That of whoever made it: of ``start()``. What no task of the program asked for is called in a copy of it."""
+
+    @property
     def callbacks_waiting(self) -> int:
         """Done callbacks of ended records that wait for their turn of the loop."""
 
@@ -195,8 +199,8 @@ class DeliveryLedger:
 def count_in(delivery: Delivery, tally: Tally) -> None:
     """Let a Tally count a record, pending or ended, as its next row, which counts as looking at the record's end."""
 
-def watch(delivery: Delivery, fn: Callable[[Delivery], object], context: Context | None = None) -> None:
-    """As ``Delivery.add_done_callback``, but does not count as looking at the record's end."""
+def watch(delivery: Delivery, fn: Callable[[Delivery], object]) -> None:
+    """As ``Delivery.add_done_callback``, but in the ledger's context, and does not count as looking at the end."""
 
 def run_callbacks(ledger: DeliveryLedger) -> None:
     """Call the next done callbacks in order, some hundred a turn of the loop, or more if they pile up."""

@@ -19,11 +19,12 @@ import cython
 
 from asyncio import InvalidStateError, _get_running_loop, get_running_loop
 from collections import deque
-from contextvars import Context, copy_context
+from contextvars import Context
 from copy import copy
 
 from libc.math cimport INFINITY
 
+from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
@@ -61,13 +62,14 @@ cdef class DeliveryLedger:
         self.clock = 1
         self.called = deque()
         self.deadlines = []
+        self.context = PyContext_CopyCurrent()
 
     cdef void call_soon(self):
         """Have the waiting callbacks called; one queue for all batches keeps the order of their ends."""
         if self.is_calling or not self.called:
             return
         try:
-            self.loop.call_soon(run_callbacks, self)
+            self.loop.call_soon(run_callbacks, self, context=PyContext_Copy(self.context))
             self.is_calling = True
         except RuntimeError:
             self.called.clear()     # the loop is closed: nobody is left to be told
@@ -348,7 +350,10 @@ def run_callbacks(DeliveryLedger ledger not None):
         fn, delivery, context = called.popleft()
         ledger.callbacks_called += 1
         try:
-            context.run(fn, delivery)
+            if context is None:
+                fn(delivery)
+            else:
+                context.run(fn, delivery)
         except (SystemExit, KeyboardInterrupt):
             ledger.call_soon()
             raise
@@ -437,7 +442,7 @@ cdef class Delivery:
         if aiop_running_loop() != <PyObject*>owner.ledger.loop:
             check_loop(owner.ledger.loop)
         owner.observe(self.index)
-        watch(self, fn, context)
+        attach(self, (fn, self, PyContext_CopyCurrent() if context is None else context))
 
     def remove_done_callback(self, fn):
         cdef ProduceRequestResult owner = self.settled()
@@ -491,9 +496,12 @@ def count_in(Delivery delivery not None, Tally tally not None):
         tally.fail(share, owner.serial, owner.error, owner.record_errors)
 
 
-def watch(Delivery delivery not None, fn, context=None):
+def watch(Delivery delivery not None, fn):
+    attach(delivery, (fn, delivery, None))
+
+
+cdef attach(Delivery delivery, tuple entry):
     cdef ProduceRequestResult owner = delivery.settled()
-    cdef tuple entry = (fn, delivery, copy_context() if context is None else context)
     if owner.done:
         owner.ledger.called.append(entry)
         owner.ledger.call_soon()

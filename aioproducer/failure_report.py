@@ -36,7 +36,13 @@ class FailureReport:
             self._ledger.loop.call_soon_threadsafe(self.tell)
 
     def tell(self) -> None:
-        """Tell of what has failed since the last time."""
+        """Tell of what has failed since the last time, in the context of ``start()``.
+
+        That of whoever has flushed, or dropped a Delivery, has nothing to do with whose records they are.
+        """
+        self._ledger.context.copy().run(self._tell)
+
+    def _tell(self) -> None:
         for error, records in _by_error(self._ledger.take_fresh()):
             self._log(error, records)
             if self._on_error is not None:

@@ -513,6 +513,22 @@ async def test_callback_with_no_context(accumulator: RecordAccumulator) -> None:
     assert not called
 
 
+async def test_what_the_producer_attaches_sees_no_context_of_a_caller(accumulator: RecordAccumulator) -> None:
+    """But that of start(), which made the ledger."""
+    request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
+    batch, delivery = one(accumulator)
+    seen: list[str] = []
+
+    async def handle() -> None:
+        request.set("somebody's")
+        watch(delivery, lambda _: seen.append(request.get()))
+        end(accumulator, batch)
+
+    await asyncio.create_task(handle())
+    await turns(1)
+    assert seen == ["none"]
+
+
 async def test_callback_that_raises(accumulator: RecordAccumulator) -> None:
     """What a callback raises goes to the loop's handler; the others are called all the same."""
     loop = asyncio.get_running_loop()
@@ -568,6 +584,19 @@ async def test_callbacks_are_taken_back(accumulator: RecordAccumulator) -> None:
     assert called == [first, (first, "other"), first, (second, "other"), third, third]
     assert first.remove_done_callback(other) == 0
     accumulator.release(batch)
+
+
+async def test_a_callback_keeps_its_context_after_a_split(accumulator: RecordAccumulator) -> None:
+    request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
+    batch, deliveries = filled(accumulator, 4)
+    seen: list[str] = []
+    given = contextvars.copy_context()
+    given.run(request.set, "given")
+    deliveries[3].add_done_callback(lambda _: seen.append(request.get()), context=given)
+    for piece in split(accumulator, batch):
+        end(accumulator, piece)
+    await turns(1)
+    assert seen == ["given"]
 
 
 async def test_a_callback_is_taken_back_after_a_split(accumulator: RecordAccumulator) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import ContextVar
 
 import pytest
 
@@ -35,6 +36,25 @@ async def test_each_error_is_told_once_with_its_records(caplog: pytest.LogCaptur
     assert len(told) == 2
     (logged,) = caplog.records
     assert logged.getMessage() == "4 records failed and nobody looked at their Deliveries, the last with: one"
+
+
+async def test_told_in_the_context_of_the_start() -> None:
+    """Neither in that of who has dropped the Delivery, nor in that of who flushes: they may be other requests."""
+    request: ContextVar[str] = ContextVar("request")
+    request.set("start")
+    ledger = ledger_of(asyncio.get_running_loop())
+    seen: list[str] = []
+    report = FailureReport(ledger, lambda error, records: seen.append(request.get()))
+
+    async def other() -> None:
+        request.set("other")
+        ledger.book(0, KafkaError("one"), 1)
+        report.tell()
+        ledger.book(0, KafkaError("two"), 1)
+
+    await asyncio.create_task(other())
+    await asyncio.sleep(0)
+    assert seen == ["start", "start"]
 
 
 async def test_what_on_error_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
