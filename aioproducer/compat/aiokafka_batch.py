@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 BATCH_HEADER_BYTES = 61
@@ -56,7 +56,8 @@ class BatchBuilder:
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         timestamp = time.time_ns() // 1_000_000 if timestamp is None else whole(timestamp)
-        record = AppendedRecord(_bytes_now(key), _bytes_now(value), timestamp, tuple(headers or ()))
+        pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+        record = AppendedRecord(_bytes_now(key), _bytes_now(value), timestamp, tuple(pairs))
         size = self._bytes_of(record)
         if self.records and self._size + size > self._max_bytes:
             self.close()

@@ -250,6 +250,18 @@ async def test_a_batch_has_the_bytes_of_the_call(make: Make, kafka: KafkaCluster
     assert await read_values(kafka, topic) == [b"first"]
 
 
+async def test_headers_of_a_batch_may_be_a_mapping(kafka: KafkaCluster) -> None:
+    """As those of ``send``; aiokafka takes a list only."""
+    topic = await new_topic(kafka)
+    async with facade.AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        batch, pairs = producer.create_batch(), producer.create_batch()
+        batch.append(key=None, value=b"x", timestamp=0, headers={"trace": b"1", "none": None})
+        pairs.append(key=None, value=b"x", timestamp=0, headers=[("trace", b"1"), ("none", None)])
+        assert batch.size() == pairs.size()
+        await (await producer.send_batch(batch, topic, partition=0))
+    assert [one.headers for one in (await read(kafka, topic))[0]] == [(("trace", b"1"), ("none", None))]
+
+
 async def test_text_in_a_batch_counts_by_its_bytes() -> None:
     """Here alone: aiokafka takes bytes only."""
     producer = facade.AIOKafkaProducer()
