@@ -305,10 +305,7 @@ class AIOKafkaProducer:
         if not group_id or not isinstance(group_id, str):
             raise ValueError(group_id)
         with raising_familiar():
-            await self.native.send_offsets_to_transaction(
-                {TopicPartition(*partition): _position(position) for partition, position in offsets.items()},
-                ConsumerGroupMetadata(group_id),
-            )
+            await self.native.send_offsets_to_transaction(_positions(offsets), ConsumerGroupMetadata(group_id))
 
 
 class TransactionContext:
@@ -338,8 +335,21 @@ def _metadata(own: OwnMetadata) -> RecordMetadata:
     )
 
 
-def _position(position: int | tuple[int, str]) -> int | OffsetAndMetadata:
-    return position if isinstance(position, int) else OffsetAndMetadata(position[0], position[1])
+def _positions(offsets: Mapping[Any, int | tuple[int, str]]) -> dict[TopicPartition, int | OffsetAndMetadata]:
+    """As ``native`` takes them, which looks at each field; what has not even the form is aiokafka's ValueError."""
+    if not offsets or not isinstance(offsets, Mapping):
+        raise ValueError(f"a mapping of partitions to positions is needed, not {offsets!r}")
+    positions: dict[TopicPartition, int | OffsetAndMetadata] = {}
+    for partition, position in offsets.items():
+        if isinstance(position, int):
+            positions[partition] = position
+            continue
+        try:
+            offset, metadata = position
+        except (TypeError, ValueError):
+            raise ValueError(f"the position of {partition} is an offset, or (offset, metadata)") from None
+        positions[partition] = OffsetAndMetadata(offset, metadata)
+    return positions
 
 
 def _addresses(servers: str | Iterable[str]) -> list[str]:

@@ -473,6 +473,21 @@ async def test_offsets_in_a_transaction(make: Make, kafka: KafkaCluster) -> None
         await consumer.stop()
 
 
+async def test_offsets_that_can_not_be(make: Make, kafka: KafkaCluster) -> None:
+    """The call raises, and the transaction goes on."""
+    topic = await new_topic(kafka)
+    place = aiokafka.TopicPartition(topic, 0)
+    async with make(transactional_id=new_name()) as producer, producer.transaction():
+        await producer.send(topic, b"value")
+        for offsets in ({}, None, [], [(place, 5)], {place: "5"}, {place: (5,)}, {place: 5.0}, {place: None}):
+            with pytest.raises(ValueError):  # noqa: PT011 - of two libraries
+                await producer.send_offsets_to_transaction(offsets, "group")
+        for offsets in ({topic: 5}, {place: (5, None)}):
+            with pytest.raises(TypeError):
+                await producer.send_offsets_to_transaction(offsets, "group")
+    assert await read_values(kafka, topic, committed=True) == [b"value"]
+
+
 async def test_outside_of_a_transaction(make: Make, kafka: KafkaCluster) -> None:
     topic = await new_topic(kafka)
     async with make() as producer, raised(errors.IllegalOperation):
