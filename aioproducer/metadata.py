@@ -114,7 +114,7 @@ class Metadata:
             InvalidTopicError: no topic can have this name.
         """
         if topic not in self._schedule.topics:
-            _check_name(topic)
+            check_topic_name(topic)
         if self._schedule.use(topic, now_ms):
             self._wake.set()
 
@@ -152,7 +152,7 @@ class Metadata:
             AuthenticationError: no broker accepts this client.
             ProducerClosedError: the producer was closed.
         """
-        _check_name(topic)
+        check_topic_name(topic)
         began_ms = self._now_ms()
         asked = False
         while True:
@@ -424,8 +424,12 @@ class Metadata:
         return int(self._loop.time() * 1000)
 
 
-def _check_name(topic: str) -> None:
-    """Refuse what no topic is called: a request with such a name could fail for all topics in it."""
+def check_topic_name(topic: str) -> None:
+    """Refuse what no topic is called: a request with such a name could fail for all topics in it.
+
+    Raises:
+        InvalidTopicError: it can't be one.
+    """
     if not _LEGAL_TOPIC.match(topic):
         raise InvalidTopicError(
             f"{topic[:250]!r} can't be a topic: 1 to 249 letters, digits, '.', '_' and '-', but not '.' or '..'"

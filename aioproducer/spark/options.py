@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import ConfigError
+from aioproducer.errors import ConfigError, InvalidTopicError
+from aioproducer.metadata import check_topic_name
 from aioproducer.spark.storage import resolved
 
 KAFKA = "kafka."
@@ -110,8 +111,8 @@ class SinkOptions:
             raise ConfigError("option auditStatements is for the delivery audit: option audit=true is missing")
         return cls(
             producer=producer,
-            topic=_stripped(own.get("topic")),
-            dead_letter_topic=_stripped(own.get("deadlettertopic")),
+            topic=_topic("topic", own.get("topic")),
+            dead_letter_topic=_topic("deadLetterTopic", own.get("deadlettertopic")),
             arrow=_one_of("writer", own.get("writer", "arrow"), ("arrow", "rows")) == "arrow",
             idle_timeout_ms=_number("idleTimeoutMs", own.get("idletimeoutms", "600000"), MIN_IDLE_TIMEOUT_MS),
             transactional=transactional,
@@ -121,9 +122,15 @@ class SinkOptions:
         )
 
 
-def _stripped(topic: str | None) -> str | None:
-    """As Spark's own sink takes it."""
-    return None if topic is None else topic.strip()
+def _topic(name: str, topic: str | None) -> str | None:
+    """Stripped, as Spark's own sink takes it; one for bad rows would else be found wrong by the first of them."""
+    if topic is None:
+        return None
+    try:
+        check_topic_name(topic := topic.strip())
+    except InvalidTopicError as error:
+        raise ConfigError(f"option {name}: {error}") from None
+    return topic
 
 
 def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow
@@ -179,7 +180,7 @@ async def test_a_timestamp_that_no_topic_takes_becomes_a_header(
 
 
 async def test_dead_letters_without_a_place_fail_the_task(producer: Producer) -> None:
-    send = TaskSend(producer, options(deadLetterTopic="no topic"), 0)
+    send = TaskSend(producer, replace(options(), dead_letter_topic="no topic"), 0)
     with pytest.raises(SparkWriteError, match=r"row 0 of partition 0 \(as a dead letter\): InvalidTopicError"):
         await put_and_finish(send, RowChunk([Record(b"x" * 2_000_000)]))
 
