@@ -10,6 +10,10 @@ from aioproducer.cli.outcome import CommandError, one_line
 from aioproducer.config import read_properties
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
+SERIALIZERS = ("key.serializer", "value.serializer")
+"""In a file that a Java program has too these are for its objects."""
+AS_IT_STANDS = ("StringSerializer", "ByteArraySerializer", "BytesSerializer", "ByteBufferSerializer")
+"""Kafka's serializers that leave text and bytes as they are."""
 
 
 def make_producer(
@@ -19,7 +23,7 @@ def make_producer(
     bootstrap: str | None = None,
     compression: str | None = None,
 ) -> Producer:
-    """A producer, not started.
+    """A producer for rows, not started.
 
     What stands later counts: the file, then ``configs``, then the options of their own.
 
@@ -35,6 +39,10 @@ def make_producer(
             values["compression.type"] = compression
         if "transactional.id" in values:  # each row would be refused
             raise CommandError("transactional.id can't be used here: rows are sent without transactions")
+        for name in SERIALIZERS:
+            serializer = values.pop(name, AS_IT_STANDS[0])
+            if serializer.rpartition(".")[2] not in AS_IT_STANDS:
+                raise CommandError(f"{name}={serializer} can't be used here: rows are sent as they stand")
         return Producer.from_config(values)
     except ConfigError as error:
         raise CommandError(one_line(error)) from error

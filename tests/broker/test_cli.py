@@ -163,6 +163,7 @@ def test_configs_of_a_properties_file(kafka: KafkaCluster, tmp_path: Path) -> No
     properties.write_text(
         "bootstrap.servers=127.0.0.1:1\n"
         "key.serializer=org.apache.kafka.common.serialization.StringSerializer\n"
+        "value.serializer=org.apache.kafka.common.serialization.StringSerializer\n"
         "compression.type=lz4\nmax.request.size=100\n"
     )
     path = tmp_path / "rows.txt"

@@ -73,3 +73,19 @@ def test_a_config_without_a_name_is_refused_and_not_shown(config: str) -> None:
 def test_transactions_are_not_for_rows() -> None:
     with pytest.raises(CommandError, match=r"transactional\.id"):
         make_producer(configs=["transactional_id=orders"])
+
+
+@pytest.mark.parametrize("name", ["String", "ByteArray", "Bytes", "ByteBuffer"])
+def test_serializers_that_leave_rows_as_they_are(name: str) -> None:
+    """A file that a Java program has too names those of its objects; rows are bytes already."""
+    serializer = f"org.apache.kafka.common.serialization.{name}Serializer"
+    plain = make_producer(configs=[f"key.serializer={serializer}", f"value_serializer={serializer}"])
+    assert plain._config.key_serializer is plain._config.value_serializer is None
+
+
+@pytest.mark.parametrize("name", ["LongSerializer", "io.confluent.kafka.serializers.KafkaAvroSerializer"])
+def test_other_serializers_are_not_for_rows(name: str) -> None:
+    with pytest.raises(
+        CommandError, match=rf"value\.serializer={name} can't be used here: rows are sent as they stand"
+    ):
+        make_producer(configs=[f"value.serializer={name}"])
