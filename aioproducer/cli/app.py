@@ -202,6 +202,7 @@ def perf(
     bootstrap: options.PerfBootstrap = None,
     config: options.PerfConfig = None,
     properties: options.PerfProperties = None,
+    more_config: options.MorePerfConfig = None,
 ) -> int:
     """Measure: send records to a topic, and show rate and latencies. Options as of kafka-producer-perf-test.
 
@@ -212,7 +213,7 @@ def perf(
     from aioproducer.cli.perf.run import PerfOptions, run
     from aioproducer.cli.settings import configs_of
 
-    configs = configs_of(properties, config or (), bootstrap=bootstrap)
+    configs = configs_of(properties, [*(config or ()), *(more_config or ())], bootstrap=bootstrap)
     if compression is not None:
         configs["compression.type"] = compression
     return run(

@@ -117,14 +117,24 @@ PerfConfig = Annotated[
     typer.Option(
         "--config",
         "-X",
+        "--command-property",
         "--producer-props",
         metavar="NAME=VALUE",
         help="A config of the producer; may be repeated.",
     ),
 ]
+MorePerfConfig = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Further configs, behind the first of an option.")
+]
 PerfProperties = Annotated[
     Path | None,
-    typer.Option("--properties", "--producer.config", metavar="FILE", help="Configs from a Java .properties file."),
+    typer.Option(
+        "--properties",
+        "--command-config",
+        "--producer.config",
+        metavar="FILE",
+        help="Configs from a Java .properties file.",
+    ),
 ]
 
 # --- topics, describe, config -----------------------------------------------------------------------------------------

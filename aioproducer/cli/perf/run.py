@@ -23,6 +23,7 @@ from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line, r
 from aioproducer.cli.perf import payloads, picture, report
 from aioproducer.cli.perf.load import Load, Mode
 from aioproducer.cli.perf.view import REDRAWS_PER_S, Screen, Watch, line
+from aioproducer.cli.settings import SERIALIZERS
 
 LAST_WAIT_S = 10.0
 """How long records that are on their way get after Ctrl-C."""
@@ -66,7 +67,8 @@ def run(options: PerfOptions) -> int:
         make = payloads.from_file(options.payload_file, options.payload_delimiter, options.key_size)
     else:
         make = payloads.random_letters(options.record_size or 0, options.key_size)
-    configs = dict(options.configs)
+    # Serializers do not concern payloads, which are bytes.
+    configs = {name: value for name, value in options.configs.items() if name not in SERIALIZERS}
     if options.transactional or options.transactional_id is not None:
         configs["transactional.id"] = options.transactional_id or f"aioproducer-perf-{uuid4()}"
     try:

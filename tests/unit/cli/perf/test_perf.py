@@ -46,6 +46,24 @@ def test_a_run_with_everything(tmp_path: Path) -> None:
     assert "<svg" in drawn.read_text()
 
 
+@pytest.mark.parametrize("props", ["--producer-props", "--command-property"])
+@pytest.mark.parametrize("file", ["--producer.config", "--command-config"])
+def test_a_command_line_of_kafkas_own_tool(props: str, file: str, tmp_path: Path) -> None:
+    """Several properties behind one option, a file with serializers, which do not concern payloads."""
+    properties, told = tmp_path / "producer.properties", tmp_path / "run.json"
+    properties.write_text("value.serializer=org.apache.kafka.common.serialization.LongSerializer\nlinger.ms=9\n")
+    with FakeCluster() as cluster:
+        result = perf(
+            *("--record-size", "50", "--throughput", "-1", file, str(properties)),
+            *(props, f"bootstrap.servers={cluster.bootstrap_servers}", "acks=1", "batch.size=1000"),
+            *("--json", str(told)),
+        )
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert len(cluster.records("t")) == 500
+    configs = json.loads(told.read_text())["options"]["configs"]
+    assert {"acks", "batch.size", "linger.ms"} < set(configs)
+
+
 def test_records_that_fail() -> None:
     with FakeCluster() as cluster:
         cluster.create_topic("t", configs={"max.message.bytes": 70})
