@@ -98,7 +98,9 @@ Chunk = Annotated[int, typer.Option(min=1, metavar="RECORDS", help="Of one send_
 WarmupRecords = Annotated[int, typer.Option(min=0, help="So many are sent first, and not measured.")]
 Transactional = Annotated[bool, typer.Option("--transactional", help="Send in transactions.")]
 TransactionalId = Annotated[str | None, typer.Option(help="The same, with this id.")]
-TransactionDurationMs = Annotated[int, typer.Option(min=1, help="How long each of them goes on.")]
+TransactionDurationMs = Annotated[
+    int | None, typer.Option(min=1, help="The same, each going on for so long; 3000 by default.")
+]
 ReportingInterval = Annotated[
     int, typer.Option(min=1, metavar="MS", help="How often there is a line, where there are no live bars.")
 ]

@@ -64,6 +64,17 @@ def test_a_command_line_of_kafkas_own_tool(props: str, file: str, tmp_path: Path
     assert {"acks", "batch.size", "linger.ms"} < set(configs)
 
 
+def test_how_long_a_transaction_goes_on_asks_for_transactions() -> None:
+    """As with kafka-producer-perf-test."""
+    with FakeCluster() as cluster:
+        result = perf(
+            "--bootstrap", cluster.bootstrap_servers, "--record-size", "50", "--transaction-duration-ms", "10"
+        )
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "500 committed" in result.stdout
+        assert len(cluster.records("t", read_committed=True)) == 500
+
+
 def test_records_that_fail() -> None:
     with FakeCluster() as cluster:
         cluster.create_topic("t", configs={"max.message.bytes": 70})
