@@ -317,8 +317,7 @@ class Metadata:
                 self.cluster.merge_in_steps(response, keep=keep, reliable_epochs=version >= RELIABLE_EPOCHS_SINCE)
             )
         except ProtocolError as error:
-            connection.break_off(error)
-            raise
+            raise connection.nonsense(str(error)) from error
         for hint in self._hints:  # they came in while the answer was worked in, and may be newer
             cluster = cluster.with_leader(*hint)
         news = _has_news(cluster, self.cluster)

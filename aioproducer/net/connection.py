@@ -520,9 +520,16 @@ class Connection:
         try:
             return header.decode_response(type(message), version, frame)
         except ProtocolError as error:
-            error.maybe_written = True
-            self.break_off(error)
-            raise
+            raise self.nonsense(str(error)) from error
+
+    def nonsense(self, what: str) -> ProtocolError:
+        """End the connection because of an answer that can't be; returns the error for whoever has asked.
+
+        Args:
+            what: is wrong with it, and to which API it is the answer.
+        """
+        self.break_off(ProtocolError(what))
+        return ProtocolError(f"{self}: {what}", maybe_written=True)
 
     def break_off(self, error: ProtocolError) -> None:
         """End a connection whose peer broke the protocol; what is in flight may be retried elsewhere."""

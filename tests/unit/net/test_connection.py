@@ -394,7 +394,9 @@ async def test_a_body_that_makes_no_sense_fails_the_request_and_ends_the_connect
 ) -> None:
     broker.on(MetadataRequest, lambda request: framed(struct.pack(">i", request.correlation_id) + b"\0garbage"))
     connection = await owner.open(broker)
-    with pytest.raises(ProtocolError, match="MetadataResponse can't be read") as raised:
+    with pytest.raises(
+        ProtocolError, match=rf"^node 1 \(127.0.0.1:{broker.port}\): MetadataResponse can't be read"
+    ) as raised:
         await connection.request(METADATA)
     assert raised.value.maybe_written
     assert isinstance(owner.closed[0], ConnectionLostError)
