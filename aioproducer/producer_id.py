@@ -22,7 +22,7 @@ from aioproducer.errors import (
 from aioproducer.net.client import SLOW_MS, NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.transaction_manager import TransactionManager
+from aioproducer.transaction_manager import TransactionManager, is_identity
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer_id")
 
@@ -143,7 +143,10 @@ def _read(connection: Connection, frame: bytes) -> tuple[int, int]:
     if response.error_code:
         name = error_class(response.error_code).name
         raise broker_error(response.error_code, f"{connection} refused a producer id with {name}")
-    return response.producer_id, response.producer_epoch
+    producer_id, epoch = response.producer_id, response.producer_epoch
+    if not is_identity(producer_id, epoch):
+        raise connection.nonsense(f"InitProducerId gave producer id {producer_id} with epoch {epoch}")
+    return producer_id, epoch
 
 
 def _with_remedy(error: KafkaError) -> KafkaError:

@@ -58,6 +58,11 @@ LATE_COPY_MS = 1_000
 """For how long after a broker has refused a batch in doubt another copy of it may still come to it."""
 
 
+def is_identity(producer_id: int, epoch: int) -> bool:
+    """Whether batches can be written under it; what is negative stands for none, in batches too."""
+    return producer_id >= 0 and epoch >= 0
+
+
 class TransactionManager(SequenceBooks):
     """Hands out producer state and decides about gaps; does no I/O and reads no clock."""
 

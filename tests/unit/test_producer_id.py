@@ -36,6 +36,7 @@ class FakeConnection:
     def __init__(self, answers: list[Answer]) -> None:
         self.answers = answers
         self.requests: list[InitProducerIdRequest] = []
+        self.nonsenses: list[str] = []
 
     def __str__(self) -> str:
         return "node 1"
@@ -53,6 +54,10 @@ class FakeConnection:
         self, message: InitProducerIdRequest, version: int, answer: InitProducerIdResponse
     ) -> InitProducerIdResponse:
         return answer
+
+    def nonsense(self, what: str) -> ProtocolError:
+        self.nonsenses.append(what)
+        return ProtocolError(what)
 
     async def _answer(self) -> InitProducerIdResponse:
         await asyncio.sleep(0)
@@ -173,6 +178,16 @@ async def test_repeated(trouble: Callable[[], Answer]) -> None:
     await bench.run()
     assert bench.transactions.producer_id == 4000
     assert len(bench.connection.requests) == 3
+    assert not bench.fatal
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-1, -1), (-5, 3), (4000, -1), (4000, -32768)])
+async def test_an_id_that_is_none(producer_id: int, epoch: int) -> None:
+    """Taken as it is, -1 would be asked for again without a pause, and with the others no broker knows a repetition."""
+    bench = Bench(given(producer_id, epoch), given())
+    await bench.run()
+    assert (bench.transactions.producer_id, bench.transactions.epoch) == (4000, 0)
+    assert bench.connection.nonsenses == [f"InitProducerId gave producer id {producer_id} with epoch {epoch}"]
     assert not bench.fatal
 
 
