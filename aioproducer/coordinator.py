@@ -15,9 +15,16 @@ from typing import Any, Generic, TypeVar
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import KafkaError, ProducerClosedError, UnsupportedVersionError, broker_error, error_class
+from aioproducer.errors import (
+    KafkaError,
+    ProducerClosedError,
+    ProtocolError,
+    UnsupportedVersionError,
+    broker_error,
+    error_class,
+)
 from aioproducer.net.client import SLOW_MS, NetworkClient
-from aioproducer.net.connection import Connection
+from aioproducer.net.connection import Connection, not_written
 from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION, Coordinator, FindCoordinatorRequest
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.transaction_errors import Reaction, as_told, reaction
@@ -99,7 +106,8 @@ class Coordinators:
 
         Args:
             kind: GROUP or TRANSACTION.
-            error_of: the error code of an answer, 0 for none.
+            error_of: the error code of an answer, 0 for none. It may raise ProtocolError for one that can't be: that is
+                the end of the connection, and the request is repeated as after a lost answer.
             topics_of: the topics of an answer that such a code stands at.
             wanted: asked before each repetition; False ends the attempts with the latest error.
             lost: called when an attempt was written and not answered, so that it may come late, whatever comes of the
@@ -117,7 +125,7 @@ class Coordinators:
                 connection = await self._connection(kind, key)
                 version = _version(connection, type(request), min_version, max_version)
                 response = await connection.request(request, version=version)
-                code = error_of(response)
+                code = _code(connection, response, error_of)
                 if not code:
                     self.last_error = None
                     return Answered(response, doubtful, connection)
@@ -153,7 +161,11 @@ class Coordinators:
         """A connection to the coordinator that can take a request now."""
         node_id = self._nodes.get((kind, key))
         if node_id is None:
-            coordinator = await self._find(kind, key)
+            try:
+                coordinator = await self._find(kind, key)
+            except KafkaError as error:
+                not_written(error)  # the question, perhaps, but not what is to be asked of the coordinator
+                raise
             node_id = self._nodes[kind, key] = coordinator.node_id
             if not self._client.knows(node_id):
                 self._request_metadata()
@@ -172,7 +184,11 @@ class Coordinators:
             request = FindCoordinatorRequest(key=key, key_type=kind)
         response = await connection.request(request, version=version)
         if version >= KEYS_SINCE_VERSION:
-            (found,) = response.coordinators or [Coordinator(key=key, node_id=-1, host="", port=0, error_code=-1)]
+            if (count := len(response.coordinators)) != 1:
+                raise connection.nonsense(
+                    f"FindCoordinator for {_whose(kind, key)} was answered with {count} coordinators"
+                )
+            (found,) = response.coordinators
         else:
             found = Coordinator(
                 key=key,
@@ -196,6 +212,13 @@ class _CoordinatorRefused(Exception):
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error)
         self.error = error
+
+
+def _code(connection: Connection, response: M, error_of: Callable[[M], int]) -> int:
+    try:
+        return error_of(response)
+    except ProtocolError as error:
+        raise connection.nonsense(str(error)) from error
 
 
 def _version(connection: Connection, request: type[Request[Any]], min_version: int, max_version: int | None) -> int:

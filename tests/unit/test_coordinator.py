@@ -46,6 +46,7 @@ class ScriptedBroker:
         self.answers: dict[str, list[Message | BaseException]] = {}
         self.versions: dict[type[Request[Any]], int] = {}
         self.asked: list[Any] = []
+        self.nonsenses: list[str] = []
         self._said = said
 
     def __str__(self) -> str:
@@ -64,6 +65,10 @@ class ScriptedBroker:
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def nonsense(self, what: str) -> ProtocolError:
+        self.nonsenses.append(what)
+        return ProtocolError(what, maybe_written=True)
 
 
 class ScriptedCluster:
@@ -119,6 +124,9 @@ def cluster() -> ScriptedCluster:
     return cluster
 
 
+END = EndTxnRequest(transactional_id="id", producer_id=4000, producer_epoch=0, committed=True)
+
+
 class Asking:
     """Coordinators of a scripted cluster."""
 
@@ -139,9 +147,8 @@ class Asking:
         self.metadata_wanted += 1
 
     async def end(self, **options: Any) -> Answered[EndTxnResponse]:
-        request = EndTxnRequest(transactional_id="id", producer_id=4000, producer_epoch=0, committed=True)
         return await self.coordinators.ask(
-            TRANSACTION, "id", request, error_of=lambda response: response.error_code, **options
+            TRANSACTION, "id", END, error_of=lambda response: response.error_code, **options
         )
 
 
@@ -268,6 +275,25 @@ async def test_a_key_that_cannot_be_written(cluster: ScriptedCluster) -> None:
     assert cluster.apis() == [(1, "FindCoordinator")]
 
 
+async def test_an_answer_that_makes_no_sense(cluster: ScriptedCluster) -> None:
+    """Whoever reads it finds out. It is taken for lost: what was asked for may be done, and is asked for again."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = ended(0)
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    said = iter([ProtocolError("EndTxn was answered with half of it"), None])
+    told: list[bool] = []
+
+    def judge(response: EndTxnResponse) -> int:
+        if (error := next(said)) is not None:
+            raise error
+        return response.error_code
+
+    answer = await asking.coordinators.ask(TRANSACTION, "id", END, error_of=judge, lost=lambda: told.append(True))
+    assert (answer.doubtful, told) == (True, [True])
+    assert cluster.apis() == [(1, "FindCoordinator"), (1, "EndTxn"), (1, "FindCoordinator"), (2, "EndTxn")]
+    assert cluster.brokers[1].nonsenses == ["EndTxn was answered with half of it"]
+
+
 async def test_not_wanted_any_more(cluster: ScriptedCluster) -> None:
     asking = Asking(cluster)
     cluster.brokers[1].answers["EndTxn"] = [lost(True), *ended(0)]
@@ -275,6 +301,17 @@ async def test_not_wanted_any_more(cluster: ScriptedCluster) -> None:
         await asking.end(wanted=lambda: False)
     assert raised.value.maybe_written
     assert cluster.apis().count((1, "EndTxn")) == 1
+
+
+async def test_what_was_not_asked_was_not_done(cluster: ScriptedCluster) -> None:
+    """The answer that says who the coordinator is was lost: nobody else has been asked anything."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["FindCoordinator"] = [lost(True)]
+    told: list[bool] = []
+    with pytest.raises(ConnectionLostError) as raised:
+        await asking.end(wanted=lambda: False, lost=lambda: told.append(True))
+    assert not raised.value.maybe_written
+    assert told == []
 
 
 async def test_closed(cluster: ScriptedCluster) -> None:
@@ -295,6 +332,24 @@ async def test_finding_it_may_fail_for_a_while(cluster: ScriptedCluster) -> None
     answer = await asking.end()
     assert cluster.apis() == [*[(1, "FindCoordinator")] * 4, (2, "EndTxn")]
     assert answer.response.error_code == 0
+    assert not answer.doubtful  # only the question who it is was lost
+
+
+@pytest.mark.parametrize("nodes", [(), (2, 2), (1, 2, 3)])
+async def test_an_answer_with_more_or_less_than_one_coordinator(
+    cluster: ScriptedCluster, nodes: tuple[int, ...]
+) -> None:
+    """It makes no sense, as one was asked for: another one may."""
+    asking = Asking(cluster)
+    several = [Coordinator(key="id", node_id=node_id, host="", port=9092) for node_id in nodes]
+    broker = cluster.brokers[1]
+    broker.answers["FindCoordinator"] = [FindCoordinatorResponse(coordinators=several), *found(2)]
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    await asking.end()
+    assert cluster.apis() == [*[(1, "FindCoordinator")] * 2, (2, "EndTxn")]
+    assert broker.nonsenses == [
+        f"FindCoordinator for transactional id 'id' was answered with {len(nodes)} coordinators"
+    ]
 
 
 @pytest.mark.parametrize(("code", "flag"), [(NOT_ALLOWED, "fatal"), (GROUP_NOT_ALLOWED, "abortable")])
