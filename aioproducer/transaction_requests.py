@@ -6,6 +6,9 @@ transaction is not decided here. Every call raises what ``Coordinators.ask`` rai
     wanted   asked before each repetition; False ends the attempts
     lost     called when an attempt was written and not answered, so that it may come late
 
+An answer that leaves out what was asked about, or gives an id that is none, is one that can't be: believed, it would
+make a partition count as a part of the transaction, or an offset as committed, that is not.
+
 Source: KIP-98, KIP-360 (InitProducerId by the producer that has the epoch), KIP-447 (offsets with the member that sends
 them), KIP-664 (DescribeTransactions), KIP-890 (EndTxn and TxnOffsetCommit of transactions V2).
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from aioproducer.coordinator import Answered, Coordinators, always
-from aioproducer.errors import UnsupportedVersionError
+from aioproducer.errors import ProtocolError, UnsupportedVersionError
 from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from aioproducer.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -34,7 +37,7 @@ from aioproducer.protocol.txn_offset_commit import (
 )
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from aioproducer.transaction_errors import worst
-from aioproducer.transaction_manager import NO_EPOCH, NO_PRODUCER_ID
+from aioproducer.transaction_manager import NO_EPOCH, NO_PRODUCER_ID, is_identity
 from aioproducer.transaction_outcome import TransactionDescription
 
 LAST_END_TXN_V1 = 4
@@ -77,7 +80,7 @@ class TransactionRequests:
             TRANSACTION,
             self._transactional_id,
             request,
-            error_of=lambda response: response.error_code,
+            error_of=self._error_of_init,
             min_version=EPOCH_BUMP_SINCE_VERSION if producer_id != NO_PRODUCER_ID else 0,
             wanted=wanted,
         )
@@ -86,6 +89,7 @@ class TransactionRequests:
         self, producer_id: int, epoch: int, places: Iterable[TopicPartition], *, wanted: Callable[[], bool]
     ) -> Answered[AddPartitionsToTxnResponse]:
         """Make partitions a part of the transaction; before V2."""
+        places = tuple(places)
         topics: dict[str, list[int]] = {}
         for topic, partition in places:
             topics.setdefault(topic, []).append(partition)
@@ -99,7 +103,7 @@ class TransactionRequests:
             TRANSACTION,
             self._transactional_id,
             request,
-            error_of=_error_of_added,
+            error_of=lambda response: self._error_of_added(response, places),
             topics_of=_topics_of_added_with,
             wanted=wanted,
         )
@@ -154,7 +158,7 @@ class TransactionRequests:
                 GROUP,
                 group.group_id,
                 request,
-                error_of=_error_of_offsets,
+                error_of=lambda response: self._error_of_offsets(response, offsets),
                 topics_of=_topics_of_offsets_with,
                 max_version=None if is_v2 else LAST_OFFSETS_V1,
                 min_version=LAST_OFFSETS_V1 + 1 if is_v2 else MEMBERS_SINCE_VERSION if is_fenced else 0,
@@ -182,7 +186,7 @@ class TransactionRequests:
             TRANSACTION,
             self._transactional_id,
             request,
-            error_of=lambda response: response.error_code,
+            error_of=self._error_of_end,
             max_version=None if is_v2 else LAST_END_TXN_V1,
             min_version=LAST_END_TXN_V1 + 1 if is_v2 else 0,
             wanted=wanted,
@@ -197,7 +201,7 @@ class TransactionRequests:
         """
         request = DescribeTransactionsRequest(transactional_ids=[self._transactional_id])
         answer = await self._coordinators.ask(
-            TRANSACTION, self._transactional_id, request, error_of=_error_of_described
+            TRANSACTION, self._transactional_id, request, error_of=self._error_of_described
         )
         (told,) = answer.response.transaction_states
         return TransactionDescription(
@@ -209,6 +213,56 @@ class TransactionRequests:
             started_ms=told.transaction_start_time_ms,
             partitions=tuple(TopicPartition(each.topic, number) for each in told.topics for number in each.partitions),
         )
+
+    # --- the error code of an answer, or a ProtocolError for one that can't be ----------------------------------------
+
+    def _error_of_init(self, response: InitProducerIdResponse) -> int:
+        producer_id, epoch = response.producer_id, response.producer_epoch
+        if not response.error_code and not is_identity(producer_id, epoch):
+            raise self._nonsense("InitProducerId", f"gave producer id {producer_id} with epoch {epoch}")
+        return response.error_code
+
+    def _error_of_end(self, response: EndTxnResponse) -> int:
+        producer_id, epoch = response.producer_id, response.producer_epoch
+        if not response.error_code and producer_id != NO_PRODUCER_ID and not is_identity(producer_id, epoch):
+            raise self._nonsense("EndTxn", f"gave producer id {producer_id} with epoch {epoch}")
+        return response.error_code
+
+    def _error_of_added(self, response: AddPartitionsToTxnResponse, places: Iterable[TopicPartition]) -> int:
+        codes = [
+            (TopicPartition(topic.name, each.partition_index), each.partition_error_code)
+            for topic in response.results_by_topic
+            for each in topic.results_by_partition
+        ]
+        return self._error_of_all("AddPartitionsToTxn", AddPartitionsToTxnRequest.API_KEY, codes, places)
+
+    def _error_of_offsets(self, response: TxnOffsetCommitResponse, places: Iterable[TopicPartition]) -> int:
+        codes = [
+            (TopicPartition(topic.name, each.partition_index), each.error_code)
+            for topic in response.topics
+            for each in topic.partitions
+        ]
+        return self._error_of_all("TxnOffsetCommit", TxnOffsetCommitRequest.API_KEY, codes, places)
+
+    def _error_of_all(
+        self, api: str, api_key: int, codes: list[tuple[TopicPartition, int]], places: Iterable[TopicPartition]
+    ) -> int:
+        code = worst(api_key, [code for _, code in codes])
+        told = {place for place, _ in codes}
+        missing = [place for place in places if place not in told]
+        if missing and not code:
+            others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise self._nonsense(api, f"was answered without {missing[0].topic}-{missing[0].partition}{others}")
+        return code
+
+    def _error_of_described(self, response: DescribeTransactionsResponse) -> int:
+        states = response.transaction_states
+        if len(states) != 1:
+            raise self._nonsense("DescribeTransactions", f"was answered with {len(states)} states")
+        return states[0].error_code
+
+    def _nonsense(self, api: str, what: str) -> ProtocolError:
+        return ProtocolError(f"{api} for transactional id {self._transactional_id!r} {what}")
 
 
 def _topics_of(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[TxnOffsetCommitRequestTopic]:
@@ -225,24 +279,10 @@ def _topics_of(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[TxnO
     return [TxnOffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
 
 
-def _error_of_offsets(response: TxnOffsetCommitResponse) -> int:
-    codes = [each.error_code for topic in response.topics for each in topic.partitions]
-    return worst(TxnOffsetCommitRequest.API_KEY, codes)
-
-
 def _topics_of_offsets_with(response: TxnOffsetCommitResponse, code: int) -> Iterator[str]:
     return (topic.name for topic in response.topics for each in topic.partitions if each.error_code == code)
-
-
-def _error_of_added(response: AddPartitionsToTxnResponse) -> int:
-    codes = [each.partition_error_code for topic in response.results_by_topic for each in topic.results_by_partition]
-    return worst(AddPartitionsToTxnRequest.API_KEY, codes)
 
 
 def _topics_of_added_with(response: AddPartitionsToTxnResponse, code: int) -> Iterator[str]:
     answers = ((topic.name, each) for topic in response.results_by_topic for each in topic.results_by_partition)
     return (name for name, each in answers if each.partition_error_code == code)
-
-
-def _error_of_described(response: DescribeTransactionsResponse) -> int:
-    return worst(DescribeTransactionsRequest.API_KEY, [each.error_code for each in response.transaction_states])
