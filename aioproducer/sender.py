@@ -264,6 +264,7 @@ class Sender:
             self._config.request_timeout_ms,
             (lambda frame: self._answered(call, frame)) if acknowledges else None,
             lambda error: self._unanswered(call, error),
+            lambda: self._latest_ms(call),
         )
         self._metrics.record_batches_sent(batches, now_ms)
         if not acknowledges:
@@ -272,6 +273,11 @@ class Sender:
                 self._outcomes.acknowledge(batch, -1, -1)
             self._on_progress()
         return size_bytes
+
+    def _latest_ms(self, call: ProduceCall) -> int:
+        """Until when an answer may come that frees the memory of batches in time which have expired meanwhile."""
+        oldest_ms = min(batch.created_ms for batch in call.batches)
+        return oldest_ms + self._config.delivery_timeout_ms + self._config.request_timeout_ms
 
     def _version(self, connection: Connection, topics: Collection[TopicQueues]) -> int:
         version = self._transactions.produce_version(connection.version(ProduceRequest))

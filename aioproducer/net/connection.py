@@ -126,6 +126,7 @@ class Connection:
         self._transport = transport  # the socket's own; under TLS the writer has another one above it
         self._loop = loop
         self._request_timeout_ms = config.request_timeout_ms
+        self._longest_ms = config.delivery_timeout_ms
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._on_close: Callable[[Connection, KafkaError | None], None] = _ignore
         self._on_capacity: Callable[[Connection], None] = _ignore
@@ -419,6 +420,7 @@ class Connection:
         timeout_ms: int,
         on_response: Callable[[bytes], None] | None,
         on_error: Callable[[KafkaError], None],
+        latest_ms: Callable[[], int] | None = None,
     ) -> int:
         """Write one request; returns at once, with the bytes that the transport took.
 
@@ -430,6 +432,7 @@ class Connection:
                 and that has to happen within ``timeout_ms``.
             on_error: told once, in place of ``on_response``, how the connection ended; in a later turn of the loop if
                 the connection was closed already, and only then not ``maybe_written``.
+            latest_ms: says until when a broker that throttles may have it wait; None means ``delivery_timeout_ms``.
         """
         if self.closed:
             error = not_written(ConnectionLostError(f"{self}: the connection was closed before the request was sent"))
@@ -441,7 +444,7 @@ class Connection:
         if on_response is not None:
             deadline_ms = now_ms + timeout_ms
             self._in_flight.add(
-                InFlightRequest(correlation_id, api_key, -1, now_ms, deadline_ms, on_response, on_error)
+                InFlightRequest(correlation_id, api_key, -1, now_ms, deadline_ms, on_response, on_error, latest_ms)
             )
             self._watch(deadline_ms)
         try:
@@ -548,9 +551,10 @@ class Connection:
                     self.throttle(self._now_ms() + throttle_time_ms)
 
     def throttle(self, until_ms: int) -> None:
-        """Send nothing before ``until_ms``; what is in flight gets as much more time."""
+        """Send nothing before ``until_ms``; what is in flight gets as much more time, while anybody wants it."""
         if until_ms > self.throttled_until_ms:
-            self._in_flight.extend(max(until_ms - max(self.throttled_until_ms, self._now_ms()), 0))
+            more_ms = max(until_ms - max(self.throttled_until_ms, self._now_ms()), 0)
+            self._in_flight.extend(more_ms, longest_ms=self._longest_ms)
             self.throttled_until_ms = until_ms
 
     # --- deadlines ----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ class InFlightRequest:
         deadline_ms: when an answer counts as missing; both times are loop-monotonic milliseconds.
         on_response: gets the frame without its size.
         on_error: told once, instead of ``on_response``, why there is no answer.
+        latest_ms: says until when a broker that throttles may have it wait; None leaves that to ``extend``.
     """
 
     correlation_id: int
@@ -27,6 +28,7 @@ class InFlightRequest:
     deadline_ms: int
     on_response: Callable[[bytes], None]
     on_error: Callable[[KafkaError], None]
+    latest_ms: Callable[[], int] | None = None
 
 
 class InFlightRequests:
@@ -75,10 +77,15 @@ class InFlightRequests:
         """The requests whose deadline has passed; they stay in flight."""
         return [request for request in self._queue if request.deadline_ms <= now_ms]
 
-    def extend(self, by_ms: int) -> None:
-        """Give every request more time: a broker that throttles holds its answers back on purpose."""
+    def extend(self, by_ms: int, *, longest_ms: int) -> None:
+        """Give every request more time: a broker that throttles holds its answers back on purpose, perhaps for days.
+
+        Args:
+            longest_ms: from when it was sent, for a request that does not know better.
+        """
         for request in self._queue:
-            request.deadline_ms += by_ms
+            latest_ms = request.sent_ms + longest_ms if request.latest_ms is None else request.latest_ms()
+            request.deadline_ms = max(request.deadline_ms, min(request.deadline_ms + by_ms, latest_ms))
 
     def drain_all(self) -> list[InFlightRequest]:
         """Take all of them out, oldest first: the connection has ended."""

@@ -24,6 +24,7 @@ from tests.simulation.world import World
 SLACK_S = 0.1
 """What a timeout may be passed by."""
 
+DAYS_MS = 1_000_000_000
 CALLBACK_S = 0.0001
 RECORDS = 20_000
 
@@ -84,6 +85,33 @@ class SlowSerializer:
             await asyncio.sleep(self.close_s)
         else:
             self.ends.append("closed")
+
+
+# --- brokers that throttle --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waits", ["flush", "close"])
+def test_a_throttle_of_days(waits: str) -> None:
+    """A quota may be exceeded by that much. What is in flight is answered after it, which nobody waits for so long."""
+    world = World(linger_ms=0, delivery_timeout_ms=40_000, request_timeout_ms=5_000, connections_max_idle_ms=-1)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.send("orders", b"v")
+        world.model.faults.throttle("Produce", DAYS_MS, times=1)
+        answered = await world.producer.submit("orders", b"v")
+        await asyncio.sleep(0.0001)
+        late = await world.producer.submit("orders", b"v")
+        assert await took(world, getattr(world.producer, waits)()) < 45 + SLACK_S
+        assert answered.exception() is None
+        assert isinstance(error := late.exception(), DeliveryTimeoutError)
+        assert error.maybe_written
+        if waits == "flush":
+            metrics = world.producer.metrics()["producer-metrics"]
+            assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+            await world.producer.close()
+
+    world.run_alone(main)
 
 
 # --- several calls of close -------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class Sent:
     timeout_ms: int
     on_response: Callable[[bytes], None] | None
     on_error: Callable[[KafkaError], None]
+    latest_ms: Callable[[], int]
 
     def answer(
         self,
@@ -143,6 +144,7 @@ class FakeConnection:
         timeout_ms: int,
         on_response: Callable[[bytes], None] | None,
         on_error: Callable[[KafkaError], None],
+        latest_ms: Callable[[], int],
     ) -> int:
         frame = b"".join(buffers)
         assert int.from_bytes(frame[:4]) == len(frame) - 4
@@ -152,7 +154,9 @@ class FakeConnection:
         end = 14 + int.from_bytes(frame[12:14])
         body = end + (1 if version >= ProduceRequest.FLEXIBLE_FROM else 0)
         request = ProduceRequest.decode(frame[body:], version)
-        sent = Sent(self, request, version, correlation_id, frame[14:end].decode(), timeout_ms, on_response, on_error)
+        sent = Sent(
+            self, request, version, correlation_id, frame[14:end].decode(), timeout_ms, on_response, on_error, latest_ms
+        )
         self.sent.append(sent)
         self.arrived.put_nowait(sent)
         self.in_flight += 1
@@ -711,6 +715,17 @@ async def test_throttled(version: int, throttled: bool) -> None:
         assert before + 700 <= bench.connection.throttled_until_ms <= bench.now_ms() + 700
     else:
         assert bench.connection.throttled_until_ms == 0
+
+
+async def test_until_when_a_throttled_answer_is_waited_for() -> None:
+    """As long as the memory of the oldest batch may take to come back after it has expired."""
+    bench = Bench(partitions=3, delivery_timeout_ms=40_000, request_timeout_ms=2_000)
+    now_ms = bench.now_ms()
+    for partition, age_ms in enumerate((5, 700, 90)):
+        put(bench.accumulator, bench.topic, partition=partition, now_ms=now_ms - age_ms)
+    bench.close_all()
+    bench.step()
+    assert bench.connection.sent[0].latest_ms() == now_ms - 700 + 42_000
 
 
 @pytest.mark.parametrize("code", [6, 74])

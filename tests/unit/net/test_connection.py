@@ -695,6 +695,8 @@ async def test_requests_in_flight_get_the_throttle_time_on_top(broker: FakeBroke
     assert before_ms is not None
     assert after_ms is not None
     assert 55_000 <= after_ms - before_ms <= 60_000
+    connection.throttle(now_ms + 10**9)
+    assert 115_000 <= connection._in_flight.next_deadline_ms() - before_ms + 10_000 <= 120_000  # delivery_timeout_ms
     await end(connection)
 
 

@@ -60,10 +60,21 @@ def test_deadlines_are_looked_at_one_by_one() -> None:
 
 def test_throttling_moves_all_deadlines() -> None:
     in_flight = queue(request(1, deadline_ms=100), request(2, deadline_ms=200))
-    in_flight.extend(50)
+    in_flight.extend(50, longest_ms=1_000)
     assert in_flight.expired(149) == []
     assert in_flight.next_deadline_ms() == 150
     assert len(in_flight.expired(250)) == 2
+
+
+def test_throttling_moves_no_deadline_past_what_is_wanted() -> None:
+    """As its owner says, or by the time since it was sent; and none that is later already."""
+    others = request(1, deadline_ms=100), request(2, deadline_ms=900)
+    knowing = request(3, deadline_ms=100)
+    knowing.latest_ms = lambda: 400
+    in_flight = queue(*others, knowing)
+    for _ in range(2):
+        in_flight.extend(10**9, longest_ms=500)
+        assert [each.deadline_ms for each in (*others, knowing)] == [500, 900, 400]
 
 
 def test_drain_all_empties_it_oldest_first() -> None:
