@@ -95,4 +95,5 @@ def match_answers(
         names: what the request called each topic, by its name.
     Raises:
         KeyError: a partition is left out.
+        ProtocolError: one is there twice, and not with the same end.
     """

@@ -196,7 +196,7 @@ def match_answers(list partitions not None, list batches not None, dict names no
     cdef list answers = partitions
     cdef bint in_order = len(partitions) == len(batches)
     cdef ProducerBatch batch
-    cdef PartitionProduceResponse answer
+    cdef PartitionProduceResponse answer, first
     cdef Py_ssize_t i
     cdef TopicQueues topic = None
     name = None
@@ -211,7 +211,11 @@ def match_answers(list partitions not None, list batches not None, dict names no
                 in_order = False
                 break
     if not in_order:
-        found = {(one.topic, one.partition): one for one in partitions}
+        found = {}
+        for answer in partitions:
+            first = <PartitionProduceResponse>found.setdefault((answer.topic, answer.partition), answer)
+            if first.error_code != answer.error_code or first.base_offset != answer.base_offset:
+                raise ProtocolError(f"a Produce answer tells of partition {answer.partition} of one topic in two ways")
         answers = [found[names[each.topic], each.partition] for each in batches]
     return answers
 

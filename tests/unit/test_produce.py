@@ -276,6 +276,19 @@ def test_answers_in_any_order(drawn: tuple[list[tuple[str, int]], list[tuple[str
         match_answers(answer_of([*answered[1:], ("b", 9)]), batches, names)
 
 
+@pytest.mark.parametrize("again", [0, 1, 2])
+def test_answers_twice_about_one_partition(again: int) -> None:
+    """One may say that the batch was written, and the other that it was not: neither is believed, unless they agree."""
+    places = [("a", 0), ("a", 1), ("b", 0)]
+    batches = batches_at([Place(name, partition) for name, partition in places])
+    names: dict[str, str | bytes] = {name: name for name in "ab"}
+    for told in ([*places, places[again]], [places[again], *places[::-1]]):
+        with pytest.raises(ProtocolError, match=f"of partition {places[again][1]} of one topic in two ways"):
+            match_answers(answer_of(told), batches, names)
+    answers = answer_of(places)
+    assert match_answers([*answers, answer_of(places)[again]], batches, names) == answers
+
+
 def test_answers_by_topic_id() -> None:
     """Topics go by what the request called them."""
     answers = answer_of([("one", 0), ("two", 0)])
