@@ -71,7 +71,7 @@ class BatchOutcomes:
     Args:
         on_failure: told of each batch that fails, but not by ``fail_all`` and ``drop_unsent``.
         on_old_epoch: told that a leader knows a newer epoch; True says that the batch waits for what comes of it.
-        error_of: why there is no connection to a broker, for messages.
+        error_of: why nothing new can go to a broker, for messages.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ class Engine:
             rng=rng,
             on_failure=self._record_failed,
             on_old_epoch=self._epoch_refused,
-            error_of=self._client.error_of,
+            error_of=self._why_not_sent,
         )
         self.telemetry = ClientTelemetry(
             config,
@@ -289,6 +289,10 @@ class Engine:
             return twin
         where = f"{batch.topic}-{batch.partition}: " if batch is not None else ""
         return ProducerFailedError(f"{where}the producer has failed: {error}", cause=error, maybe_written=in_log)
+
+    def _why_not_sent(self, node_id: int) -> KafkaError | None:
+        """Why nothing new goes to a broker: there is no connection, or no producer id."""
+        return self._client.error_of(node_id) or self._producer_id.last_error
 
     def _record_failed(self, error: KafkaError) -> None:
         if self.transaction is not None:

@@ -64,6 +64,8 @@ class ProducerIdRequest:
         self._on_done = on_done
         self._on_fatal = on_fatal
         self.task: asyncio.Task[None] | None = None
+        self.last_error: KafkaError | None = None
+        """Why there is no id yet, as far as an attempt has told; None once there is one."""
 
     def start(self) -> None:
         """Ask in the background, unless a request is under way."""
@@ -82,12 +84,14 @@ class ProducerIdRequest:
                 if not _may_pass(error):
                     self._on_fatal(_with_remedy(error))
                     return
+                self.last_error = error
                 logger.info("InitProducerId will be repeated: %s", str(error))
             except Exception as error:
                 told = f"the request for a producer id ended by an internal error: {error!r}"
                 self._on_fatal(ProducerFailedError(told, cause=error))
                 return
             else:
+                self.last_error = None
                 self._transactions.set_producer_id(producer_id, epoch)
                 return
             await asyncio.sleep(self._backoff.delay_ms(attempts, self._rng) / 1000)

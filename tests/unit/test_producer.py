@@ -14,6 +14,7 @@ import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from aioproducer.errors import (
     ClusterAuthorizationFailedError,
     ConfigError,
     ConnectionLostError,
+    CoordinatorLoadInProgressError,
     DeliveryErrors,
     DeliveryTimeoutError,
     FlushTimeoutError,
@@ -46,14 +48,14 @@ from aioproducer.errors import (
     WrongLoopError,
 )
 from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroker
 from aioproducer.protocol.schema import Request
 from aioproducer.records import Key_contra, Value_contra
 from aioproducer.start_count import MANY
 from aioproducer.testing import FakeCluster
 from tests.unit.net.fake_broker import EVERYTHING, closed_port
-from tests.unit.producing_broker import ProducingBroker
+from tests.unit.producing_broker import PID, ProducingBroker
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -385,6 +387,21 @@ async def test_a_broker_that_can_not_be_reached_where_it_says_it_is(
     assert f"{elsewhere.host}:{elsewhere.port}" in str(caught.value)
     assert isinstance(caught.value.__cause__, ConnectionLostError)
     assert not caught.value.maybe_written
+
+
+async def test_a_cluster_that_gives_no_producer_id(broker: ProducingBroker) -> None:
+    """The records that wait for it fail, and tell who refused it; with the id that comes later the next ones go."""
+    id_given = InitProducerIdResponse(producer_id=PID, producer_epoch=0)
+    broker.on(InitProducerIdRequest, lambda _: InitProducerIdResponse(error_code=CoordinatorLoadInProgressError.code))
+    async with producer_of(broker, linger_ms=0, request_timeout_ms=1000, delivery_timeout_ms=1000) as producer:
+        with pytest.raises(DeliveryTimeoutError, match=r"0 attempts.*node 1 .* refused a producer id with") as caught:
+            await producer.send("orders", b"v")
+        assert isinstance(caught.value.__cause__, CoordinatorLoadInProgressError)
+        assert not caught.value.maybe_written
+        broker.on(InitProducerIdRequest, lambda _: id_given)
+        while not broker.values():
+            with suppress(DeliveryTimeoutError):
+                await producer.send("orders", b"w")
 
 
 async def test_close_with_a_timeout(broker: ProducingBroker) -> None:

@@ -177,6 +177,7 @@ async def test_repeated(trouble: Callable[[], Answer]) -> None:
     bench = Bench(trouble(), trouble(), given())
     await bench.run()
     assert bench.transactions.producer_id == 4000
+    assert bench.request.last_error is None
     assert len(bench.connection.requests) == 3
     assert not bench.fatal
 
