@@ -50,6 +50,10 @@ SOFTWARE_NAME = "aioproducer"
 MAX_FRAME_BYTES = 100 * 1024 * 1024
 """The largest answer that is believed; a real one of a producer stays far below it."""
 
+MAX_OPENING_BYTES = 512 * 1024
+"""The same until a connection is ready, while nobody knows who speaks: versions and logins, each read in one step.
+As much as Kafka's brokers take of a client then (``sasl.server.max.receive.size``)."""
+
 READ_BUFFER_BYTES = 256 * 1024
 """How much of an answer the stream gathers before it makes the broker wait."""
 
@@ -604,8 +608,9 @@ class Connection:
                 head = await self._reader.readexactly(4)
                 size = _SIZE.unpack(head)[0]
                 least = 4 if self._bare_answer is None else 0
-                if not least <= size <= MAX_FRAME_BYTES:
-                    raise self._foreign(head, f"an answer of {size} bytes (allowed: {least} to {MAX_FRAME_BYTES})")
+                most = MAX_FRAME_BYTES if self._ready else MAX_OPENING_BYTES
+                if not least <= size <= most:
+                    raise self._foreign(head, f"an answer of {size} bytes (allowed: {least} to {most})")
                 self._dispatch(await self._reader.readexactly(size))
         except asyncio.IncompleteReadError:
             self.abort(ConnectionLostError(f"{self} closed the connection"))

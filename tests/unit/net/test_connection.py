@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 import weakref
@@ -22,7 +23,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.net import connection as connection_module
-from aioproducer.net.connection import MAX_CORRELATION_ID, MAX_FRAME_BYTES, Connection
+from aioproducer.net.connection import MAX_CORRELATION_ID, MAX_FRAME_BYTES, MAX_OPENING_BYTES, Connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.header import encode_request
@@ -379,6 +380,15 @@ async def test_a_broken_answer_ends_the_connection_and_what_is_in_flight_may_be_
     await connection.wait_closed()
     await request.peer.gone.wait()
     assert owner.internal == []
+
+
+async def test_an_answer_before_the_connection_is_ready_is_small(broker: FakeBroker, owner: Owner) -> None:
+    """Millions of versions would hold the loop for seconds, and whoever sends them has not even logged in."""
+    broker.on(ApiVersionsRequest, lambda _: struct.pack(">i", MAX_OPENING_BYTES + 1))
+    told = f"an answer of {MAX_OPENING_BYTES + 1} bytes (allowed: 4 to {MAX_OPENING_BYTES})"
+    with pytest.raises(ConnectionLostError, match=re.escape(told)) as raised:
+        await owner.open(broker)
+    assert not raised.value.maybe_written
 
 
 async def test_an_answer_to_no_request_ends_the_connection(broker: FakeBroker, owner: Owner) -> None:
