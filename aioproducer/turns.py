@@ -35,7 +35,7 @@ class Turns:
         if ticket is None:
             self._last_ticket += 1
             ticket = self._last_ticket
-        if not self._coming and not self._waiting:
+        if not self._coming:
             self._coming = True
             try:
                 await asyncio.sleep(0)  # alone: the cheapest way

@@ -61,6 +61,35 @@ async def test_every_call_gets_its_turns(calls: int) -> None:
         assert all(abs(count - round_) <= 1 for count in counts.values()), counts
 
 
+@pytest.mark.parametrize("calls", [1, 2, 3, 40])
+async def test_all_calls_together_have_one_budget_a_turn(calls: int) -> None:
+    """However many go on, the rest of the program has each turn of the loop too; and who is done leaves it alone."""
+    loop = asyncio.get_running_loop()
+    loop_turns = 0
+    begun_in: list[int] = []
+    budget = Budget()
+
+    def next_loop_turn() -> None:
+        nonlocal loop_turns, ticking
+        loop_turns += 1
+        ticking = loop.call_soon(next_loop_turn)
+
+    def begin() -> None:
+        begun_in.append(loop_turns)
+        budget.begin()
+
+    ticking = loop.call_soon(next_loop_turn)
+    turns = Turns(loop, begin)
+    await asyncio.gather(*(budget.work(turns, f"{number}", 5) for number in range(calls)))
+    ended_in = loop_turns
+    while loop_turns < ended_in + 5:
+        await asyncio.sleep(0)
+    ticking.cancel()
+    assert len(budget.order) == 5 * calls
+    assert len(set(begun_in)) == len(begun_in) >= 5 * calls
+    assert begun_in[-1] <= ended_in + 1
+
+
 async def test_who_leaves_holds_nobody_up() -> None:
     """Cancelled calls, the one that waits alone included."""
     budget = Budget()
