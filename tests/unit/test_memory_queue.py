@@ -24,12 +24,14 @@ class Memory:
 
     def __init__(self, free: int = 0) -> None:
         self.free = free
+        self.attempts = 0
         self.changes: list[bool] = []
         self.served: list[int] = []
         self.queue = MemoryQueue(asyncio.get_running_loop(), self.changes.append)
 
     def attempt(self, size: int) -> Callable[[], int | None]:
         def attempt() -> int | None:
+            self.attempts += 1
             if size > self.free:
                 return None
             self.free -= size
@@ -240,8 +242,23 @@ async def test_freed_while_the_first_has_not_run_yet() -> None:
     memory = Memory()
     first = memory.want(30)
     await turns()
-    for _ in range(3):
-        memory.give(10)
+    for size in 5, 5, 5, 15:
+        memory.give(size)
+    assert await first == 30
+    assert memory.attempts == 1
+
+
+async def test_what_does_not_fit_is_tried_once() -> None:
+    """Who has to wait on takes no turn of the loop until more memory has come back."""
+    memory = Memory()
+    first = memory.want(30)
+    await turns()
+    for times in 1, 2:
+        for _ in range(3):
+            memory.give(3)
+        await turns(20)
+        assert memory.attempts == times
+    memory.give(30)
     assert await first == 30
 
 
@@ -256,6 +273,20 @@ async def test_refuse_all() -> None:
         assert isinstance(result, ProducerClosedError)
     assert not memory.served
     assert len(memory.queue) == 0
+    assert memory.changes == [True, False]
+
+
+async def test_refused_in_the_turn_in_which_one_is_cancelled() -> None:
+    """A caller that goes as the producer closes keeps the others from nothing: they hear of it."""
+    memory = Memory()
+    first, second = memory.want(10), memory.want(10)
+    await turns()
+    first.cancel()
+    memory.queue.refuse_all(ProducerClosedError("closed"))
+    with pytest.raises(ProducerClosedError):
+        await second
+    with pytest.raises(asyncio.CancelledError):
+        await first
     assert memory.changes == [True, False]
 
 
