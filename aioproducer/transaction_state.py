@@ -69,9 +69,6 @@ CALLS: dict[str, TransactionState] = {
 ADMITTING = frozenset({S.IN_TRANSACTION})
 """Where records and offsets are taken."""
 
-SENDING = frozenset({S.IN_TRANSACTION, S.PREPARING, S.COMMITTING})
-"""Where batches that have not been sent go out."""
-
 
 class TransactionStates:
     """The state, and the error that spoilt it."""
@@ -85,11 +82,6 @@ class TransactionStates:
     def admits(self) -> bool:
         """Whether a record may be added to a transaction now."""
         return self.state in ADMITTING
-
-    @property
-    def sends(self) -> bool:
-        """Whether batches may go out for the first time."""
-        return self.state in SENDING
 
     @property
     def is_open(self) -> bool:
@@ -109,7 +101,7 @@ class TransactionStates:
     def check(self, name: str) -> None:
         """Raise what a call deserves that the state does not allow; other names than those of CALLS add records."""
         allowed = ADMITTING if name not in CALLS else MOVES[CALLS[name]]
-        if self.state in allowed and self.state is not S.FATAL_ERROR:
+        if self.state in allowed:
             return
         if self.error is not None:
             raise copy.copy(self.error)

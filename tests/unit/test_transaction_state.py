@@ -99,6 +99,27 @@ def test_records(start: TransactionState) -> None:
         assert refused.value.abortable
 
 
+@pytest.mark.parametrize(
+    ("start", "name"), [(start, name) for start in S for name in (*CALLS, "send") if at(start).error is None]
+)
+def test_what_has_to_be_done_first(start: TransactionState, name: str) -> None:
+    """A call that comes too early or too late says where the producer stands, and what leads on from there."""
+    states = at(start)
+    if states.admits if name == "send" else CALLS[name] in FROM[start]:
+        return
+    remedy = ""
+    if start is S.READY:
+        remedy = "; await begin_transaction() first, or use async with producer.transaction()"
+    elif start is S.IN_TRANSACTION:
+        assert name == "begin_transaction"
+        remedy = "; commit or abort it first, one producer has one transaction at a time"
+    elif start is S.PREPARED:
+        remedy = "; commit or abort it first, or have another process do that"
+    with pytest.raises(TransactionStateError) as refused:
+        states.check_record() if name == "send" else states.check(name)
+    assert str(refused.value).endswith(f"the producer {start.value}{remedy}")
+
+
 @pytest.mark.parametrize("start", S)
 def test_abortable_error(start: TransactionState) -> None:
     """It counts while a transaction can still fail; the first one stays; elsewhere it is no news."""
