@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import cast
 
 import pytest
 
@@ -55,6 +57,37 @@ async def test_told_in_the_context_of_the_start() -> None:
     await asyncio.create_task(other())
     await asyncio.sleep(0)
     assert seen == ["start", "start"]
+
+
+class FakeLoop:
+    """A loop whose time the test sets, and which calls at once."""
+
+    now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+def test_the_log_has_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    """With all records since the last one; also without an on_error, of which the log then has nothing to say."""
+    loop = FakeLoop()
+    ledger = ledger_of(cast(asyncio.AbstractEventLoop, loop))
+    report = FailureReport(ledger, None)
+    for now_s, records in (0, 3), (5, 2), (9.99, 2), (10, 4), (19.99, 1), (20, 1), (20.1, 1):
+        loop.now_s = now_s
+        ledger.book(0, KafkaError(f"at {now_s}"), records)
+        report.tell()
+    assert [each.getMessage() for each in caplog.records] == [
+        "3 records failed and nobody looked at their Deliveries, the last with: at 0",
+        "8 records failed and nobody looked at their Deliveries, the last with: at 10",
+        "2 records failed and nobody looked at their Deliveries, the last with: at 20",
+    ]
 
 
 async def test_what_on_error_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
