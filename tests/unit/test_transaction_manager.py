@@ -11,6 +11,7 @@ import pytest
 
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer._sequences import MAX_UNRESOLVED, PartitionSequences, next_sequence
+from aioproducer.records import TopicPartition
 from aioproducer.transaction_manager import (
     LATE_COPY_MS,
     MAX_EPOCH,
@@ -19,6 +20,7 @@ from aioproducer.transaction_manager import (
     NO_SEQUENCE,
     TransactionManager,
 )
+from aioproducer.transaction_partitions import TransactionPartitions
 
 VECTORS = json.loads((Path(__file__).parents[1] / "golden" / "vectors.json").read_text())
 PID = 4000
@@ -681,3 +683,46 @@ def test_unnumbered_split() -> None:
     manager.set_producer_id(PID, 0)
     one = Partition(manager)
     assert one.send().base_sequence == 0
+
+
+# --- transactions -----------------------------------------------------------------------------------------------------
+
+
+def in_transaction(version: int) -> TransactionManager:
+    transaction = TransactionPartitions()
+    transaction.begin(version)
+    if version < 2:
+        transaction.added([TopicPartition("orders", 0)])
+    manager = TransactionManager(idempotent=True, transaction=transaction)
+    manager.set_producer_id(PID, 0)
+    return manager
+
+
+def test_produce_adds_partitions_with_v2_alone(manager: TransactionManager) -> None:
+    """From version 12 on a Produce would begin a transaction that before V2 the coordinator does not know of."""
+    versions = 9, 11, 12, 13
+    assert [manager.produce_version(version) for version in versions] == [9, 11, 12, 13]
+    assert [in_transaction(1).produce_version(version) for version in versions] == [9, 11, 11, 11]
+    assert [in_transaction(2).produce_version(version) for version in versions] == [9, 11, 12, 13]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_out_of_order_in_a_transaction(version: int) -> None:
+    """Behind an unresolved batch it is sent again; the first of the partition can't be cured, as no bump is allowed."""
+    manager = in_transaction(version)
+    one = known(Partition(manager))
+    first, second = one.send(), one.send()
+    one.lose(first)
+    assert not manager.cures(cast(ProducerBatch, first))
+    assert manager.cures(cast(ProducerBatch, second))
+    one.ack(one.send(first))
+    assert not manager.cures(cast(ProducerBatch, second))
+    assert not manager.cures(cast(ProducerBatch, one.batch())), "it has no number"
+
+
+def test_what_is_out_of_order_outside_of_transactions(one: Partition, manager: TransactionManager) -> None:
+    """At the latest a bump cures it, where it has a number."""
+    first, second = one.send(), one.send()
+    assert manager.cures(cast(ProducerBatch, first))
+    assert manager.cures(cast(ProducerBatch, second))
+    assert not manager.cures(cast(ProducerBatch, one.batch()))
