@@ -11,7 +11,7 @@ import pytest
 
 from aioproducer._delivery import Delivery
 from aioproducer._producer_batch import ProducerBatch
-from aioproducer.batch_outcomes import BatchOutcomes
+from aioproducer.batch_outcomes import DUPLICATE_SEQUENCE_NUMBER, BatchOutcomes
 from aioproducer.compression import codec
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
@@ -24,16 +24,20 @@ from aioproducer.errors import (
     ProducerClosedError,
     RecordTooLargeError,
     RequestTimedOutError,
+    TransactionAbortedError,
     error_class,
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import not_written
+from aioproducer.records import TopicPartition
 from aioproducer.sealer import Sealer
 from aioproducer.transaction_manager import TransactionManager
+from aioproducer.transaction_partitions import TransactionPartitions
 from tests.unit.core import UNLIMITED, add_topic, filled, make_accumulator, put, read
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
+NOT_ENOUGH_REPLICAS = 19
 NOW = 1000
 PID = 4000
 
@@ -52,13 +56,20 @@ class Answer:
 class Bench:
     """Outcomes with everything they keep in step."""
 
-    def __init__(self, *, idempotent: bool = True, unreachable: KafkaError | None = None, **configs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        idempotent: bool = True,
+        unreachable: KafkaError | None = None,
+        transaction: TransactionPartitions | None = None,
+        **configs: Any,
+    ) -> None:
         config = ProducerConfig.parse({"bootstrap_servers": "unused:1", "enable_idempotence": idempotent, **configs})
         loop = asyncio.get_running_loop()
         self.accumulator = make_accumulator(
             loop=loop, delivery_timeout_ms=config.delivery_timeout_ms, compresses=config.compression_type != "none"
         )
-        self.transactions = TransactionManager(idempotent=idempotent)
+        self.transactions = TransactionManager(idempotent=idempotent, transaction=transaction)
         self.transactions.set_producer_id(PID, 0)
         self.metrics = ProducerMetrics(2, 30_000)
         self.outcomes = BatchOutcomes(
@@ -589,6 +600,71 @@ async def test_expired_pieces() -> None:
     assert not last.maybe_written
     bench.lose(second)
     assert not bench.accumulator.has_live_batches()
+
+
+# --- in a transaction -------------------------------------------------------------------------------------------------
+
+
+def open_transaction(version: int) -> TransactionPartitions:
+    transaction = TransactionPartitions()
+    transaction.begin(version)
+    if version < 2:
+        transaction.added([TopicPartition("orders", 0)])
+    return transaction
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_sent_again_while_the_transaction_is_open(version: int) -> None:
+    bench = Bench(transaction=open_transaction(version))
+    lost, _ = bench.sent()
+    bench.lose(lost)
+    assert is_queued(lost)
+    refused = bench.resend(now_ms=NOW + 2000)
+    bench.answer(refused, Answer(NOT_ENOUGH_REPLICAS))
+    assert is_queued(refused)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_refused_when_the_transaction_is_being_aborted(version: int) -> None:
+    """A batch that is surely not in the log is not sent again: it goes with its transaction."""
+    transaction = open_transaction(version)
+    bench = Bench(transaction=transaction)
+    batch, deliveries = bench.sent()
+    transaction.sending = False
+    bench.answer(batch, Answer(NOT_ENOUGH_REPLICAS))
+    assert failures(deliveries) == {TransactionAbortedError}
+    assert not any(delivery.exception().maybe_written for delivery in deliveries)  # type: ignore[union-attr]
+    assert bench.accumulator.pool.used_bytes == 0
+    assert bench.metric("record-error-total") == 3
+    assert bench.metric("record-retry-total") == 0
+
+
+async def test_in_doubt_when_the_transaction_is_being_aborted() -> None:
+    """Before V2 a batch in doubt is sent again until the leader has told, so that no copy of it comes after the end."""
+    transaction = open_transaction(1)
+    bench = Bench(transaction=transaction)
+    batch, deliveries = bench.sent()
+    transaction.sending = False
+    bench.lose(batch)
+    assert is_queued(batch)
+    again = bench.resend(now_ms=NOW + 2000)
+    assert again is batch
+    bench.answer(batch, Answer(NOT_ENOUGH_REPLICAS))
+    assert is_queued(batch), "that tells of this attempt alone"
+    bench.answer(bench.resend(now_ms=NOW + 4000), Answer(DUPLICATE_SEQUENCE_NUMBER))
+    assert failures(deliveries) == {type(None)}
+
+
+async def test_in_doubt_when_the_transaction_is_being_aborted_with_v2() -> None:
+    """The next epoch keeps a late copy out, so nothing is waited for."""
+    transaction = open_transaction(2)
+    bench = Bench(transaction=transaction)
+    batch, deliveries = bench.sent()
+    transaction.sending = False
+    bench.lose(batch)
+    assert failures(deliveries) == {TransactionAbortedError}
+    assert all(delivery.exception().maybe_written for delivery in deliveries)  # type: ignore[union-attr]
+    assert bench.accumulator.pool.used_bytes == 0
 
 
 # --- everything at once -----------------------------------------------------------------------------------------------
