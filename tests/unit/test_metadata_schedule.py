@@ -206,6 +206,18 @@ def test_wishes_during_an_update_are_not_lost() -> None:
     assert walk.begin().full
 
 
+def test_answers_in_a_row_that_did_not_help_are_counted() -> None:
+    walk = Walk()
+    walk.use("a")
+    for failures in 1, 2, 3:
+        walk.wait()
+        walk.succeed(failing=["a"])
+        assert walk.schedule.failures("a") == failures
+    walk.wait()
+    walk.succeed()
+    assert walk.schedule.failures("a") == 0
+
+
 def test_failed_attempts_hold_up_everything_longer_and_longer() -> None:
     walk = Walk()
     walk.use("a")
@@ -225,6 +237,36 @@ def test_a_failed_partial_update_is_repeated() -> None:
     assert walk.fail() == MetadataUpdate(("a",), full=False)
     walk.wait()
     assert walk.succeed() == MetadataUpdate(("a",), full=False)
+
+
+def test_a_partial_update_that_fails_forgets_no_wish_for_a_full_one() -> None:
+    """The connection that it was sent on ends: leaders have to be looked for, and both are to be asked again."""
+    walk = Walk()
+    walk.use("a")
+    walk.succeed()
+    walk.use("b")
+    update = walk.begin()
+    assert update == MetadataUpdate(("b",), full=False)
+    walk.schedule.want_all()
+    walk.schedule.failed(update, walk.now_ms)
+    assert walk.wait() <= 120
+    assert walk.succeed() == MetadataUpdate(("a", "b"), full=True)
+    assert walk.due_in_ms == MAX_AGE_MS
+
+
+def test_a_rebootstrap_does_not_wait_for_the_spacing_of_full_updates() -> None:
+    """That is for answers that told nothing new, and these brokers have told nothing yet."""
+    walk = Walk()
+    walk.use("a")
+    for _ in range(5):
+        walk.schedule.want_all()
+        walk.wait()
+        walk.succeed()
+    walk.schedule.want_all()
+    assert walk.due_in_ms >= 800
+    walk.schedule.rebootstrapped(walk.now_ms)
+    assert walk.due_in_ms <= 0
+    assert walk.succeed() == MetadataUpdate(("a",), full=True)
 
 
 def test_unused_topics_are_forgotten() -> None:
