@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from aioproducer.errors import (
 from aioproducer.producer_id import NO_TRANSACTION_TIMEOUT_MS, ProducerIdRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.transaction_manager import TransactionManager
+from tests.simulation.loop import SimulatedLoop
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -244,3 +245,151 @@ async def test_cancelled() -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     assert not bench.fatal
+
+
+# --- in virtual time --------------------------------------------------------------------------------------------------
+
+
+class Broker:
+    """One that answers when the test says so."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asked_s: list[float] = []
+        self.answer: asyncio.Future[InitProducerIdResponse] = asyncio.get_running_loop().create_future()
+
+    def __str__(self) -> str:
+        return self.name
+
+    version = FakeConnection.version
+    decoded = FakeConnection.decoded
+
+    def exchange(
+        self, message: InitProducerIdRequest, version: int, *, timeout_ms: int
+    ) -> asyncio.Future[InitProducerIdResponse]:
+        self.asked_s.append(asyncio.get_running_loop().time())
+        self.answer = asyncio.get_running_loop().create_future()
+        return self.answer
+
+
+class Brokers:
+    """A client with a connection to each of some brokers."""
+
+    def __init__(self, *names: str) -> None:
+        self.connected = [Broker(name) for name in names]
+        self.others: list[Broker] = []
+        self.patience_ms: list[float] = []
+
+    async def any_ready_connection(self, deadline_ms: int) -> Broker:
+        self.patience_ms.append(deadline_ms - asyncio.get_running_loop().time() * 1000)
+        return self.connected[0]
+
+    def least_loaded(self, now_ms: int, *, but_not: list[Broker]) -> Broker | None:
+        assert now_ms == int(asyncio.get_running_loop().time() * 1000)
+        return next((broker for broker in self.connected if broker not in but_not), None)
+
+    def connect_somewhere(self, now_ms: int) -> None:
+        if self.others:
+            self.connected.append(self.others.pop(0))
+
+    def ask(self, **configs: int) -> tuple[asyncio.Task[None], TransactionManager]:
+        transactions = TransactionManager(idempotent=True)
+        request = ProducerIdRequest(
+            ProducerConfig.parse({"bootstrap_servers": "unused:1", **configs}),
+            loop=asyncio.get_running_loop(),
+            client=self,  # type: ignore[arg-type]
+            transactions=transactions,
+            rng=random.Random(1),
+            on_done=lambda: None,
+            on_fatal=lambda error: None,
+        )
+        request.start()
+        assert request.task is not None
+        return request.task, transactions
+
+
+def in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
+    loop = SimulatedLoop(random.Random(1))
+    try:
+        loop.run_until_complete(test)
+    finally:
+        loop.close()
+
+
+def test_repeated_with_back_off() -> None:
+    """Each wait is twice as long as the one before, up to retry_backoff_max_ms, and a fifth more or less."""
+
+    async def run() -> None:
+        brokers = Brokers("one")
+        (broker,) = brokers.connected
+        asking, transactions = brokers.ask(retry_backoff_ms=100, retry_backoff_max_ms=1000, request_timeout_ms=7_000)
+        await asyncio.sleep(0.01)
+        for wait_s in 0.1, 0.2, 0.4, 0.8, 1, 1:
+            attempts = len(broker.asked_s)
+            broker.answer.set_result(given(error_code=14))
+            await asyncio.sleep(0.75 * wait_s)
+            assert len(broker.asked_s) == attempts
+            await asyncio.sleep(0.5 * wait_s)
+            assert len(broker.asked_s) == attempts + 1
+        broker.answer.set_result(given(4000))
+        await asking
+        assert transactions.producer_id == 4000
+        assert [round(patience_ms, -1) for patience_ms in brokers.patience_ms] == [7_000] * 7
+
+    in_virtual_time(run())
+
+
+def test_a_broker_that_does_not_answer_keeps_no_other_from_being_asked() -> None:
+    """One more each second, three at a time at most; the first answer counts, and nothing waits for the others."""
+
+    async def run() -> None:
+        brokers = Brokers("one", "two", "three", "four")
+        one, two, three, four = brokers.connected
+        asking, transactions = brokers.ask()
+        await asyncio.sleep(10)
+        assert [round(broker.asked_s[0] - one.asked_s[0], 1) for broker in (one, two, three)] == [0, 1, 2]
+        assert not four.asked_s
+        two.answer.set_result(given(4000))
+        await asking
+        assert transactions.producer_id == 4000
+        assert one.answer.cancelled()
+        assert three.answer.cancelled()
+
+    in_virtual_time(run())
+
+
+def test_a_broker_that_refuses_while_another_is_still_asked() -> None:
+    """The other one may still answer; only when none is left it begins again."""
+
+    async def run() -> None:
+        brokers = Brokers("one", "two")
+        one, two = brokers.connected
+        asking, transactions = brokers.ask()
+        await asyncio.sleep(1.5)
+        one.answer.set_result(given(error_code=14))
+        await asyncio.sleep(5)
+        assert (len(one.asked_s), len(two.asked_s)) == (1, 1)
+        two.answer.set_result(given(error_code=14))
+        await asyncio.sleep(0.5)
+        assert (len(one.asked_s), len(two.asked_s)) == (2, 1)
+        one.answer.set_result(given(4000))
+        await asking
+        assert transactions.producer_id == 4000
+
+    in_virtual_time(run())
+
+
+def test_a_broker_that_is_not_connected_yet_is_asked_when_the_only_one_is_silent() -> None:
+    async def run() -> None:
+        brokers = Brokers("one")
+        brokers.others = [Broker("two")]
+        two = brokers.others[0]
+        asking, transactions = brokers.ask()
+        await asyncio.sleep(0.9)
+        assert brokers.others == [two], "the first one has its second"
+        await asyncio.sleep(1.5)
+        two.answer.set_result(given(4000))
+        await asking
+        assert transactions.producer_id == 4000
+
+    in_virtual_time(run())
