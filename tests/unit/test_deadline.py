@@ -1,0 +1,166 @@
+"""One time limit for several steps, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aioproducer.deadline import LONGEST_S, Deadline
+from tests.simulation.loop import SimulatedLoop
+
+
+def in_virtual_time(test: Callable[[SimulatedLoop], Coroutine[Any, Any, None]]) -> None:
+    loop = SimulatedLoop(random.Random(1))
+    try:
+        loop.run_until_complete(test(loop))
+        assert not loop.errors
+    finally:
+        loop.close()
+
+
+def about(seconds: float) -> Any:
+    """A turn of this loop takes its time too."""
+    return pytest.approx(seconds, abs=0.001)
+
+
+def test_what_is_left() -> None:
+    """Of all steps together; never less than nothing."""
+
+    async def run(loop: SimulatedLoop) -> None:
+        deadline = Deadline(loop, 5)
+        assert deadline.left_s == about(5)
+        assert await deadline.bound(asyncio.sleep(2))
+        assert deadline.left_s == about(3)
+        assert await deadline.bound(asyncio.sleep(2))
+        assert not await deadline.bound(asyncio.sleep(2))
+        assert deadline.left_s == about(0)
+        await asyncio.sleep(1)
+        assert deadline.left_s == 0
+
+    in_virtual_time(run)
+
+
+@pytest.mark.parametrize("timeout", [None, math.inf, 2 * LONGEST_S])
+def test_no_limit(timeout: float | None) -> None:
+    """Also what is longer than a loop can wait; and a limit that is there is not lifted by it."""
+
+    async def run(loop: SimulatedLoop) -> None:
+        deadline = Deadline(loop, timeout)
+        assert deadline.left_s is None
+        assert deadline.timeout is None
+        assert await deadline.bound(asyncio.sleep(10_000))
+        deadline.bring_forward(3)
+        deadline.bring_forward(timeout)
+        assert deadline.left_s == about(3)
+        assert deadline.timeout == 3
+
+    in_virtual_time(run)
+
+
+def test_a_step_that_takes_too_long_is_cancelled() -> None:
+    async def run(loop: SimulatedLoop) -> None:
+        step = loop.create_task(asyncio.sleep(10))
+        deadline = Deadline(loop, 4)
+        began_s = loop.time()
+        assert not await deadline.bound(step)
+        assert loop.time() - began_s == about(4)
+        assert step.cancelled()
+
+    in_virtual_time(run)
+
+
+def test_brought_forward_during_a_step() -> None:
+    """The shortest time that anybody gives holds, from when it was given; and what it was is told."""
+
+    async def run(loop: SimulatedLoop) -> None:
+        deadline = Deadline(loop, 10)
+        began_s = loop.time()
+        loop.call_later(2, deadline.bring_forward, 3)
+        loop.call_later(3, deadline.bring_forward, 9)
+        loop.call_later(4, deadline.bring_forward, None)
+        assert not await deadline.bound(asyncio.sleep(20))
+        assert loop.time() - began_s == about(5)
+        assert deadline.timeout == 3
+        deadline.bring_forward(1)
+        assert deadline.timeout == 3
+        assert deadline.left_s == 0
+
+    in_virtual_time(run)
+
+
+def test_brought_forward_between_steps_and_when_one_is_over() -> None:
+    async def run(loop: SimulatedLoop) -> None:
+        deadline = Deadline(loop, None)
+        assert await deadline.bound(asyncio.sleep(1))
+        deadline.bring_forward(2)
+        began_s = loop.time()
+        assert not await deadline.bound(asyncio.sleep(5))
+        assert loop.time() - began_s == about(2)
+
+        async def slow_to_end() -> None:
+            try:
+                await asyncio.sleep(5)
+            except asyncio.CancelledError:
+                deadline.bring_forward(0)  # another close(), while the step heeds its cancellation
+                raise
+
+        late = Deadline(loop, 1)
+        deadline = late
+        assert not await late.bound(slow_to_end())
+
+    in_virtual_time(run)
+
+
+def test_steps_that_have_a_little_time_in_any_case() -> None:
+    """Whatever is left; and who gives no time at all takes no more than that away."""
+
+    async def run(loop: SimulatedLoop) -> None:
+        deadline = Deadline(loop, 0)
+        assert not await deadline.bound(asyncio.sleep(0.01))
+        deadline.leave(0.05)
+        assert deadline.left_s == about(0.05)
+        assert await deadline.bound(asyncio.sleep(0.03))
+        longer = Deadline(loop, 5)
+        longer.leave(0.05)
+        assert longer.left_s == about(5)
+        longer.bring_forward(0)
+        assert longer.left_s == about(0.05)
+        assert longer.timeout == 0
+
+    in_virtual_time(run)
+
+
+def test_what_a_step_raises() -> None:
+    """Goes on to the caller, its own TimeoutError too: that is no end of the time."""
+
+    async def run(loop: SimulatedLoop) -> None:
+        async def fails(error: BaseException) -> None:
+            raise error
+
+        deadline = Deadline(loop, 5)
+        for error in TimeoutError("of its own"), ValueError("no"), asyncio.CancelledError():
+            with pytest.raises(type(error)):
+                await deadline.bound(fails(error))
+        assert await deadline.bound(asyncio.sleep(1))
+
+    in_virtual_time(run)
+
+
+@pytest.mark.parametrize(("timeout", "error"), [("5", TypeError), (b"5", TypeError), (math.nan, ValueError)])
+def test_what_is_no_number(timeout: Any, error: type[Exception]) -> None:
+    """Is refused, and changes nothing."""
+
+    async def run(loop: SimulatedLoop) -> None:
+        with pytest.raises(error, match="seconds or None are needed"):
+            Deadline(loop, timeout)
+        deadline = Deadline(loop, 5)
+        with pytest.raises(error, match="seconds or None are needed"):
+            deadline.bring_forward(timeout)
+        assert (deadline.left_s, deadline.timeout) == (about(5), 5)
+
+    in_virtual_time(run)
