@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from typing import Any, cast
 
@@ -33,6 +34,7 @@ from aioproducer.protocol.find_coordinator import (
 )
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from tests.simulation.loop import SimulatedLoop
 
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR, TXN_STATE, NOT_ALLOWED, FENCED, CONCURRENT = 14, 15, 16, 48, 53, 90, 51
 GROUP_NOT_ALLOWED, UNKNOWN_SERVER, TIMED_OUT = 30, -1, 7
@@ -47,6 +49,7 @@ class ScriptedBroker:
         self.versions: dict[type[Request[Any]], int] = {}
         self.asked: list[Any] = []
         self.nonsenses: list[str] = []
+        self.asked_s: list[float] = []
         self._said = said
 
     def __str__(self) -> str:
@@ -56,6 +59,7 @@ class ScriptedBroker:
         return self.versions.get(request, request.MAX_VERSION)
 
     async def request(self, request: Request[Any], *, version: int) -> Message:
+        self.asked_s.append(asyncio.get_running_loop().time())
         name = type(request).__name__.removesuffix("Request")
         self._said.append((self.node_id, name, version))
         request.encode(version)
@@ -130,10 +134,10 @@ END = EndTxnRequest(transactional_id="id", producer_id=4000, producer_epoch=0, c
 class Asking:
     """Coordinators of a scripted cluster."""
 
-    def __init__(self, cluster: ScriptedCluster) -> None:
+    def __init__(self, cluster: ScriptedCluster, **configs: int) -> None:
         self.metadata_wanted = 0
         config = ProducerConfig.parse(
-            {"bootstrap_servers": "scripted:9092", "retry_backoff_ms": 1, "retry_backoff_max_ms": 2}
+            {"bootstrap_servers": "scripted:9092", "retry_backoff_ms": 1, "retry_backoff_max_ms": 2, **configs}
         )
         self.coordinators = Coordinators(
             config,
@@ -180,6 +184,29 @@ async def test_what_passes_is_asked_again(cluster: ScriptedCluster, code: int) -
     assert not (await asking.end()).doubtful
     assert cluster.apis() == [(1, "FindCoordinator"), *[(1, "EndTxn")] * 3]
     assert asking.coordinators.last_error is None
+
+
+@pytest.mark.parametrize(
+    ("code", "waits_s"),
+    [
+        (LOADING, [0.1, 0.2, 0.4, 0.8, 1, 1]),
+        (CONCURRENT, [0.02, 0.04, 0.08, 0.1, 0.1, 0.1]),
+    ],
+)
+def test_asked_again_with_back_off(code: int, waits_s: list[float]) -> None:
+    """Longer and longer, and a fifth more or less; sooner where it only has to end the transaction before."""
+
+    async def run() -> None:
+        cluster = ScriptedCluster(1)
+        cluster.brokers[1].answers = {"FindCoordinator": found(1), "EndTxn": ended(*[code] * len(waits_s), 0)}
+        await Asking(cluster, retry_backoff_ms=100, retry_backoff_max_ms=1000).end()
+        asked_s = cluster.brokers[1].asked_s[1:]
+        waited_s = [after - before for before, after in itertools.pairwise(asked_s)]
+        assert waited_s == [pytest.approx(wait_s, rel=0.25) for wait_s in waits_s]
+
+    loop = SimulatedLoop(random.Random(1))
+    loop.run_until_complete(run())
+    loop.close()
 
 
 @pytest.mark.parametrize("code", [NOT_COORDINATOR, NOT_AVAILABLE])
