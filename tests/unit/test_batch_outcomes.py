@@ -11,7 +11,7 @@ import pytest
 
 from aioproducer._delivery import Delivery
 from aioproducer._producer_batch import ProducerBatch
-from aioproducer.batch_outcomes import DUPLICATE_SEQUENCE_NUMBER, BatchOutcomes
+from aioproducer.batch_outcomes import CONCURRENT_TRANSACTIONS, DUPLICATE_SEQUENCE_NUMBER, BatchOutcomes
 from aioproducer.compression import codec
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
@@ -280,17 +280,21 @@ async def test_retries_run_out() -> None:
     assert "attempt 3" in str(deliveries[0].exception())
 
 
-async def test_back_off_grows() -> None:
-    """Each retry waits longer, up to retry_backoff_max_ms."""
+@pytest.mark.parametrize(
+    ("code", "waits_ms"),
+    [(NOT_ENOUGH_REPLICAS, (100, 200, 400, 800, 1000, 1000, 1000)), (CONCURRENT_TRANSACTIONS, (20, 40, 80, 100, 100))],
+)
+async def test_back_off_grows(code: int, waits_ms: tuple[int, ...]) -> None:
+    """Each retry waits longer, up to retry_backoff_max_ms; less where the transaction before only has to end."""
     bench = Bench(retry_backoff_ms=100, retry_backoff_max_ms=1000)
     batch, _ = bench.sent()
     now_ms, waits = NOW, []
-    for _ in range(7):
-        bench.answer(batch, Answer(19), now_ms=now_ms)
+    for _ in waits_ms:
+        bench.answer(batch, Answer(code), now_ms=now_ms)
         waits.append(batch.retry_at_ms - now_ms)
         now_ms = batch.retry_at_ms
         bench.resend(now_ms=now_ms)
-    for wait, base in zip(waits, (100, 200, 400, 800, 1000, 1000, 1000), strict=True):
+    for wait, base in zip(waits, waits_ms, strict=True):
         assert 0.8 * base <= wait <= 1.2 * base
 
 
