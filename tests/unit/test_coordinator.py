@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
@@ -82,17 +83,24 @@ class ScriptedCluster:
         self.said: list[tuple[int, str, int]] = []
         """(node id, API, version) of each request, in their order."""
         self.brokers = {node_id: ScriptedBroker(node_id, self.said) for node_id in node_ids}
+        self.patience_ms: list[int] = []
+        """How long a connection is waited for."""
 
     def knows(self, node_id: int) -> bool:
         return node_id in self.brokers
 
     async def any_ready_connection(self, deadline_ms: int) -> ScriptedBroker:
+        self._note(deadline_ms)
         return next(iter(self.brokers.values()))
 
     async def ready_connection(self, node_id: int, deadline_ms: int) -> ScriptedBroker:
+        self._note(deadline_ms)
         if node_id not in self.brokers:
             raise ConnectionLostError(f"node {node_id} is not known")
         return self.brokers[node_id]
+
+    def _note(self, deadline_ms: int) -> None:
+        self.patience_ms.append(deadline_ms - int(asyncio.get_running_loop().time() * 1000))
 
     def apis(self) -> list[tuple[int, str]]:
         return [(node_id, name) for node_id, name, _ in self.said]
@@ -119,6 +127,14 @@ def lost(written: bool) -> KafkaError:
     error = ConnectionLostError("the connection is gone")
     error.maybe_written = written
     return error
+
+
+def in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
+    loop = SimulatedLoop(random.Random(1))
+    try:
+        loop.run_until_complete(test)
+    finally:
+        loop.close()
 
 
 @pytest.fixture
@@ -164,6 +180,7 @@ async def test_it_is_found_once(cluster: ScriptedCluster) -> None:
     assert not second.doubtful
     assert cluster.said == [(1, "FindCoordinator", 6), (1, "EndTxn", 5), (1, "EndTxn", 4)]
     assert cluster.brokers[1].asked[0].coordinator_keys == ["id"]
+    assert asking.metadata_wanted == 0, "the cluster's picture has it"
 
 
 async def test_one_key_in_old_versions(cluster: ScriptedCluster) -> None:
@@ -186,6 +203,19 @@ async def test_what_passes_is_asked_again(cluster: ScriptedCluster, code: int) -
     assert asking.coordinators.last_error is None
 
 
+@pytest.mark.parametrize(("request_timeout_ms", "patience_ms"), [(30_000, [30_000, 1_000]), (300, [300, 300])])
+def test_a_coordinator_that_is_away_is_not_waited_for_long(request_timeout_ms: int, patience_ms: list[int]) -> None:
+    """Another broker has taken over, or will; to find out, any broker is good, and nothing else is to be done."""
+
+    async def run() -> None:
+        cluster = ScriptedCluster(1)
+        cluster.brokers[1].answers = {"FindCoordinator": found(1), "EndTxn": ended(0)}
+        await Asking(cluster, request_timeout_ms=request_timeout_ms).end()
+        assert cluster.patience_ms == patience_ms
+
+    in_virtual_time(run())
+
+
 @pytest.mark.parametrize(
     ("code", "waits_s"),
     [
@@ -204,9 +234,7 @@ def test_asked_again_with_back_off(code: int, waits_s: list[float]) -> None:
         waited_s = [after - before for before, after in itertools.pairwise(asked_s)]
         assert waited_s == [pytest.approx(wait_s, rel=0.25) for wait_s in waits_s]
 
-    loop = SimulatedLoop(random.Random(1))
-    loop.run_until_complete(run())
-    loop.close()
+    in_virtual_time(run())
 
 
 @pytest.mark.parametrize("code", [NOT_COORDINATOR, NOT_AVAILABLE])
