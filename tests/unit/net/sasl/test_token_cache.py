@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import random
 
 import pytest
@@ -13,9 +15,14 @@ from aioproducer.errors import ConnectionLostError
 from aioproducer.net.sasl import token_cache
 from aioproducer.net.sasl.token_cache import TokenCache
 from aioproducer.oauth_token import refresh_at_ms
+from tests.simulation.loop import SimulatedLoop
 
 CONFIG = ProducerConfig.parse({"bootstrap_servers": "a:1"})
 HOUR_MS = 3_600_000
+
+
+def encoded(claims: dict[str, float]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
 
 
 class Source:
@@ -27,6 +34,8 @@ class Source:
         self.fetched = 0
         self.fails = False
         self.ends = True
+        self.times_s: dict[str, float] = {}
+        """What a JWT says of itself, in place of an end beside the token."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.cache = TokenCache(CONFIG, self.fetch, random.Random(1), wall_s=lambda: self.now_s)
@@ -37,6 +46,8 @@ class Source:
         if self.fails:
             raise ConnectionLostError("down")
         self.fetched += 1
+        if self.times_s:
+            return OAuthToken(f"{self.fetched}.{encoded(self.times_s)}.signature")
         return OAuthToken(f"token-{self.fetched}", int(self.now_s * 1000) + HOUR_MS if self.ends else None)
 
     async def value(self) -> str:
@@ -56,6 +67,33 @@ async def test_a_token_without_an_end_is_for_one_login() -> None:
     source = Source()
     source.ends = False
     assert [await source.value(), await source.value()] == ["token-1", "token-2"]
+
+
+async def test_a_token_that_says_itself_when_it_ends() -> None:
+    """A provider may hand out what it has had for a while: its life began when it was issued."""
+    source = Source()
+    source.times_s = {"iat": source.now_s - 1800, "exp": source.now_s + 1800}
+    first = await source.value()
+    source.now_s += 0.29 * 3600
+    assert await source.value() == first
+    source.now_s += 0.07 * 3600
+    assert await source.value() != first
+
+
+def test_the_first_token_may_take_its_time() -> None:
+    """A renewal is not waited for long, as there is a token; without any there is nothing better to do."""
+
+    async def run() -> None:
+        source = Source()
+        for hour in 1, 2:
+            source.gate.clear()
+            asyncio.get_running_loop().call_later(4 * token_cache.PATIENCE_S, source.gate.set)
+            assert await source.value() == f"token-{hour}"
+            source.now_s += 3600
+
+    loop = SimulatedLoop(random.Random(1))
+    loop.run_until_complete(run())
+    loop.close()
 
 
 async def test_a_refused_token_is_not_used_again() -> None:
