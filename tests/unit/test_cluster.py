@@ -166,6 +166,14 @@ def test_a_partition_without_a_leader_says_so() -> None:
     assert cluster.leader("t", 0) == -1
 
 
+def test_a_broker_may_have_the_number_zero() -> None:
+    cluster = Cluster().merged(response(topic(partition(0, leader=0), partition(1, leader=1)), nodes=(0, 1)))
+    assert [info.leader for info in cluster.partitions("t") or ()] == [0, 1]
+    assert [cluster.leader("t", number) for number in (0, 1)] == [0, 1]
+    assert not cluster.has_unknown_leader("t")
+    assert leaders(cluster.with_leader("t", 1, 0, 6)) == [(0, 5), (0, 6)]
+
+
 def test_more_partitions_are_seen_and_fewer_only_of_another_topic() -> None:
     first = Cluster().merged(response(topic(partition(0), partition(1))))
     grown = first.merged(response(topic(partition(0), partition(1), partition(2))))

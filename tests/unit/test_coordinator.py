@@ -183,6 +183,17 @@ async def test_it_is_found_once(cluster: ScriptedCluster) -> None:
     assert asking.metadata_wanted == 0, "the cluster's picture has it"
 
 
+async def test_the_broker_with_the_number_zero() -> None:
+    """It may be the coordinator, and is asked again without being looked up."""
+    cluster = ScriptedCluster(1, 0)
+    cluster.brokers[1].answers["FindCoordinator"] = found(0)
+    cluster.brokers[0].answers["EndTxn"] = ended(0, 0)
+    asking = Asking(cluster)
+    for _ in range(2):
+        await asking.end()
+    assert cluster.apis() == [(1, "FindCoordinator"), *[(0, "EndTxn")] * 2]
+
+
 async def test_one_key_in_old_versions(cluster: ScriptedCluster) -> None:
     asking = Asking(cluster)
     broker = cluster.brokers[1]

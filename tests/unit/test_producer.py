@@ -201,6 +201,21 @@ async def test_after_close(broker: ProducingBroker, call: str) -> None:
             await each.start()
 
 
+async def test_a_broker_with_the_number_zero() -> None:
+    """As the first one of many clusters has."""
+    async with ProducingBroker({"orders": 3}) as broker:
+        broker.node_id = 0
+        async with producer_of(broker) as producer:
+            for number in range(3):
+                assert (await producer.send("orders", b"%d" % number, partition=number)).partition == number
+            assert [info.leader for info in await producer.partitions_for("orders")] == [0, 0, 0]
+            assert "node-0" in str(producer.metrics()["producer-node-metrics"])
+            await producer.send_many("orders", [b"a", b"b"])
+            for peer in broker.peers:
+                peer.writer.close()  # it is found again, by its number
+            await producer.send("orders", b"again")
+
+
 async def test_started_twice(broker: ProducingBroker) -> None:
     """A second start is an error and changes nothing, also while the first is under way."""
     producer = producer_of(broker)
