@@ -360,6 +360,20 @@ cdef class Admission:
             return None
 
     def submit_nowait(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
+        """Put one record in the buffer now, or raise; returns its Delivery.
+
+        A plain call that waits for nothing. The record belongs to the producer, not to the task that submitted it. The
+        full-speed pattern is to call it until BufferExhaustedError, then ``await ready()``.
+
+        Args:
+            topic, value, key, partition, headers, timestamp_ms: as ``send``.
+        Raises:
+            BufferExhaustedError: there is no memory, or somebody waits for it already; not admitted.
+            MetadataUnavailableError: the topic, or this partition of it, is not known yet; not admitted.
+            RecordTooLargeError, SerializationError: as ``submit``.
+            TransactionStateError, TransactionAbortedError: as ``submit``.
+            NotStartedError, ProducerClosedError, WrongLoopError: as ``submit``.
+        """
         if not self.admits():
             self._refuse()
         cdef Delivery delivery
@@ -377,10 +391,53 @@ cdef class Admission:
 
     @cython.binding(True)
     def submit(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
+        """Put one record in the buffer and return its Delivery.
+
+        Waits for metadata and memory, together at most ``max_block_ms``, not counting the time of the user's serializer
+        and partitioner; never for an acknowledgement. Who waits for memory is served first come, first served. Records
+        of one task are appended in call order, and copied before this returns. A loop of submits gives the event loop
+        a turn at least every millisecond or 256 KiB.
+
+        Args:
+            topic, value, key, partition, headers, timestamp_ms: as ``send``.
+        Raises:
+            BufferExhaustedError: memory stayed full; the record was not admitted.
+            MetadataTimeoutError: the topic, or this partition of it, did not become known; not admitted.
+            InvalidTopicError, TopicAuthorizationFailedError: there can't be such a topic, or the user may not see it;
+                not admitted.
+            RecordTooLargeError: above ``max_request_size`` or ``buffer_memory``; not admitted.
+            SerializationError: an argument has a wrong type or value, or a serializer raised; not admitted.
+            AuthenticationError: the topic is not known, and no broker accepts this client; not admitted.
+            TransactionStateError: with a ``transactional_id``, outside of a transaction; not admitted.
+            TransactionAbortedError: the open transaction can only be aborted; not admitted.
+            NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
+        Source: KafkaProducer.send; KIP-91 (timeouts).
+        """
         return new_submission(self, topic, value, key, partition, headers, timestamp_ms, False)
 
     @cython.binding(True)
     def send(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
+        """Send one record and wait until the brokers have acknowledged it; its place in the log.
+
+        Waits for metadata and memory as ``submit`` does, then for the acknowledgement. Only ``send`` cuts linger: its
+        batch is ready at the end of the loop's turn if its broker owes no answer, else when that answer arrives, so
+        many sends at once still make few batches. Cancelled before the record is in the buffer: not sent. Cancelled
+        after: delivery goes on.
+
+        Args:
+            topic: made by the broker if it does not exist and the broker does that.
+            value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
+            partition: None chooses by murmur2 of the key, or without a key one partition after the other.
+            headers: pairs of (str, bytes | None), or a mapping; order and repeated names are kept.
+            timestamp_ms: milliseconds since the epoch; None means the time of the call.
+        Raises:
+            BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError, SerializationError, InvalidTopicError: as
+                ``submit``; not in the log.
+            DeliveryTimeoutError: not acknowledged within ``delivery_timeout_ms``; ``maybe_written`` says whether it
+                can be in the log all the same.
+            KafkaError: whatever else made the record fail; ``maybe_written`` as above.
+        Source: KafkaProducer.send; KIP-91 (timeouts).
+        """
         return new_submission(self, topic, value, key, partition, headers, timestamp_ms, True)
 
 

@@ -370,6 +370,15 @@ def run_callbacks(DeliveryLedger ledger not None):
 @cython.no_gc
 @cython.freelist(4096)
 cdef class Delivery:
+    """The end of one admitted record: pending, then acknowledged or failed, exactly once and for good.
+
+    Awaitable any number of times, by any number of tasks of the producer's event loop, before the end and after it.
+    Cancelling a task that awaits it cancels that wait alone: an admitted record can't be recalled. Truthy and hashable;
+    comes from ``submit`` and ``submit_nowait`` only.
+
+    A failure counts as observed once somebody has awaited the Delivery, asked for its ``result`` or ``exception``, or
+    attached a callback. One that is dropped unobserved is reported by ``on_error`` and by ``flush`` or ``close``.
+    """
 
     def __dealloc__(self):
         cdef ProduceRequestResult owner = self.owner
@@ -409,9 +418,16 @@ cdef class Delivery:
         )
 
     def done(self):
+        """Whether the record has ended. Does not count as looking at its end."""
         return self.settled().done
 
     def result(self):
+        """What ``await`` gives, at once.
+
+        Raises:
+            asyncio.InvalidStateError: the record has not ended.
+            KafkaError: the record failed.
+        """
         cdef ProduceRequestResult owner = self.settled()
         if not owner.done:
             raise InvalidStateError("the record has not ended yet; await the Delivery")
@@ -419,6 +435,11 @@ cdef class Delivery:
         return self.outcome()
 
     def exception(self):
+        """Why the record failed, or None if it was acknowledged.
+
+        Raises:
+            asyncio.InvalidStateError: the record has not ended.
+        """
         cdef ProduceRequestResult owner = self.settled()
         if not owner.done:
             raise InvalidStateError("the record has not ended yet; await the Delivery")
@@ -430,12 +451,25 @@ cdef class Delivery:
         return owner.own_error(self.index)
 
     def cancel(self, msg=None):
+        """False: an admitted record can't be recalled. Does nothing."""
         return False
 
     def cancelled(self):
+        """False: a record ends as acknowledged or failed."""
         return False
 
     def add_done_callback(self, fn, *, context=None):
+        """Have ``fn(delivery)`` called from the loop once the record has ended, or soon if it has.
+
+        As with a future of asyncio it runs in ``context``, a copy of the caller's if that is None: it finds the
+        context variables as they are now.
+
+        The callbacks of a batch run in the order of admission, some hundred a turn of the loop, or more if they pile
+        up. What one raises goes to the loop's exception handler and stops no other.
+
+        Raises:
+            WrongLoopError: called in another loop or thread than the producer's.
+        """
         cdef ProduceRequestResult owner = self.settled()
         if context is not None and not isinstance(context, Context):
             raise TypeError(f"add_done_callback(context=...): a contextvars.Context, not {type(context).__name__}")
@@ -445,6 +479,7 @@ cdef class Delivery:
         attach(self, (fn, self, PyContext_CopyCurrent() if context is None else context))
 
     def remove_done_callback(self, fn):
+        """Take back what waits for the record's end; how many times ``fn`` was attached. For ``asyncio.wait``."""
         cdef ProduceRequestResult owner = self.settled()
         cdef dict callbacks = owner.callbacks
         cdef object attached = None if callbacks is None else callbacks.get(self.index)

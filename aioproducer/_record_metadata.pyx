@@ -19,6 +19,8 @@ import dataclasses
 @cython.freelist(256)
 @cython.dataclasses.dataclass(frozen=True)
 cdef class RecordMetadata:
+    """Where an acknowledged record stands in the log; unpacks in the order of its fields."""
+
     topic: str
     partition: int32_t
     offset: int64_t

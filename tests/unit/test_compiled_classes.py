@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import copy
 import importlib
@@ -11,12 +12,13 @@ import pkgutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import aioproducer
-from aioproducer import Delivery, Producer
+from aioproducer import Delivery, Producer, RecordMetadata
 from aioproducer.testing import FakeCluster
 
 COMPILED = [module.name for module in pkgutil.iter_modules(aioproducer.__path__) if module.name.startswith("_")]
@@ -50,6 +52,34 @@ def test_whatever_can_be_made_by_hand_does_no_harm() -> None:
         [sys.executable, "-c", textwrap.dedent(POKE), *COMPILED], capture_output=True, text=True, timeout=60
     )
     assert poked.returncode == 0, poked.stdout.splitlines()[-1:]
+
+
+DOCUMENTED = {
+    Producer: ("_admission", "Admission", ("send", "submit", "submit_nowait")),
+    Delivery: (
+        "_delivery",
+        "Delivery",
+        ("__doc__", "done", "result", "exception", "cancel", "cancelled", "add_done_callback", "remove_done_callback"),
+    ),
+    RecordMetadata: ("_record_metadata", "RecordMetadata", ("__doc__",)),
+}
+"""What programs use of compiled classes: the class, where it is, and what of it."""
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, (*_, names) in DOCUMENTED.items() for name in names])
+def test_help_says_what_the_stubs_say(kind: type, name: str) -> None:
+    """``help()`` and shells look at the class, type checkers and the site's API pages at the stub."""
+    module, class_name, _ = DOCUMENTED[kind]
+    stub = ast.parse(Path(aioproducer.__path__[0], f"{module}.pyi").read_text(encoding="utf-8"))
+    told: ast.ClassDef | ast.FunctionDef
+    (told,) = [each for each in stub.body if isinstance(each, ast.ClassDef) and each.name == class_name]
+    asked: object = kind
+    if name != "__doc__":
+        (told,) = [each for each in told.body if isinstance(each, ast.FunctionDef) and each.name == name]
+        asked = getattr(kind, name)
+    said = ast.get_docstring(told)
+    assert said
+    assert inspect.getdoc(asked) == said
 
 
 @pytest.mark.parametrize("name", ["send", "submit", "submit_nowait"])
