@@ -126,7 +126,7 @@ PerfConfig = Annotated[
     ),
 ]
 MorePerfConfig = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Further configs, behind the first of an option.")
+    list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Further configs, behind the first of an option.")
 ]
 PerfProperties = Annotated[
     Path | None,
@@ -142,17 +142,17 @@ PerfProperties = Annotated[
 # --- topics, describe, config -----------------------------------------------------------------------------------------
 
 TopicWords = Annotated[
-    list[str] | None, typer.Argument(metavar="[WORD]...", help="Show only topics with all these in their names.")
+    list[str] | None, typer.Argument(metavar="WORD", help="Show only topics with all these in their names.")
 ]
 Internal = Annotated[bool, typer.Option("--internal", help="Also those that Kafka made for itself.")]
-TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to describe.")]
+TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC", help="What to describe.")]
 ConfigWords = Annotated[
-    list[str] | None, typer.Argument(metavar="[WORD]...", help="Show only configs with all these words.")
+    list[str] | None, typer.Argument(metavar="WORD", help="Show only configs with all these words.")
 ]
 
 # --- audit ------------------------------------------------------------------------------------------------------------
 
-AuditedTopics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to audit.")]
+AuditedTopics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="What to audit.")]
 Statements = Annotated[
     list[str] | None,
     typer.Option(metavar="PATH", help="What producers have stated: a file, directory or URI; may be repeated."),

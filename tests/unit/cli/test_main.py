@@ -75,6 +75,13 @@ def test_help_is_there(arguments: tuple[str, ...]) -> None:
     assert "Usage" in result.output
 
 
+@pytest.mark.parametrize("name", ["perf", "topics", "config", "describe", "audit"])
+def test_the_usage_tells_once_that_an_argument_may_be_repeated(name: str) -> None:
+    usage = next(line for line in aioproducer(name, "--help").stdout.splitlines() if "Usage:" in line)
+    assert usage.count("...") <= 1
+    assert "[[" not in usage
+
+
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_its_extra_it_names_the_way_to_install_it(
     missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
