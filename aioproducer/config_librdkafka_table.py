@@ -79,7 +79,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
         "queue.buffering.backpressure.threshold": "requests go out as soon as a broker takes one",
         "queue.buffering.max.messages": "the buffer is bounded by buffer_memory alone",
         "queuing.strategy": "records of a partition go out in order",
-        "receive.message.max.bytes": "answers of up to 100 MB are taken",
+        "receive.message.max.bytes": "answers of up to 100 MB are taken, before a login is through of up to 512 KiB",
         "reconnect.backoff.jitter.ms": "librdkafka does not use it either; waits are spread by a fifth to both sides",
         "request.timeout.ms": "socket.timeout.ms is both: how long a broker waits for others, and this client for it",
         "sasl.kerberos.min.time.before.relogin": "each login looks for a ticket anew",
