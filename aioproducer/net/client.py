@@ -397,12 +397,13 @@ class NetworkClient:
             ProducerClosedError: the client was closed.
         """
         connection, response = await Bootstrap(self._config, self._dialer, self._loop, deadline_ms).run()
-        self._register(connection)
+        if not connection.ended:  # with its answer, before it was ours
+            self._register(connection)
         if self._closed:
             connection.abort()
             await connection.wait_closed()
         self._check_open()
-        previous, self._bootstrap = self._bootstrap, connection
+        previous, self._bootstrap = self._bootstrap, None if connection.ended else connection
         if previous is not None:
             previous.close_when_idle()
         self._changed_now()

@@ -148,6 +148,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._ended = False
+        self._ended_by: KafkaError | None = None
         self._drain_task: asyncio.Task[None] | None = None
         # With no slack the transport calls itself full whenever it holds anything, so drain() tells when it is empty.
         writer.transport.set_write_buffer_limits(0)
@@ -225,6 +226,7 @@ class Connection:
             if authenticate is not None:
                 await authenticate(connection)
             await connection.negotiate()
+            connection._raise_if_ended()
         except BaseException as error:
             connection.abort()
             await connection.wait_closed()
@@ -249,6 +251,16 @@ class Connection:
     def closed(self) -> bool:
         """Whether nothing can be sent any more. Also true while the transport ends and we have not been told."""
         return self._ended or self._writer.transport.is_closing() or self._transport.is_closing()
+
+    @property
+    def ended(self) -> bool:
+        """Whether ``on_close`` has been called, or would have been if it had been set by then."""
+        return self._ended
+
+    def _raise_if_ended(self) -> None:
+        """The end may have come with the last answer, or a session been over by then, with nobody there to be told."""
+        if self._ended:
+            raise copy.copy(self._ended_by or ConnectionLostError(f"{self}: the connection was closed on this side"))
 
     def abort(self, error: KafkaError | None = None) -> None:
         """End the connection now; each request in flight gets its own copy of the error, ``maybe_written``.
@@ -282,6 +294,7 @@ class Connection:
         if self._ended:
             return
         self._ended = True
+        self._ended_by = error
         if self._timer is not None:
             self._timer.cancel()
         self._end_login()

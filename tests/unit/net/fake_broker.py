@@ -14,6 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import pytest
+
+from aioproducer.net.connection import Connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.end_txn import EndTxnRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
@@ -203,6 +206,20 @@ class FakeBroker:
             answer = await answer
         if answer is not None and not peer.writer.transport.is_closing():
             peer.send(answer if isinstance(answer, bytes) else request.answer(answer))
+
+
+def end_with_answer(monkeypatch: pytest.MonkeyPatch, request: type[Request[Any]]) -> None:
+    """Let the end of the connection come in one piece with the next answer to this request, as TLS passes it on."""
+    dispatch = Connection._dispatch
+
+    def dispatch_and_end(connection: Connection, frame: bytes) -> None:
+        is_last = connection._in_flight._queue[0].api_key == request.API_KEY
+        dispatch(connection, frame)
+        if is_last:
+            monkeypatch.undo()
+            raise asyncio.IncompleteReadError(b"", 4)
+
+    monkeypatch.setattr(Connection, "_dispatch", dispatch_and_end)
 
 
 def closed_port() -> int:

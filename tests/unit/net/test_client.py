@@ -31,7 +31,7 @@ from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, Ap
 from aioproducer.protocol.end_txn import EndTxnRequest
 from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
-from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, closed_port
+from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, closed_port, end_with_answer
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -272,6 +272,35 @@ async def test_the_bootstrap_connection_becomes_that_of_the_node_at_its_address(
         assert connection.node_id == 1
         client.connect_soon(1)
         assert len(broker.peers) == 1
+
+
+async def test_a_bootstrap_connection_that_ends_with_its_answer(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is good, and the node at that address gets a connection of its own."""
+    end_with_answer(monkeypatch, MetadataRequest)
+    async with Client(broker) as client:
+        assert [each.node_id for each in (await client.bootstrap(client.soon())).brokers] == [1]
+        assert not client.bootstrapped
+        assert client.connection_count == 0
+        client.know(broker)
+        client.connect_soon(1)
+        await client.until(lambda: client.free_connection(1, client.now_ms))
+        assert len(broker.peers) == 2
+
+
+async def test_a_connection_that_ends_as_soon_as_it_is_made_is_made_again(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_with_answer(monkeypatch, ApiVersionsRequest)
+    async with Client(broker, reconnect_backoff_ms=1) as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        assert len(broker.peers) == 2
+        assert connection is client.connection(1)
+        ((node_id, error),) = client.disconnects
+        assert node_id == 1
+        assert "closed the connection" in str(error)
 
 
 async def test_a_bootstrap_connection_to_another_address_serves_until_a_node_is_connected(

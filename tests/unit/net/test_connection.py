@@ -30,7 +30,7 @@ from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.version import VERSION
-from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, framed
+from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer, framed
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -192,6 +192,27 @@ async def test_authentication_can_send_requests(broker: FakeBroker, owner: Owner
     connection = await owner.open(broker, authenticate=authenticate)
     assert [request.version for request in broker.requests] == [0, 4]
     await end(connection)
+
+
+async def test_a_connection_that_ends_with_the_answer_that_makes_it_ready(
+    broker: FakeBroker, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner could not be told of its end, and would take it for open: with TLS both can come in one piece."""
+    end_with_answer(monkeypatch, ApiVersionsRequest)
+    with pytest.raises(ConnectionLostError, match=r"node 1 .* closed the connection") as raised:
+        await owner.open(broker)
+    assert not raised.value.maybe_written
+    assert owner.closed == []
+    await broker.peers[0].gone.wait()
+
+
+async def test_a_session_that_ends_before_the_connection_is_ready(broker: FakeBroker, owner: Owner) -> None:
+    async def authenticate(connection: Connection) -> None:
+        asyncio.get_running_loop().call_soon(connection.close_when_idle)  # behind the request for the versions
+
+    with pytest.raises(ConnectionLostError, match="closed on this side"):
+        await owner.open(broker, authenticate=authenticate)
+    assert owner.closed == []
 
 
 async def test_a_port_that_nobody_listens_at_is_an_os_error(owner: Owner) -> None:
