@@ -198,10 +198,7 @@ class Sender:
                 node_id, self._config.max_request_size, now_ms, self._transactions.may_send, sys.maxsize
             )
             for batch in batches:
-                error = copy.copy(refusal)
-                error.args = (f"{batch.topic}-{batch.partition}: {refusal}",)
-                error.maybe_written = batch.maybe_written
-                self._outcomes.fail(batch, error, now_ms)
+                self._outcomes.fail(batch, _of_batch(refusal, batch), now_ms)
             if not batches:
                 break
             failed = True
@@ -235,7 +232,7 @@ class Sender:
             version = self._version(connection, topics)
         except UnsupportedVersionError as error:
             for batch in batches:
-                self._outcomes.fail(batch, copy.copy(error), now_ms)
+                self._outcomes.fail(batch, _of_batch(error, batch), now_ms)
             self._on_progress()
             return 0
         call = ProduceCall(batches, topics, connection, version, now_ms)
@@ -352,3 +349,11 @@ class Sender:
         self._client.abort_all()
         release()
         self._on_progress()
+
+
+def _of_batch(error: KafkaError, batch: ProducerBatch) -> KafkaError:
+    """Why a batch can't be sent, as its own error: an earlier attempt may have written it."""
+    own = copy.copy(error)
+    own.args = (f"{batch.topic}-{batch.partition}: {error}",)
+    own.maybe_written = batch.maybe_written
+    return own

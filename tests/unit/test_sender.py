@@ -377,10 +377,28 @@ async def test_unsupported_version() -> None:
     bench.step()
     error = first.exception()
     assert isinstance(error, UnsupportedVersionError)
+    assert str(error) == "orders-0: node 1 speaks no Produce"
     assert not error.maybe_written
     bench.client.connections[2].sent[0].answered()
     assert second.result()
     assert not bench.accumulator.has_live_batches()
+
+
+async def test_a_batch_in_doubt_fails_as_in_doubt_at_a_broker_that_is_too_old() -> None:
+    """The leader before it may have written the batch, which this one can't be asked about."""
+    bench = Bench()
+    delivery = bench.put()
+    bench.close_all()
+    bench.step()
+    bench.connection.sent[0].lost()
+    bench.connection.produce_version = None
+    async with asyncio.timeout(10):
+        while not delivery.done():
+            bench.step()
+            await asyncio.sleep(0.01)
+    error = delivery.exception()
+    assert isinstance(error, UnsupportedVersionError)
+    assert error.maybe_written
 
 
 async def test_zstd_and_an_old_broker() -> None:
