@@ -291,7 +291,7 @@ class Engine:
         return ProducerFailedError(f"{where}the producer has failed: {error}", cause=error, maybe_written=in_log)
 
     def _why_not_sent(self, node_id: int) -> KafkaError | None:
-        """Why nothing new goes to a broker: there is no connection, or no producer id."""
+        """Why nothing new goes to a broker: there is no connection, it throttles, or there is no producer id."""
         return self._client.error_of(node_id) or self._producer_id.last_error
 
     def _record_failed(self, error: KafkaError) -> None:

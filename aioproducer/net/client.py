@@ -24,6 +24,7 @@ from aioproducer.errors import (
     KafkaError,
     ProducerClosedError,
     RequestTimedOutError,
+    ThrottlingQuotaExceededError,
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.bootstrap import Bootstrap
@@ -186,9 +187,15 @@ class NetworkClient:
         return node.authentication_error if node is not None else None
 
     def error_of(self, node_id: int) -> KafkaError | None:
-        """Why there is no connection to a node: how the newest attempt, or the last connection, ended; else None."""
+        """Why nothing goes to a node: how the latest attempt or connection ended, or its throttle; else None."""
         node = self._nodes.get(node_id)
-        return node.error if node is not None else None
+        if node is None or node.connection is None:
+            return node.error if node is not None else None
+        left_ms = node.connection.throttled_until_ms - self._now_ms()
+        if left_ms <= 0:
+            return None
+        told = f"{node} throttles this client for another {left_ms / 1000:.0f} s, as a quota of the cluster is exceeded"
+        return not_written(ThrottlingQuotaExceededError(told))
 
     async def ready_connection(self, node_id: int, deadline_ms: int) -> Connection:
         """Wait until a node can take a request, connecting to it as often as its back-off allows.

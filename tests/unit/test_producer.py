@@ -44,17 +44,19 @@ from aioproducer.errors import (
     ProducerClosedError,
     ProducerFailedError,
     SerializationError,
+    ThrottlingQuotaExceededError,
     TopicAuthorizationFailedError,
     WrongLoopError,
 )
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroker
+from aioproducer.protocol.produce import ProduceResponse
 from aioproducer.protocol.schema import Request
 from aioproducer.records import Key_contra, Value_contra
 from aioproducer.start_count import MANY
 from aioproducer.testing import FakeCluster
-from tests.unit.net.fake_broker import EVERYTHING, closed_port
+from tests.unit.net.fake_broker import EVERYTHING, ReceivedRequest, closed_port
 from tests.unit.producing_broker import PID, ProducingBroker
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -417,6 +419,29 @@ async def test_a_cluster_that_gives_no_producer_id(broker: ProducingBroker) -> N
         while not broker.values():
             with suppress(DeliveryTimeoutError):
                 await producer.send("orders", b"w")
+
+
+async def test_a_broker_that_throttles_for_longer_than_a_record_may_wait(
+    broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records that wait behind it tell so, and how long it goes on."""
+    taken = broker._taken
+
+    def throttling(request: ReceivedRequest) -> ProduceResponse:
+        answer = taken(request)
+        answer.throttle_time_ms = 60_000
+        return answer
+
+    monkeypatch.setattr(broker, "_taken", throttling)
+    async with producer_of(broker, linger_ms=0, request_timeout_ms=1000, delivery_timeout_ms=1000) as producer:
+        await producer.send("orders", b"v")
+        with pytest.raises(
+            DeliveryTimeoutError, match=r"0 attempts.* throttles this client for another 5\d s"
+        ) as caught:
+            await producer.send("orders", b"w")
+        assert f"node 1 ({broker.bootstrap_servers})" in str(caught.value)
+        assert isinstance(caught.value.__cause__, ThrottlingQuotaExceededError)
+        assert not caught.value.maybe_written
 
 
 async def test_close_with_a_timeout(broker: ProducingBroker) -> None:
