@@ -151,7 +151,10 @@ class Closing:
         try:
             await engine.flush(deadline, closing=True)
         except FlushTimeoutError as error:
-            logger.warning("close(timeout=%s): %d records had not ended and failed", deadline.timeout, error.pending)
+            if error.pending:  # else it is the memory of records that expired in flight, of which all is told
+                logger.warning(
+                    "close(timeout=%s): %d records had not ended and failed", deadline.timeout, error.pending
+                )
             engine.fail_all(closed_too_early, unobserved=False)
         finally:
             transaction = engine.transaction

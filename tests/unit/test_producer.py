@@ -51,7 +51,7 @@ from aioproducer.errors import (
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroker
-from aioproducer.protocol.produce import ProduceResponse
+from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
 from aioproducer.protocol.schema import Request
 from aioproducer.records import Key_contra, Value_contra
 from aioproducer.start_count import MANY
@@ -468,6 +468,30 @@ async def cancel_close(producer: Producer) -> None:
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
+
+
+async def test_close_with_a_timeout_and_nothing_left_to_fail(
+    broker: ProducingBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the memory of a record that expired in flight is not back: no warning tells of records that failed."""
+    broker.error_code = 19
+    producer = producer_of(
+        broker,
+        linger_ms=0,
+        request_timeout_ms=500,
+        delivery_timeout_ms=500,
+        retry_backoff_ms=200,
+        retry_backoff_max_ms=200,
+    )
+    await producer.start()
+    delivery = await producer.submit("orders", b"v")
+    await broker.next_request(ProduceRequest)
+    broker.holding = True
+    await broker.holds()
+    with pytest.raises(DeliveryTimeoutError):
+        await delivery
+    await producer.close(timeout=0.01)
+    assert "had not ended and failed" not in caplog.text
 
 
 async def test_cancelled_close(broker: ProducingBroker) -> None:
