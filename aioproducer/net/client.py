@@ -164,7 +164,9 @@ class NetworkClient:
         node = self._nodes.get(node_id)
         now_ms = self._now_ms()
         if node is not None and not self._closed and node.connectable(now_ms):
-            node.attempted(self._start(node), now_ms)
+            task = self._start(node)
+            if not task.done():
+                node.attempted(task, now_ms)
 
     def retry_at_ms(self, node_id: int, now_ms: int) -> int | None:
         """When to look at a node again: the end of its throttling or back-off, or now.
@@ -464,6 +466,9 @@ class NetworkClient:
 
     async def _connect(self, node: Node) -> None:
         """One attempt. It is cancelled when the node moves or goes, and then leaves the node alone."""
+        task = asyncio.current_task()
+        if node.task is None and task is not None:  # an eager task runs before whoever made it can tell the node
+            node.attempted(task, self._now_ms())
         try:
             connection = await self._dialer.dial(
                 node.host, node.port, node_id=node.node_id, limit=Limit(node.limit_ms()), after=node.last_address

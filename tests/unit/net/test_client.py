@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -1030,3 +1031,20 @@ async def test_old_brokers_are_connected_with_what_they_speak() -> None:
         broker.on(ApiVersionsRequest, answer)
         assert (await client.bootstrap(client.soon())).brokers[0].node_id == 1
         assert [request.version for request in broker.requests] == [4, 0, 4]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+async def test_an_attempt_by_an_eager_task_may_fail_at_once() -> None:
+    """Its task has ended before whoever makes it has it; the node must not count as connecting for ever."""
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+    try:
+        async with Client() as client:
+            client.set_brokers({1: Broker(1, "127.0.0.1", 65_536)})
+            client.connect_soon(1)
+            assert "there is no port 65536" in str(client.error_of(1))
+            retry_at_ms = client.retry_at_ms(1, client.now_ms)
+            assert retry_at_ms is not None
+            assert retry_at_ms > client.now_ms
+    finally:
+        loop.set_task_factory(None)
