@@ -20,6 +20,7 @@ from aioproducer.errors import (
     ProtocolError,
     RequestTimedOutError,
     SaslAuthenticationFailedError,
+    TlsError,
     UnsupportedVersionError,
 )
 from aioproducer.net import connection as connection_module
@@ -368,6 +369,8 @@ async def test_correlation_ids_stay_below_those_kept_for_sasl(broker: FakeBroker
 # --- broken peers -----------------------------------------------------------------------------------------------------
 
 
+TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
+
 GARBAGE: dict[str, Callable[[ReceivedRequest], bytes]] = {
     "wrong correlation id": lambda request: request.answer(request.broker.metadata(), correlation_id=77),
     "size of zero": lambda _: struct.pack(">i", 0),
@@ -375,6 +378,7 @@ GARBAGE: dict[str, Callable[[ReceivedRequest], bytes]] = {
     "negative size": lambda _: struct.pack(">i", -1),
     "size above the limit": lambda _: struct.pack(">i", MAX_FRAME_BYTES + 1),
     "another protocol": lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "what begins like TLS": lambda _: TLS_ALERT,
 }
 
 
@@ -410,6 +414,29 @@ async def test_an_answer_before_the_connection_is_ready_is_small(broker: FakeBro
     with pytest.raises(ConnectionLostError, match=re.escape(told)) as raised:
         await owner.open(broker)
     assert not raised.value.maybe_written
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "text"),
+    [
+        (TLS_ALERT, TlsError, "it speaks TLS, and this client does not: set security_protocol=SSL"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            ConnectionLostError,
+            "it speaks HTTP, so this is no port of a Kafka broker",
+        ),
+    ],
+)
+async def test_a_port_of_somebody_else(
+    broker: FakeBroker, owner: Owner, answer: bytes, kind: type[KafkaError], text: str
+) -> None:
+    """Who answers the first request in words of another protocol is known by them; later they are noise."""
+    broker.on(ApiVersionsRequest, lambda _: answer)
+    with pytest.raises(kind, match=text) as caught:
+        await owner.open(broker)
+    assert type(caught.value) is kind
+    assert not caught.value.maybe_written
+    assert owner.internal == []
 
 
 async def test_an_answer_to_no_request_ends_the_connection(broker: FakeBroker, owner: Owner) -> None:

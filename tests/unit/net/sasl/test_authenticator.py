@@ -21,6 +21,7 @@ from aioproducer.errors import (
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
+from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
 from aioproducer.protocol.metadata import MetadataRequest
@@ -52,10 +53,17 @@ class Client:
         self.closed: list[KafkaError | None] = []
         self.internal: list[BaseException] = []
         self.free = asyncio.Event()
+        self.metrics = ProducerMetrics()
         loop = asyncio.get_running_loop()
         self.authenticator = SaslAuthenticator(
             self.config, loop=loop, rng=random.Random(1), on_internal_error=self.internal.append
         )
+
+    @property
+    def logins(self) -> tuple[float, float]:
+        """How many succeeded and failed, by the metrics."""
+        found = self.metrics.snapshot(int(asyncio.get_running_loop().time() * 1000))["producer-metrics"]
+        return found["successful-authentication-total"], found["failed-authentication-total"]
 
     async def open(self) -> Connection:
         return await Connection.open(
@@ -68,6 +76,7 @@ class Client:
             on_close=lambda _, error: self.closed.append(error),
             on_capacity=lambda _: self.free.set(),
             authenticate=self.authenticator.authenticate,
+            metrics=self.metrics,
         )
 
 
@@ -170,8 +179,10 @@ async def test_a_refused_login(broker: FakeBroker, caplog: pytest.LogCaptureFixt
     reason = "wrong\n" + "x" * 10_000
     answer = SaslAuthenticateResponse(error_code=58, error_message=reason, auth_bytes=b"")
     broker.on(SaslAuthenticateRequest, lambda _: answer)
+    client = Client(broker)
     with pytest.raises(SaslAuthenticationFailedError) as caught:
-        await Client(broker).open()
+        await client.open()
+    assert client.logins == (0, 1)
     text = str(caught.value)
     assert text.startswith(f"node 1 (127.0.0.1:{broker.port}): the login of user 'alice' by PLAIN failed: wrong xxx")
     assert text.endswith("; look at sasl_username and sasl_password")
@@ -181,8 +192,10 @@ async def test_a_refused_login(broker: FakeBroker, caplog: pytest.LogCaptureFixt
 
 async def test_a_connection_that_breaks_during_a_login_is_no_refusal(broker: FakeBroker) -> None:
     broker.on(SaslAuthenticateRequest, lambda request: request.peer.drop())
+    client = Client(broker)
     with pytest.raises(ConnectionLostError):
-        await Client(broker).open()
+        await client.open()
+    assert client.logins == (0, 0)
 
 
 @pytest.mark.parametrize("answer", [b"\xff\xff\xff\xff", b"\x15\x03\x03\x00\x02\x02\x50", framed(b"\0\0\0\x63"), b""])
