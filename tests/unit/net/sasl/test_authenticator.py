@@ -342,6 +342,35 @@ async def test_a_session_that_can_not_be_renewed_ends_when_idle(broker: FakeBrok
     assert client.closed == [None]
 
 
+async def test_what_is_in_flight_when_a_session_ends_is_answered_first(broker: FakeBroker) -> None:
+    """And nothing more is asked: the broker would close the connection at that, with the answer outstanding."""
+    accept(broker, 60_000)
+    broker.silent(MetadataRequest)
+    client = Client(broker)
+    connection = await client.open()
+    mechanism = await client.authenticator._ready_mechanism()
+
+    async def down(host: str) -> Any:
+        raise ConnectionLostError("no token")
+
+    mechanism.begin = down  # type: ignore[method-assign]
+    asking = asyncio.ensure_future(connection.request(MetadataRequest(topics=[])))
+    asked = await broker.next_request(MetadataRequest)
+    before = kinds(broker)
+    client.authenticator._renew(connection, connection._now_ms() + 20)
+    renewing = connection.login_task
+    assert renewing is not None
+    await asyncio.wait([renewing])
+    assert not connection.closed
+    assert not connection.can_send(connection._now_ms())
+    asked.reply(broker.metadata())
+    assert (await asking).brokers
+    await connection.wait_closed()
+    assert kinds(broker) == before
+    assert client.closed == [None]
+    assert client.internal == []
+
+
 @pytest.mark.parametrize("configs", [{"sasl_login_retry_backoff_ms": 0}, {"sasl_login_retry_backoff_max_ms": 0}])
 async def test_a_token_endpoint_that_is_down_is_not_asked_all_the_time(
     broker: FakeBroker, configs: dict[str, int], monkeypatch: pytest.MonkeyPatch
