@@ -12,6 +12,7 @@ import pytest
 
 from aioproducer import (
     AlreadyStartedError,
+    BufferExhaustedError,
     Delivery,
     DeliveryErrors,
     DeliveryTimeoutError,
@@ -428,6 +429,50 @@ def test_close_does_not_wait_longer_for_worker_threads() -> None:
     world.run_alone(main)
 
 
+# --- who waits to be admitted, and what still runs --------------------------------------------------------------------
+
+
+def test_who_waits_to_be_admitted_is_turned_away_at_once() -> None:
+    """However long close then waits for what was admitted before."""
+    world = World(buffer_memory=40_000, batch_size=1_000)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.partitions_for("orders")
+        world.model.faults.swallow("Produce", times=None)
+        with suppress(BufferExhaustedError):
+            while True:
+                world.producer.submit_nowait("orders", bytes(900))
+        waiting = [
+            asyncio.ensure_future(world.producer.submit("orders", bytes(900))),
+            asyncio.ensure_future(world.producer.ready()),
+            asyncio.ensure_future(world.producer.partitions_for("nowhere")),
+        ]
+        await asyncio.sleep(0.1)
+        assert not any(task.done() for task in waiting)
+        closing = asyncio.create_task(took(world, world.producer.close(timeout=5)))
+        await asyncio.sleep(0.1)
+        for task in waiting:
+            assert isinstance(task.exception(), ProducerClosedError)
+        assert await closing >= 5
+
+    world.run_alone(main)
+
+
+def test_close_in_no_time_has_ended_what_runs(caplog: pytest.LogCaptureFixture) -> None:
+    """A connection and the producer's tasks need no time but their turns; there is nothing to warn of."""
+    world = World()
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.send("orders", b"v")
+        await world.producer.close(timeout=0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    world.run_alone(main)
+    assert not caplog.records
+
+
 # --- serializers ------------------------------------------------------------------------------------------------------
 
 
@@ -444,6 +489,26 @@ def test_close_does_not_wait_longer_for_serializers(stubborn: bool, caplog: pyte
         assert (slow.ends, quick.ends) == (["cancelled"], ["closed"])
         assert "SlowSerializer.close had not ended after timeout=0.5: cancelled" in caplog.text
         await asyncio.sleep(5)
+
+    world.run_alone(main)
+
+
+def test_a_serializer_that_is_cancelled_has_a_little_time_to_clean_up() -> None:
+    class Tidy(SlowSerializer):
+        async def close(self) -> None:
+            try:
+                await super().close()
+            finally:
+                await asyncio.sleep(0.01)
+                self.ends.append("clean")
+
+    slow = Tidy(3)
+    world = World(value_serializer=slow)
+
+    async def main() -> None:
+        await world.producer.start()
+        await world.producer.close(timeout=0)
+        assert slow.ends == ["cancelled", "clean"]
 
     world.run_alone(main)
 
