@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer import OAuthToken
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
@@ -188,6 +189,32 @@ async def test_a_refused_login(broker: FakeBroker, caplog: pytest.LogCaptureFixt
     assert text.endswith("; look at sasl_username and sasl_password")
     assert len(text) < 500
     assert "s3cret" not in text + repr(caught.value) + caplog.text
+
+
+async def test_a_token_that_was_refused_is_not_used_again(broker: FakeBroker) -> None:
+    """However long it would be good by itself: it may have been revoked. One that was accepted is."""
+    tokens = 0
+
+    async def provider() -> OAuthToken:
+        nonlocal tokens
+        tokens += 1
+        return OAuthToken(f"token-{tokens}", expires_at_ms=4_000_000_000_000)
+
+    login = {"sasl_mechanism": "OAUTHBEARER", "sasl_username": None, "sasl_password": None}
+    client = Client(broker, **login, sasl_oauth_token_provider=provider)
+    seen: list[bytes] = []
+
+    def answer(request: ReceivedRequest) -> SaslAuthenticateResponse:
+        seen.append(request.decode().auth_bytes)
+        refused = b"token-1" in seen[-1]
+        return SaslAuthenticateResponse(error_code=58 if refused else 0, error_message="no" * refused, auth_bytes=b"")
+
+    broker.on(SaslAuthenticateRequest, answer)
+    with pytest.raises(SaslAuthenticationFailedError, match="no"):
+        await client.open()
+    for _ in range(2):
+        await end(await client.open())
+    assert [token.split(b"Bearer ")[1][:7] for token in seen] == [b"token-1", b"token-2", b"token-2"]
 
 
 async def test_a_connection_that_breaks_during_a_login_is_no_refusal(broker: FakeBroker) -> None:
