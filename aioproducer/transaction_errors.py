@@ -15,7 +15,6 @@ from __future__ import annotations
 import enum
 
 from aioproducer.errors import (
-    AuthenticationError,
     KafkaError,
     ProducerFencedError,
     ProtocolError,
@@ -99,7 +98,7 @@ def reaction(api_key: int, error: KafkaError) -> Reaction:
         return R.ABORTABLE  # no attempt was sent, nor would the next be
     if isinstance(error, ProtocolError):
         return R.FIND  # the connection is gone; another answer may make sense
-    if isinstance(error, AuthenticationError) or error.code is None:
+    if error.code is None:
         return R.FATAL
     return reaction_to_code(api_key, error.code)
 
