@@ -77,7 +77,14 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory, signing_key: SigningK
     listeners["EXPIRED"] = Listener(protocol="SSL", certificate=expired)
     listeners["OTHER_HOST"] = Listener(protocol="SSL", certificate=authority.issue("other.example"))
     listeners[FAR] = Listener(protocol="PLAINTEXT")
-    with _FarCluster(listeners=listeners, users=USERS, acls=True, jvm_options=options, authority=authority) as running:
+    with _FarCluster(
+        listeners=listeners,
+        users=USERS,
+        acls=True,
+        jvm_options=options,
+        authority=authority,
+        properties={"delegation.token.secret.key": "brokers share it"},
+    ) as running:
         running.allow("alice", "ALL", topic="*", group="*", transactional_id="*", cluster=True)
         yield running
 

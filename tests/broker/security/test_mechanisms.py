@@ -137,6 +137,35 @@ async def test_a_password_that_other_clients_would_change(secure_kafka: KafkaClu
         secure_kafka.set_scram_user("alice", USERS["alice"])
 
 
+async def test_a_delegation_token(secure_kafka: KafkaCluster, tmp_path: Path) -> None:
+    """One that Kafka's own tool has got for Alice; what it signs has the extension in it."""
+    token_id, hmac = await asyncio.to_thread(delegation_token, secure_kafka, tmp_path / "admin.properties")
+    login = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{token_id}" password="{{}}" '
+    configs = secure_kafka.client_configs("SASL_SSL", mechanism="SCRAM-SHA-256")
+    del configs["sasl_username"], configs["sasl_password"]
+    await check(secure_kafka, **configs, sasl_jaas_config=login.format(hmac) + 'tokenauth="true";')
+    for refused in login.format(hmac) + ";", login.format("another") + 'tokenauth="true";':
+        with pytest.raises(AuthenticationError):
+            await Producer(**configs, sasl_jaas_config=refused).start()
+
+
+def delegation_token(cluster: KafkaCluster, login: Path) -> tuple[str, str]:
+    """Its id and what stands for its password."""
+    servers = cluster.bootstrap_of("SASL_PLAINTEXT")
+    login.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="alice" password="{USERS["alice"]}";\n'
+    )
+    options = {"--bootstrap-server": servers, "--command-config": login, "--max-life-time-period": 3_600_000}
+    arguments = ["--create", *(str(word) for option in options.items() for word in option)]
+    code, printed = cluster._brokers.run_tool("DelegationTokenCommand", arguments)
+    assert code == 0, printed
+    token_id, hmac, owner = next(line.split()[:3] for line in printed.splitlines() if "User:alice" in line)
+    assert owner == "User:alice"
+    return token_id, hmac
+
+
 async def test_a_token_with_an_end_and_extensions(secure_kafka: KafkaCluster) -> None:
     """The provider is asked once for as many connections as the token is good for."""
     asked = 0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import json
 import random
 from pathlib import Path
@@ -58,6 +61,25 @@ async def test_a_delegation_token_says_so() -> None:
     assert first.decode().startswith(expected[0])
     assert first.decode().endswith(",tokenauth=true")
     assert "hmac" not in repr(config)
+
+
+async def test_extensions_are_signed_too() -> None:
+    """Both sides sign what they have said, by RFC 5802: a client that leaves the extensions out is refused."""
+    login = exchange(VECTORS[0], extensions=",tokenauth=true")
+    first = await login.respond(None)
+    assert first is not None
+    server_first = VECTORS[0]["server_first"]
+    nonce, salt, iterations = (part[2:] for part in server_first.split(","))
+    without_proof = f"c=biws,r={nonce}"
+    said = f"{first.decode().removeprefix('n,,')},{server_first},{without_proof}".encode()
+    salted = hashlib.pbkdf2_hmac("sha256", VECTORS[0]["password"].encode(), base64.b64decode(salt), int(iterations))
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), said, "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    final = await login.respond(server_first.encode())
+    assert final == f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+    answer = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), said, "sha256")
+    assert await login.respond(b"v=" + base64.b64encode(answer)) is None
 
 
 @pytest.mark.parametrize(
