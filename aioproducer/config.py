@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aioproducer.config_def import REQUIRED, ConfigDef, check_mapping
+from aioproducer.config_librdkafka_table import RENAMED
 from aioproducer.config_login import ENDPOINT_TLS, check_login, endpoint_options, jaas_of
 from aioproducer.config_proxy import Proxy, check_proxy
-from aioproducer.config_table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES
+from aioproducer.config_table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES, OF_PYTHON_CLIENTS
 from aioproducer.config_tls import check_tls
 from aioproducer.errors import ConfigError
 from aioproducer.partitioners import BuiltIn
@@ -305,6 +306,12 @@ def _refuse_name(name: str) -> NoReturn:
         raise ConfigError(f"config {name} only means something to the JVM: {hint}")
     if underscored in _BY_NAME:
         raise ConfigError(f"config {name} is {underscored} here; Producer.from_config takes names with dots")
+    if underscored in OF_PYTHON_CLIENTS:
+        raise ConfigError(f"config {name} is {OF_PYTHON_CLIENTS[underscored]} here")
+    if (ours := RENAMED.get(underscored.replace("_", "."))) is not None:
+        raise ConfigError(
+            f"config {name} is librdkafka's, {ours} here; Producer.from_librdkafka_config takes librdkafka's names"
+        )
     nearest = difflib.get_close_matches(underscored, _BY_NAME, n=1)
     hint = f"the nearest known name is {nearest[0]}" if nearest else "no known name is near"
     raise ConfigError(f"config {name} is unknown: {hint}")

@@ -508,3 +508,19 @@ JVM_ONLY: Mapping[str, str] = MappingProxyType(
 
 JVM_ONLY_PREFIXES = ("config_providers_", "metrics_context_")
 """Names that begin like this are parameters of plugins of the JVM."""
+
+OF_PYTHON_CLIENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "max_batch_size": "batch_size",
+        "sasl_plain_password": "sasl_password",
+        "sasl_plain_username": "sasl_username",
+        "ssl_cafile": "ssl_truststore_location",
+        "ssl_certfile": "ssl_keystore_location (one file with the key) or ssl_keystore_certificate_chain (the text)",
+        "ssl_check_hostname": 'ssl_endpoint_identification_algorithm, "" for False,',
+        "ssl_ciphers": "ssl_cipher_suites",
+        "ssl_crlfile": "an ssl_context that checks it",
+        "ssl_keyfile": "ssl_keystore_location (one file with the certificates) or ssl_keystore_key (the text)",
+        "ssl_password": "ssl_key_password",
+    }
+)
+"""Arguments of aiokafka's and kafka-python's producers that have another name here."""

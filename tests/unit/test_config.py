@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from aioproducer import serializers
 from aioproducer.config import ProducerConfig
-from aioproducer.config_table import CONFIGS, JVM_ONLY
+from aioproducer.config_table import CONFIGS, JVM_ONLY, OF_PYTHON_CLIENTS
 from aioproducer.errors import ConfigError, KafkaError
 
 
@@ -139,6 +139,28 @@ def test_secrets_are_never_shown(name: str, caplog: pytest.LogCaptureFixture) ->
 )
 def test_unknown_name_gives_the_nearest(name: str, nearest: str) -> None:
     assert refusal(**{name: 1}) == f"config {name} is unknown: the nearest known name is {nearest}"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ssl_cafile", "config ssl_cafile is ssl_truststore_location here"),
+        ("ssl_password", "config ssl_password is ssl_key_password here"),
+        ("sasl_plain_username", "config sasl_plain_username is sasl_username here"),
+        ("message.timeout.ms", "config message.timeout.ms is librdkafka's, delivery_timeout_ms here; "),
+        ("queue_buffering_max_ms", "config queue_buffering_max_ms is librdkafka's, linger_ms here; "),
+    ],
+)
+def test_names_of_other_clients_are_known(name: str, told: str) -> None:
+    """The nearest name would lead astray: sasl_password is nearer to ssl_password than ssl_key_password."""
+    assert refusal(**{name: "s3cret"}).startswith(told)
+
+
+def test_what_takes_the_place_of_other_names_is_there() -> None:
+    for ours in OF_PYTHON_CLIENTS.values():
+        names = [word.strip(",") for word in ours.split() if "_" in word]
+        assert names
+        assert set(names) <= {definition.name for definition in CONFIGS}
 
 
 def test_unknown_name_far_from_all() -> None:
