@@ -36,13 +36,13 @@ class Outcome:
         self.bytes += other.bytes
         self.dead_letters += other.dead_letters
         for partition, ranges in other.offsets.items():
-            self.offsets[partition] = joined([*self.offsets.get(partition, ()), *ranges])
+            self.offsets[partition] = extended(self.offsets.get(partition, []), ranges)
 
     def add_offsets(self, topic: str, offsets: Mapping[Any, Ranges]) -> None:
         """Count in the ranges of a BatchResult of calls for a topic; others are named by TopicPartition there."""
         for key, ranges in offsets.items():
             partition = key if isinstance(key, TopicPartition) else TopicPartition(topic, key)
-            self.offsets[partition] = joined([*self.offsets.get(partition, ()), *ranges])
+            self.offsets[partition] = extended(self.offsets.get(partition, []), ranges)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for logs and files."""
@@ -60,6 +60,22 @@ class Outcome:
         )
         letters = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
         return f"{self.records:,} records, {self.bytes:,} bytes{letters}: {places or 'nothing'}"
+
+
+def extended(ranges: Ranges, more: Ranges) -> Ranges:
+    """Ranges that are joined with more of them; may change and return the first list.
+
+    Those of one producer come in ascending order, and there are thousands where several tasks write to a partition: to
+    sort all of them each time was 4 % of what a Python worker did.
+    """
+    for first, last in more:
+        if ranges and first <= ranges[-1][1]:
+            return joined([*ranges, *more])
+        if ranges and first == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+    return ranges
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:

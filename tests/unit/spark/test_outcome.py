@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 
 from aioproducer.records import TopicPartition
-from aioproducer.spark.outcome import Outcome, TaskMessage, joined, total
+from aioproducer.spark.outcome import Outcome, TaskMessage, extended, joined, total
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -14,6 +15,36 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 def test_ranges_are_joined_where_they_touch() -> None:
     assert joined([(5, 9), (0, 4), (11, 12), (12, 12)]) == [(0, 9), (11, 12)]
     assert joined([]) == []
+
+
+def test_ranges_that_are_added_bit_by_bit_are_the_same_as_all_at_once() -> None:
+    rng = random.Random(7)
+    for _ in range(300):
+        parts = []
+        end = 0
+        for _ in range(rng.randrange(1, 12)):
+            end += rng.choice((0, 1, 3))
+            parts.append([(end, end := end + rng.randrange(4))])
+            end += 1
+        if rng.random() < 0.5:
+            rng.shuffle(parts)  # dead letters and rows that were tried again come late
+        found: list[tuple[int, int]] = []
+        for part in parts:
+            found = extended(found, part)
+        assert found == joined(one for part in parts for one in part), parts
+
+
+def test_a_range_that_comes_after_all_others_looks_at_none_of_them() -> None:
+    class Counting(list[tuple[int, int]]):
+        looked_at = 0
+
+        def __iter__(self):
+            self.looked_at += len(self)
+            return super().__iter__()
+
+    ranges = Counting((first, first) for first in range(0, 10_000, 2))
+    assert extended(ranges, [(10_000, 10_000), (10_001, 10_005)]) is ranges
+    assert (ranges[-1], ranges.looked_at) == ((10_000, 10_005), 0)
 
 
 def test_the_offsets_of_a_call_are_named_by_topic_and_partition() -> None:
