@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import socket
 import ssl
 import struct
@@ -64,6 +65,9 @@ UNSUPPORTED_VERSION = 35
 
 LOOK_AGAIN_S = 0.005
 """How often to look whether the transport under TLS is empty, which no event tells."""
+
+WAITING = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+"""Flags of code whose frames may wait, without running, for somebody to go on with them."""
 
 _SIZE = struct.Struct(">i")
 
@@ -653,6 +657,7 @@ class Connection:
         if not self._ready and isinstance(error, ssl.SSLError) and (alert := alert_error(error, str(self))):
             alert.__cause__ = error
             return alert
+        _forget_locals(error)
         lost = ConnectionLostError(f"{self}: {error}")
         lost.__cause__ = error
         return lost
@@ -711,6 +716,23 @@ class Connection:
             self._undrained = 0
             self._on_capacity(self)
             self._close_if_retired()
+
+
+def _forget_locals(error: BaseException) -> None:
+    """Clear the frames that an error came through, and those that had called them, as far as they have ended.
+
+    Of a failed write these are asyncio's, and from Python 3.15 on one of them holds the last buffer: the stream keeps
+    the error, and so does the node, and the memory of a batch would not come back before they let go of it.
+    """
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    frame = None if traceback is None else traceback.tb_frame
+    while frame is not None:
+        if not frame.f_code.co_flags & WAITING:  # one that only waits would be ended by that
+            with suppress(RuntimeError):  # it still runs
+                frame.clear()
+        frame = frame.f_back
 
 
 def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> None:
