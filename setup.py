@@ -48,6 +48,8 @@ else:
         "-Wno-cast-function-type",
         "-Wno-unused-function",
         "-Wno-deprecated-declarations",
+        "-Wno-maybe-uninitialized",
+        "-Wno-unknown-warning-option",  # clang has not all of them
     ]
     link_args = []
     if SANITIZE:

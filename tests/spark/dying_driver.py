@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
 import select
 import signal
@@ -52,7 +53,7 @@ def die(work: str) -> None:
 
 def deadly(method: Callable[..., Any], when: str, work: str) -> Callable[..., Any]:
     """The same method, but its caller dies before or after it."""
-    if asyncio.iscoroutinefunction(method):
+    if inspect.iscoroutinefunction(method):
         first = asyncio.Lock()
 
         @functools.wraps(method)

@@ -176,8 +176,8 @@ def test_a_view_that_goes_with_an_exception(accumulator: RecordAccumulator) -> N
     (batch,) = drain_all(accumulator)
     views = batch.payload()
     end(accumulator, batch)
-    with pytest.raises(TypeError, match=r"fromhex\(\)"):
-        bytes.fromhex(views.pop())  # which drops it while its own TypeError is on its way
+    with pytest.raises(TypeError, match="memoryview"):
+        chr(views.pop())  # type: ignore[arg-type]  # which drops it while its own TypeError is on its way
     assert told == [0]
 
 

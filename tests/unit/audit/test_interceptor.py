@@ -381,6 +381,7 @@ async def test_a_producer_with_transactions(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")  # the test runner's threads
 async def test_forked_processes_have_names_of_their_own(tmp_path: Path) -> None:
     """A server makes its producer and then forks its workers: each numbers its own records, and has its own file."""
     audit = Audit("web", statements=tmp_path)

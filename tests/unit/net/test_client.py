@@ -1033,12 +1033,20 @@ async def test_old_brokers_are_connected_with_what_they_speak() -> None:
         assert [request.version for request in broker.requests] == [4, 0, 4]
 
 
+async def nothing() -> None:
+    pass
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
 async def test_an_attempt_by_an_eager_task_may_fail_at_once() -> None:
     """Its task has ended before whoever makes it has it; the node must not count as connecting for ever."""
     loop = asyncio.get_running_loop()
     loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
     try:
+        probe = loop.create_task(nothing())
+        if not probe.done():
+            await probe
+            pytest.skip("this loop begins no task at once (uvloop with Python 3.15)")
         async with Client() as client:
             client.set_brokers({1: Broker(1, "127.0.0.1", 65_536)})
             client.connect_soon(1)
