@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from aioproducer.errors import ConfigError
+
+ModuleGetattr: TypeAlias = Callable[[str], Any]
+"""What a module has as ``__getattr__``."""
+
+
+def on_demand(package: str, homes: Mapping[str, str], extra: str | None = None) -> ModuleGetattr:
+    """The ``__getattr__`` of a package whose names are imported when they are asked for.
+
+    Args:
+        homes: the module of each name, from the package on.
+        extra: brings what these modules need.
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        except ModuleNotFoundError as error:
+            if extra is None:
+                raise
+            raise missing(error, f"{package}.{name}", extra) from None
+
+    return get
 
 
 def missing(error: ModuleNotFoundError, needed_by: str, extra: str) -> ModuleNotFoundError:

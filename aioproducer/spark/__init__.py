@@ -8,9 +8,9 @@ Needs the extra ``spark``. See docs/spark.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aioproducer.extras import missing
+from aioproducer.extras import ModuleGetattr, on_demand
 
 if TYPE_CHECKING:
     from aioproducer.spark.environment import connector_jars as connector_jars
@@ -36,13 +36,5 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    # Each part loads what it needs when it is asked for: the environment must be had before PySpark starts Java.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    try:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    except ModuleNotFoundError as error:
-        raise missing(error, f"{__name__}.{name}", "spark") from None
+# Each part loads what it needs when it is asked for: the environment must be had before PySpark starts Java.
+__getattr__: ModuleGetattr = on_demand(__name__, _HOMES, "spark")

@@ -5,7 +5,9 @@ The plugin (``aioproducer.testing.plugin``) is found by pytest itself once the p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aioproducer.extras import ModuleGetattr, on_demand
 
 if TYPE_CHECKING:
     from aioproducer.testing.access_admin import AccessAdmin as AccessAdmin
@@ -55,10 +57,5 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    # pytest imports this package in every session that has it installed, also where no test needs a broker.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+# pytest imports this package in every session that has it installed, also where no test needs a broker.
+__getattr__: ModuleGetattr = on_demand(__name__, _HOMES)

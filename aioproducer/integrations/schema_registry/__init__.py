@@ -17,9 +17,9 @@ are used, and need the extra ``schema-registry``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aioproducer.extras import missing
+from aioproducer.extras import ModuleGetattr, on_demand
 
 if TYPE_CHECKING:
     from aioproducer.integrations.schema_registry.avro import AvroSerializer as AvroSerializer
@@ -39,13 +39,4 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    try:
-        module = import_module(f"{__name__}.{_HOMES[name]}")
-    except ModuleNotFoundError as error:
-        raise missing(error, f"{__name__}.{name}", "schema-registry") from None
-    return getattr(module, name)
+__getattr__: ModuleGetattr = on_demand(__name__, _HOMES, "schema-registry")
