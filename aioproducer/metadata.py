@@ -286,8 +286,10 @@ class Metadata:
                 connection = None
                 if len(asked) < MAX_ASKED:
                     connection = self._client.least_loaded(now_ms, but_not=asked)
-                    if connection is None:
-                        self._client.connect_somewhere(now_ms)
+                    if connection is None or self._client.held_up(connection, now_ms):
+                        attempt = self._client.connect_somewhere(now_ms)
+                        if attempt is not None:
+                            attempt.add_done_callback(lambda _: settled.set())
         finally:
             for answer in asked.values():
                 answer.cancel()

@@ -6,6 +6,10 @@ who can wait awaits ``ready_connection`` or ``any_ready_connection``.
 
 A connection that is no longer wanted but has requests in flight is retired: it takes no more and ends when they are
 answered. Its node is not connected again before that, so a broker never has more requests of ours than allowed.
+
+A broker answers the requests of a connection in their order, so a Produce that it can't answer yet holds up what was
+sent after it. If no other broker is left to be asked, ``connect_somewhere`` makes a second connection to it, aside of
+the node's own. It is for those who take any connection, never for records, and ends once the first is held up no more.
 """
 
 from __future__ import annotations
@@ -91,6 +95,7 @@ class NetworkClient:
             metrics=self._metrics,
         )
         self._nodes: dict[int, Node] = {}
+        self._asides: dict[int, Node] = {}  # the second connections to nodes whose own is held up
         self._bootstrap: Connection | None = None
         self._open: dict[Connection, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -164,9 +169,7 @@ class NetworkClient:
         node = self._nodes.get(node_id)
         now_ms = self._now_ms()
         if node is not None and not self._closed and node.connectable(now_ms):
-            task = self._start(node)
-            if not task.done():
-                node.attempted(task, now_ms)
+            self._start(node, now_ms)
 
     def retry_at_ms(self, node_id: int, now_ms: int) -> int | None:
         """When to look at a node again: the end of its throttling or back-off, or now.
@@ -245,26 +248,56 @@ class NetworkClient:
     def least_loaded(self, now_ms: int, *, but_not: Collection[Connection] = ()) -> Connection | None:
         """The connection that can take a request and has the fewest in flight; None if there is none.
 
-        The one that bootstrap left, if it belongs to no node, comes last.
+        One that is held up comes after the others, and the one that bootstrap left, if it belongs to no node, comes
+        last of those that are equal.
         """
         best: Connection | None = None
+        best_load = (False, 0)
         for connection in self._candidates():
             if connection not in but_not and connection.can_send(now_ms):
                 if not connection.in_flight_count:
                     return connection
-                if best is None or connection.in_flight_count < best.in_flight_count:
-                    best = connection
+                load = (self.held_up(connection, now_ms), connection.in_flight_count)
+                if best is None or load < best_load:
+                    best, best_load = connection, load
         return best
 
-    def connect_somewhere(self, now_ms: int) -> None:
+    def held_up(self, connection: Connection, now_ms: int) -> bool:
+        """Whether the oldest request of a connection has waited too long for others to wait behind it.
+
+        The answer to a request of a broker that throttles is late on purpose, and so are those to what comes then.
+        """
+        since_ms = connection.unanswered_since_ms
+        return since_ms is not None and since_ms + SLOW_MS <= now_ms and connection.throttled_until_ms <= now_ms
+
+    def connect_somewhere(self, now_ms: int) -> asyncio.Task[None] | None:
         """Start to connect to one more node: the one that was left alone for longest, and may be tried now.
 
-        Does nothing while another attempt is young enough to be waited for.
+        If there is none, a second connection is made to a node whose own is held up. Does nothing while another
+        attempt is young enough to be waited for.
+
+        Returns:
+            What has begun: it ends, without an error, when the attempt has.
         """
-        if not any(node.connecting and node.attempted_ms + SLOW_MS > now_ms for node in self._nodes.values()):
-            free = [node for node in self._in_random_order() if node.connectable(now_ms)]
-            if free:
-                self.connect_soon(min(free, key=lambda node: node.attempted_ms).node_id)
+        attempts = [*self._nodes.values(), *self._asides.values()]
+        if self._closed or any(node.connecting and node.attempted_ms + SLOW_MS > now_ms for node in attempts):
+            return None
+        free = [node for node in self._in_random_order() if node.connectable(now_ms)]
+        free = free or [aside for aside in self._asides_of_held_up(now_ms) if aside.connectable(now_ms)]
+        return self._start(min(free, key=lambda node: node.attempted_ms), now_ms) if free else None
+
+    def _asides_of_held_up(self, now_ms: int) -> list[Node]:
+        for node in self._in_random_order():
+            connection = node.connection
+            if connection is not None and not connection.closed and self.held_up(connection, now_ms):
+                self._asides.setdefault(node.node_id, Node(Broker(node.node_id, node.host, node.port), self._policy))
+        return list(self._asides.values())
+
+    def _end_aside(self, node_id: int) -> None:
+        """Nothing more is to be asked aside of a node's own connection; what is in flight there is still answered."""
+        aside = self._asides.pop(node_id, None)
+        if aside is not None:
+            self._give_up(aside)
 
     def exhausted(self, now_ms: int) -> bool:
         """Whether no broker is connected or connecting, and none may be tried now."""
@@ -343,15 +376,21 @@ class NetworkClient:
 
     def _next_look_ms(self, now_ms: int) -> int | None:
         """When time alone makes another node usable, or worth trying."""
-        times = [connection.throttled_until_ms for connection in self._candidates()]
-        times += [node.retry_at_ms for node in self._nodes.values() if node.connection is None and not node.connecting]
-        times += [node.attempted_ms + SLOW_MS for node in self._nodes.values() if node.connecting]
+        candidates, nodes = list(self._candidates()), [*self._nodes.values(), *self._asides.values()]
+        times = [connection.throttled_until_ms for connection in candidates]
+        unanswered = [connection.unanswered_since_ms for connection in candidates]
+        times += [since_ms + SLOW_MS for since_ms in unanswered if since_ms is not None]
+        times += [node.retry_at_ms for node in nodes if node.connection is None and not node.connecting]
+        times += [node.attempted_ms + SLOW_MS for node in nodes if node.connecting]
         return min((time_ms for time_ms in times if time_ms > now_ms), default=None)
 
     def _candidates(self) -> Iterator[Connection]:
         for node in self._in_random_order():
             if node.connection is not None:
                 yield node.connection
+        for aside in self._asides.values():
+            if aside.connection is not None:
+                yield aside.connection
         if self._bootstrap is not None:
             yield self._bootstrap
 
@@ -445,7 +484,8 @@ class NetworkClient:
             connection.close_when_idle()
 
     def _give_up(self, node: Node) -> None:
-        """End what leads to the node's former address."""
+        """End what leads to the node's former address, or aside of its own connection."""
+        self._end_aside(node.node_id)
         if node.task is not None:
             node.task.cancel()
             node.task = None
@@ -458,10 +498,12 @@ class NetworkClient:
 
     # --- connections come and go --------------------------------------------------------------------------------------
 
-    def _start(self, node: Node) -> asyncio.Task[None]:
+    def _start(self, node: Node, now_ms: int) -> asyncio.Task[None]:
         task = self._loop.create_task(self._connect(node), name=f"aioproducer connect to {node}")
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if not task.done():
+            node.attempted(task, now_ms)
         return task
 
     async def _connect(self, node: Node) -> None:
@@ -477,8 +519,9 @@ class NetworkClient:
             if node.task is not asyncio.current_task():
                 return  # given up meanwhile, and another attempt may be under way
             node.failed(error, self._now_ms())
-            self._warn(node, error)
-            self.on_disconnect(node.node_id, error)
+            if self._nodes.get(node.node_id) is node:  # a second connection proves nothing about the first
+                self._warn(node, error)
+                self.on_disconnect(node.node_id, error)
         except asyncio.CancelledError:
             if node.task is not None and node.task is asyncio.current_task():
                 # Somebody cancelled all tasks there are, not we this one: the node must not count as connecting.
@@ -516,10 +559,13 @@ class NetworkClient:
             self._metrics.record_connection_closed(self._now_ms())
         if self._bootstrap is connection:
             self._bootstrap = None
-        node = self._nodes.get(connection.node_id)
-        if node is not None and node.connection is connection:
-            on_purpose = error is None or connection.retiring
+        on_purpose = error is None or connection.retiring
+        node, aside = self._nodes.get(connection.node_id), self._asides.get(connection.node_id)
+        if aside is not None and aside.connection is connection:
+            aside.disconnected(None if on_purpose else error, self._now_ms())
+        elif node is not None and node.connection is connection:
             node.disconnected(None if on_purpose else error, self._now_ms())
+            self._end_aside(node.node_id)
             if isinstance(error, RequestTimedOutError):
                 self._warn(node, error)
             self._forget_if_gone(node)
@@ -537,11 +583,16 @@ class NetworkClient:
             node.warn_at_ms = now_ms + WARN_EVERY_MS
             logger.warning("node %d: %s", node.node_id, str(error))
 
-    def _capacity_freed(self, _: Connection) -> None:
+    def _capacity_freed(self, connection: Connection) -> None:
+        aside = self._asides.get(connection.node_id)
+        if aside is not None and aside.connection is not connection and not self.held_up(connection, self._now_ms()):
+            self._end_aside(connection.node_id)
         self._changed_now()
 
     def abort_all(self, error: KafkaError | None = None) -> None:
         """End every connection and every attempt now; what is in flight gets the error."""
+        for node_id in list(self._asides):
+            self._end_aside(node_id)
         for node in self._nodes.values():
             if node.task is not None:
                 node.task.cancel()

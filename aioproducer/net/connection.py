@@ -381,6 +381,11 @@ class Connection:
         """Requests that wait for an answer, or that get none and have not left for the socket."""
         return len(self._in_flight) + self._undrained
 
+    @property
+    def unanswered_since_ms(self) -> int | None:
+        """When the oldest of the requests that wait for an answer was sent; None if there are none."""
+        return self._in_flight.oldest_sent_ms()
+
     def can_send(self, now_ms: int) -> bool:
         """Whether a request may go out: open, not throttled, and fewer in flight than allowed."""
         return (

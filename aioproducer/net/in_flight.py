@@ -69,6 +69,10 @@ class InFlightRequests:
         """Undo a ``complete``: the answer made no sense, so the request has none."""
         self._queue.appendleft(request)
 
+    def oldest_sent_ms(self) -> int | None:
+        """When the first that will be answered was sent, None if nothing is in flight."""
+        return self._queue[0].sent_ms if self._queue else None
+
     def next_deadline_ms(self) -> int | None:
         """The earliest deadline, None if nothing is in flight. Time limits differ, so it need not be the oldest's."""
         return min((request.deadline_ms for request in self._queue), default=None)

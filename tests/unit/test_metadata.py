@@ -28,9 +28,11 @@ from aioproducer.errors import (
     UnknownTopicOrPartitionError,
 )
 from aioproducer.metadata import Metadata
+from aioproducer.net import client as client_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -480,6 +482,60 @@ async def test_a_slow_broker_is_not_waited_for_when_another_can_answer(
         connection = setup.client._nodes[1].connection
         assert connection is not None
         assert connection.in_flight_count == 1  # its late answer is dropped
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+async def test_a_broker_that_holds_an_answer_back_still_tells_of_new_topics(
+    in_flight: int, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers in order; with the other place free, Metadata would wait behind what it does not answer."""
+    monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
+    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    cluster.topics = {"a": [(1, 0)]}
+    go_on = asyncio.Event()
+
+    async def hold(_: ReceivedRequest) -> EndTxnResponse:
+        await go_on.wait()
+        return EndTxnResponse()
+
+    cluster.brokers[0].on(EndTxnRequest, hold)
+    async with running(cluster, max_in_flight_requests_per_connection=in_flight) as setup:
+        connection = await setup.client.ready_connection(1, setup.soon())
+        held = connection.exchange(
+            EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True), 3
+        )
+        assert await setup.wait("a") == 1
+        assert not held.done()
+        go_on.set()
+        await held
+
+
+async def test_brokers_that_all_hold_answers_back_still_tell_of_new_topics(
+    two: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
+    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    two.topics = {"a": [(1, 0)]}
+    go_on = asyncio.Event()
+
+    async def hold(_: ReceivedRequest) -> EndTxnResponse:
+        await go_on.wait()
+        return EndTxnResponse()
+
+    async with running(two) as setup:
+        held = []
+        for broker in two.brokers:
+            broker.on(EndTxnRequest, hold)
+            connection = await setup.client.ready_connection(broker.node_id, setup.soon())
+            held.append(
+                connection.exchange(
+                    EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True), 3
+                )
+            )
+        assert await setup.wait("a") == 1
+        assert not any(answer.done() for answer in held)
+        go_on.set()
+        await asyncio.gather(*held)
 
 
 async def test_a_lost_request_is_repeated(cluster: FakeCluster) -> None:

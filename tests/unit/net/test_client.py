@@ -29,10 +29,10 @@ from aioproducer.net import client as client_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.end_txn import EndTxnRequest
+from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
-from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, closed_port, end_with_answer
+from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -593,6 +593,145 @@ async def test_a_bug_while_connecting_reaches_the_owner(broker: FakeBroker) -> N
     await client.until(lambda: client.internal)
     assert isinstance(client.internal[0], ZeroDivisionError)
     await client.close()
+
+
+# --- a second connection to a broker that is held up ------------------------------------------------------------------
+
+
+class Held:
+    """A request that a broker does not answer before it is told to, nor anything that comes after it."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self.go_on = asyncio.Event()
+        broker.on(EndTxnRequest, self._hold)
+
+    async def _hold(self, _: ReceivedRequest) -> EndTxnResponse:
+        await self.go_on.wait()
+        return EndTxnResponse()
+
+    def send(self, connection: Connection) -> asyncio.Future[bytes]:
+        return connection.exchange(
+            EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True), 3
+        )
+
+
+async def test_a_broker_that_is_held_up_is_asked_by_a_second_connection(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    held = Held(broker)
+    async with Client(max_in_flight_requests_per_connection=1) as client:
+        client.know(broker)
+        first = await client.ready_connection(1, client.soon())
+        answer = held.send(first)
+        second = await client.any_ready_connection(client.soon())
+        assert second is not first
+        assert client.connection_count == 2
+        assert (await second.request(METADATA)).brokers[0].node_id == 1
+        assert client.connection(1) is first
+        assert client.free_connection(1, client.now_ms) is None  # records never go by the second
+        assert client.least_loaded(client.now_ms) is second
+        held.go_on.set()
+        await answer
+        await client.until(lambda: client.connection_count == 1)
+        assert client.connection(1) is first
+        assert client.disconnects == []
+
+
+async def test_what_a_second_connection_was_asked_is_still_answered(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    held, late = Held(broker), asyncio.Event()
+
+    async def answer_late(_: ReceivedRequest) -> MetadataResponse:
+        await late.wait()
+        return broker.metadata()
+
+    broker.on(MetadataRequest, answer_late)
+    async with Client(max_in_flight_requests_per_connection=1) as client:
+        client.know(broker)
+        answer = held.send(await client.ready_connection(1, client.soon()))
+        second = await client.any_ready_connection(client.soon())
+        metadata = second.exchange(METADATA, 13)
+        held.go_on.set()
+        await answer
+        assert not second.can_send(client.now_ms)
+        late.set()
+        await metadata
+        assert client.connection_count == 1
+
+
+async def test_no_second_connection_before_it_is_needed(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor where the first is throttled: the broker has asked for the pause. Nor more than one."""
+    held = Held(broker)
+    async with Client() as client:
+        client.know(broker)
+        first = await client.ready_connection(1, client.soon())
+        answer = held.send(first)
+        assert not client.held_up(first, client.now_ms)
+        assert client.connect_somewhere(client.now_ms) is None
+        monkeypatch.setattr(client_module, "SLOW_MS", 0)
+        first.throttle(client.soon())
+        assert client.connect_somewhere(client.now_ms) is None
+        first.throttled_until_ms = 0
+        attempt = client.connect_somewhere(client.now_ms)
+        assert attempt is not None
+        await attempt
+        assert client.connect_somewhere(client.now_ms) is None
+        assert client.connection_count == len(broker.peers) == 2
+        held.go_on.set()
+        await answer
+
+
+@pytest.mark.parametrize("end", ["lost", "gone", "moved", "aborted"])
+async def test_a_second_connection_goes_with_the_first(
+    end: str, broker: FakeBroker, other: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "SLOW_MS", 0)
+    held = Held(broker)
+    async with Client() as client:
+        client.know(broker)
+        first = await client.ready_connection(1, client.soon())
+        answer = held.send(first)
+        attempt = client.connect_somewhere(client.now_ms)
+        assert attempt is not None
+        await attempt
+        if end == "lost":
+            first.abort(ConnectionLostError("lost"))
+        elif end == "gone":
+            client.know(other)
+        elif end == "moved":
+            client.set_brokers({1: Broker(1, other.host, other.port)})
+        else:
+            client.abort_all()
+        assert client.connection_count == (1 if first in client._open else 0)  # which waits for its answer
+        held.go_on.set()
+        await asyncio.wait([answer])
+        answer.exception()
+        assert client.connection_count == 0
+
+
+async def test_a_second_connection_that_fails_says_nothing_of_the_node(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_module, "SLOW_MS", 0)
+    held = Held(broker)
+    async with Client(reconnect_backoff_ms=5_000, reconnect_backoff_max_ms=5_000) as client:
+        client.know(broker)
+        first = await client.ready_connection(1, client.soon())
+        answer = held.send(first)
+        broker.on(ApiVersionsRequest, lambda request: request.peer.drop())
+        attempt = client.connect_somewhere(client.now_ms)
+        assert attempt is not None
+        await attempt
+        assert client.connect_somewhere(client.now_ms) is None  # it backs off
+        assert client.error_of(1) is None
+        assert client.disconnects == []
+        assert client.free_connection(1, client.now_ms) is first
+        assert caplog.records == []
+        held.go_on.set()
+        await answer
 
 
 # --- any node ---------------------------------------------------------------------------------------------------------

@@ -50,6 +50,16 @@ def test_put_back_makes_it_the_oldest_again() -> None:
     assert [each.correlation_id for each in in_flight.drain_all()] == [7, 8]
 
 
+def test_how_long_the_oldest_has_waited() -> None:
+    sent = [InFlightRequest(number, 3, 13, 10 * number, 100, nobody, nobody) for number in (1, 2)]
+    in_flight = queue(*sent)
+    assert in_flight.oldest_sent_ms() == 10
+    in_flight.complete(1)
+    assert in_flight.oldest_sent_ms() == 20
+    in_flight.complete(2)
+    assert in_flight.oldest_sent_ms() is None
+
+
 def test_deadlines_are_looked_at_one_by_one() -> None:
     in_flight = queue(request(1, deadline_ms=300), request(2, deadline_ms=100), request(3, deadline_ms=200))
     assert in_flight.next_deadline_ms() == 100
