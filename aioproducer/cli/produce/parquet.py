@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ class ParquetSource:
         self.bytes_read += batch.num_rows
         if self._columns.as_json:
             try:
-                rows = batch.select(list(self._columns.as_json)).to_pylist()
+                rows = _objects(batch.select(list(self._columns.as_json)))
             except (ValueError, OverflowError, pyarrow.ArrowException) as error:  # a date that Python can't hold
                 raise CommandError(f"the file has what can't go into a row as JSON: {one_line(error)}") from error
             values = list(map(_as_json, rows))
@@ -136,6 +136,45 @@ _JSON, _KEY, _UNUSED = "(row as JSON)", "(key as text)", "(none)"
 """Names of columns made here, and of one that is never there."""
 
 
+def _objects(batch: Any) -> list[dict[str, Any]]:
+    """The rows of a batch, in what JSON has."""
+    columns = [map(_from_arrow(field.type), batch.column(at).to_pylist()) for at, field in enumerate(batch.schema)]
+    return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _from_arrow(kind: Any) -> Callable[[Any], Any]:
+    """What becomes of a value in Python of a column: Arrow gives maps as lists of pairs, which are objects in JSON.
+
+    Of a name that a map has twice the last counts, as whoever reads JSON takes it.
+    """
+    import pyarrow
+
+    if not _has_maps(kind):
+        return _as_it_is
+    parts = list(map(_from_arrow, _parts(kind)))
+    if pyarrow.types.is_map(kind):
+        return lambda pairs: None if pairs is None else {_name(key): parts[1](value) for key, value in pairs}
+    if pyarrow.types.is_struct(kind):
+        return lambda fields: (
+            fields and {name: part(value) for part, (name, value) in zip(parts, fields.items(), strict=True)}
+        )
+    return lambda values: values and [parts[0](value) for value in values]
+
+
+def _has_maps(kind: Any) -> bool:
+    import pyarrow
+
+    return bool(pyarrow.types.is_map(kind)) or any(map(_has_maps, _parts(kind)))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _name(key: Any) -> Any:
+    return key if isinstance(key, (str, int, float)) else str(key)
+
+
 def _as_json(row: Mapping[str, Any]) -> str:
     """A row as a JSON object, with null for numbers that JSON has not, as JavaScript writes them."""
     try:
@@ -147,7 +186,7 @@ def _as_json(row: Mapping[str, Any]) -> str:
 def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nan(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):  # the entries of a map are tuples
+    if isinstance(value, list):
         return [_without_nan(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -174,15 +213,18 @@ def _has_bytes(kind: Any) -> bool:
 
 def _has_bytes_within(kind: Any) -> bool:
     """Whether a struct, list, map or dictionary has bytes somewhere."""
+    return any(_has_bytes(part) or _has_bytes_within(part) for part in _parts(kind))
+
+
+def _parts(kind: Any) -> list[Any]:
+    """The types that one is made of; of a map keys and values."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(kind):
-        parts = [kind.value_type]
-    elif pyarrow.types.is_nested(kind):
-        parts = [kind.field(index).type for index in range(kind.num_fields)]
-    else:
-        return False
-    return any(_has_bytes(part) or _has_bytes_within(part) for part in parts)
+        return [kind.value_type]
+    if pyarrow.types.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    return [kind.field(index).type for index in range(kind.num_fields)] if pyarrow.types.is_nested(kind) else []
 
 
 def run(producer: Producer, topic: str, path: str, wanted: Mapping[str, str], rejects: Path | None) -> int:

@@ -181,6 +181,32 @@ def test_numbers_that_json_has_not_are_null(path: Path) -> None:
         assert second.value == b'{"id": 2, "at": 1.5, "deep": {"a": []}}'
 
 
+def test_maps_are_objects(path: Path) -> None:
+    days = pyarrow.map_(pyarrow.date32(), pyarrow.list_(pyarrow.map_(pyarrow.int32(), pyarrow.float64())))
+    write(
+        path,
+        tags=pyarrow.array([[("a", 1), ("b", None)], [], None], pyarrow.map_("string", "int64")),
+        deep=pyarrow.array([[(datetime.date(2026, 1, 1), [[(7, 0.5)], None])], [], None], days),
+        row=pyarrow.array(
+            [{"x": [("k", float("nan"))], "y": 1}, {"x": None, "y": 2}, None],
+            pyarrow.struct([("x", pyarrow.map_("string", "float64")), ("y", "int64")]),
+        ),
+        pairs=[[[1, 2]], [], None],
+    )
+    with FakeCluster() as cluster:
+        assert produce(cluster, path).exit_code == 0
+        assert [json.loads(each.value or b"") for each in cluster.records("t")] == [
+            {
+                "tags": {"a": 1, "b": None},
+                "deep": {"2026-01-01": [{"7": 0.5}, None]},
+                "row": {"x": {"k": None}, "y": 1},
+                "pairs": [[1, 2]],
+            },
+            {"tags": {}, "deep": {}, "row": {"x": None, "y": 2}, "pairs": []},
+            {"tags": None, "deep": None, "row": None, "pairs": None},
+        ]
+
+
 def test_files_that_are_none(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeCluster() as cluster:
         assert "can't be read" in produce(cluster, path).stderr
