@@ -39,6 +39,7 @@ cdef class Tally:
     cdef readonly bint abandoned    # nobody waits for the result any more
     cdef dict ranges                # partition, or TopicPartition of another topic -> list of (first, last) offsets
     cdef list errors                # (row, error), until they are too many only the first
+    cdef Py_ssize_t most_errors     # of them in the result
     cdef int64_t errors_below       # rows from here on are not among the first
     cdef list failures              # (error, serial of the batch, records), at most MAX_FAILURES
     cdef object waiter

@@ -13,9 +13,10 @@ class Tally:
 
     Args:
         topic: the call's own; offsets in it are told by partition, others by TopicPartition.
+        most_errors: in the result, those of the first rows; at least 1.
     """
 
-    def __init__(self, topic: str | None) -> None: ...
+    def __init__(self, topic: str | None, most_errors: int = 1000) -> None: ...
     @property
     def topic(self) -> str | None: ...
     @property

@@ -19,7 +19,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from aioproducer.records import BatchResult, TopicPartition
 
 cdef enum:
-    MAX_ERRORS = 1000       # in a BatchResult
+    MAX_ERRORS = 1000       # in a BatchResult, unless its caller wants more
     MAX_FAILURES = 1000     # failed batches that are told apart; the records of further ones join the last
 
 cdef extern from *:
@@ -83,8 +83,9 @@ cdef class Share:
 @cython.final
 cdef class Tally:
 
-    def __cinit__(self, topic):
+    def __cinit__(self, topic, Py_ssize_t most_errors=MAX_ERRORS):
         self.topic = topic
+        self.most_errors = most_errors
         self.ranges = {}
         self.errors = []
         self.errors_below = INT64_MAX
@@ -145,7 +146,7 @@ cdef class Tally:
         for i in range(share.run_count):
             run = &share.runs[i]
             for j in range(run.count):
-                if kept == MAX_ERRORS or run.row + j >= self.errors_below:
+                if kept == self.most_errors or run.row + j >= self.errors_below:
                     break
                 self.keep(run.row + j, error if record_errors is None else record_errors.get(run.place + j, error))
                 kept += 1
@@ -156,14 +157,14 @@ cdef class Tally:
         if row >= self.errors_below:
             return
         self.errors.append((row, error))
-        if len(self.errors) >= 2 * MAX_ERRORS:
+        if len(self.errors) >= 2 * self.most_errors:
             self.shorten()
 
     def shorten(self):
         self.errors.sort(key=itemgetter(0))
-        if len(self.errors) >= MAX_ERRORS:
-            del self.errors[MAX_ERRORS:]
-            self.errors_below = self.errors[MAX_ERRORS - 1][0]
+        if len(self.errors) >= self.most_errors:
+            del self.errors[self.most_errors:]
+            self.errors_below = self.errors[self.most_errors - 1][0]
 
     def add_failure(self, error, int64_t serial, int64_t records):
         if len(self.failures) >= MAX_FAILURES:

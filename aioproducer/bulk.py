@@ -40,6 +40,9 @@ from aioproducer.records import BatchResult, Record
 
 SubmitSlow = Callable[[Any, Any, Any, int | None, Any, int | None, bool], Awaitable[Delivery]]
 
+MAX_ERRORS = 1_000
+"""How many errors a result has that nobody wants more of: enough to see what is wrong, in any number of records."""
+
 STOPPING = (
     AuthenticationError,
     BufferExhaustedError,
@@ -84,6 +87,7 @@ class BulkSend:
         topic: of records that name none.
         check: raises if the producer does not admit.
         on_admitted: called once no further record is to be admitted, when the wait for their ends begins.
+        most_errors: in the result.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class BulkSend:
         check: Callable[[], None],
         max_block_ms: int,
         on_admitted: Callable[[], object] | None = None,
+        most_errors: int = MAX_ERRORS,
     ) -> None:
         self._on_admitted = on_admitted
         self._name = name if topic is None else f"{name} to topic {topic!r}"
@@ -108,7 +113,7 @@ class BulkSend:
         """With an asynchronous iterator, which gives the next record when it likes to."""
         self._waits_for_record = False
         self._refusal: KafkaError | None = None
-        self.tally = Tally(topic)
+        self.tally = Tally(topic, most_errors)
 
     # --- the three ways in --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, Unpack
 
 from aioproducer._admission import Admission, check_partition, encodable_headers
 from aioproducer._delivery import Delivery, watch
-from aioproducer.bulk import BulkSend
+from aioproducer.bulk import MAX_ERRORS, BulkSend
 from aioproducer.closing import Closing, closed, closed_too_early
 from aioproducer.compression import codec
 from aioproducer.config import ProducerConfig, read_properties, underscored
@@ -378,8 +378,6 @@ class Producer(Admission[Key_contra, Value_contra]):
             TypeError: ``data`` has no such interface, or no columns.
         Source: the Arrow PyCapsule interface.
         """
-        self._check_admitting()
-        bulk = self._bulk("send_arrow", None if topic is None else _checked_topic(topic))
         columns = {
             "key": key,
             "value": value,
@@ -388,11 +386,32 @@ class Producer(Admission[Key_contra, Value_contra]):
             "timestamp": timestamp,
             "topic_column": topic_column,
         }
+        return await self._send_columns(topic, data, columns, raise_on_error=raise_on_error)
+
+    async def _send_columns(
+        self,
+        topic: str | None,
+        data: ArrowData,
+        columns: Mapping[str, str],
+        *,
+        raise_on_error: bool,
+        most_errors: int = MAX_ERRORS,
+    ) -> BatchResult:
+        """``send_arrow``, for who wants each row that failed told, which is as much memory."""
+        self._check_admitting()
+        bulk = self._bulk("send_arrow", None if topic is None else _checked_topic(topic), most_errors=most_errors)
         if self._preparation.is_trivial:
             return await bulk.send_arrow(data, columns, None, raise_on_error=raise_on_error)
         return await self._told(topic, bulk.send_arrow(data, columns, self._submit_slow, raise_on_error=raise_on_error))
 
-    def _bulk(self, name: str, topic: str | None, on_admitted: Callable[[], object] | None = None) -> BulkSend:
+    def _bulk(
+        self,
+        name: str,
+        topic: str | None,
+        on_admitted: Callable[[], object] | None = None,
+        *,
+        most_errors: int = MAX_ERRORS,
+    ) -> BulkSend:
         engine = self._running_engine()
         transaction = engine.transaction.number if engine.transaction is not None else None
         return BulkSend(
@@ -403,6 +422,7 @@ class Producer(Admission[Key_contra, Value_contra]):
             check=lambda: self._check_admitting(transaction),
             max_block_ms=self._config.max_block_ms,
             on_admitted=on_admitted,
+            most_errors=most_errors,
         )
 
     # --- sending: the slow path ---------------------------------------------------------------------------------------

@@ -142,6 +142,14 @@ def test_only_the_first_thousand_errors_are_kept() -> None:
     assert [(row, str(error)) for row, error in result.errors] == [(row, f"{row // 900}") for row in range(1_000)]
 
 
+def test_who_wants_more_errors_gets_them() -> None:
+    accumulator, tally = make_accumulator(batch_size=1 << 20), Tally("orders", 1_500)
+    counted(tally, accumulator, 1_600)
+    for batch in drain_all(accumulator):
+        batch.fail(KafkaError("no"), None, True)
+    assert [row for row, _ in tally.result().errors] == list(range(1_500))
+
+
 def test_pieces_of_a_split_batch() -> None:
     """Each piece tells what it holds."""
     accumulator, one, two = make_accumulator(), Tally("orders"), Tally("orders")

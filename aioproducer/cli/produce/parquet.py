@@ -295,8 +295,9 @@ class ParquetJob:
         first, rows = self.counts.read + 1, batch.num_rows
         self.counts.read += rows
         try:
-            result = await self._producer.send_arrow(
-                self._topic, batch, raise_on_error=False, **self._source.arguments()
+            # As send_arrow, whose result names the first thousand rows that failed, and no more.
+            result = await self._producer._send_columns(
+                self._topic, batch, self._source.arguments(), raise_on_error=False, most_errors=rows
             )
         except SendManyError as error:
             result, self.trouble = error.result, one_line(error.exceptions[0])
@@ -315,7 +316,5 @@ class ParquetJob:
         for index, refusal in result.errors:
             maybe = getattr(refusal, "maybe_written", False)
             self._rejects.write_row(first + index, one_line(refusal), maybe_written=maybe)
-        for _ in range(result.failed - len(result.errors)):
-            self._rejects.write_row(None, "one of this batch, as those before", maybe_written=True)
         for number in range(first + rows - left, first + rows):
             self._rejects.write_row(number, f"not sent: {self.trouble}")

@@ -39,8 +39,8 @@ class Rejects:
         """Add a row. A disk that is full does not end the run: the good rows still go to Kafka."""
         self._write({"line_number": row.line_number, "error": error, **_original(row.original)}, maybe_written)
 
-    def write_row(self, number: int | None, error: str, *, maybe_written: bool = False) -> None:
-        """Add a row of a file that is not made of lines, by its number, counted from 1; None if it is not known."""
+    def write_row(self, number: int, error: str, *, maybe_written: bool = False) -> None:
+        """Add a row of a file that is not made of lines, by its number, counted from 1."""
         self._write({"row_number": number, "error": error}, maybe_written)
 
     def _write(self, entry: dict[str, Any], maybe_written: bool) -> None:

@@ -102,6 +102,20 @@ def test_rows_that_fail_are_named(path: Path) -> None:
         assert "max_request_size" in reject["error"]
 
 
+def test_rows_that_fail_are_named_however_many_they_are(path: Path) -> None:
+    rows = BATCH_ROWS + 10
+    write(path, value=["x" * (2_000 if number % 4 else 5) for number in range(rows)])
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        result = produce(cluster, path, "--config", "max.request.size=1000")
+        acked = len(range(0, rows, 4))
+        assert counts_of(result) == f"read {rows}, acked {acked}, failed {rows - acked}, rejected 0"
+        rejects = [json.loads(line) for line in Path(f"{path}.rejects").read_text().splitlines()]
+        assert [each["row_number"] for each in rejects] == [number + 1 for number in range(rows) if number % 4]
+        assert all("max_request_size" in each["error"] for each in rejects)
+        assert not any("maybe_written" in each for each in rejects)  # they were refused here
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_rejects_that_are_missing_in_their_file_are_told(path: Path) -> None:
     write(path, value=["x" * 2_000])
@@ -115,15 +129,15 @@ def test_a_producer_that_fails_between_two_batches_is_told_with_the_counts(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was sent before is in the counts, and the rest is not called read."""
-    send_arrow, calls = Producer.send_arrow, iter([None, ProducerFailedError("its loop is gone")])
+    send_columns, calls = Producer._send_columns, iter([None, ProducerFailedError("its loop is gone")])
 
     async def failing(producer: Producer, *arguments: Any, **named: Any) -> BatchResult:
         error = next(calls)
         if error is not None:
             raise error
-        return await send_arrow(producer, *arguments, **named)
+        return await send_columns(producer, *arguments, **named)
 
-    monkeypatch.setattr(Producer, "send_arrow", failing)
+    monkeypatch.setattr(Producer, "_send_columns", failing)
     write(path, value=["x"] * (BATCH_ROWS + 1))
     with FakeCluster() as cluster:
         result = produce(cluster, path)
