@@ -26,8 +26,20 @@ def state(path: Path, producer: str, acked: int) -> None:
         line = statement.take()
         assert line is not None
         lines.append(line)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(as_text([*lines, closing(producer)]))
+
+
+def test_files_in_directories_below_count(spark: SparkSession, tmp_path: Path) -> None:
+    """One for each service, or machine, or day."""
+    state(tmp_path / "orders" / "a.jsonl", "a", 10)
+    state(tmp_path / "day=2026-01-01" / "host=x" / "b.jsonl", "b", 5)
+    for _ in "once", "with a file beside them":
+        said = Statements.read(spark, [str(tmp_path), str(tmp_path / "orders")])
+        sums = said.cells(60).groupBy().sum("acked", "failed").first()
+        assert sums is not None
+        assert tuple(sums) == (15, 4)
+        state(tmp_path / "a.jsonl", "a", 10)
 
 
 @pytest.mark.parametrize("how", ["once", "twice", "file", "pattern", "link"])

@@ -48,7 +48,8 @@ def audit_topics(
         options: of Spark's Kafka source: ``kafka.bootstrap.servers`` and other ``kafka.*`` configs of the consumer,
             ``minPartitions`` and the like. Unless they say otherwise the topics are read from their beginning, by a
             ``read_committed`` reader.
-        statements: files or directories of statements, anything that Spark reads; what is read twice counts once.
+        statements: files or directories of statements with all that is below, anything that Spark reads; what is read
+            twice counts once.
         bucket_s: length of a time bucket.
         since_ms, until_ms: only records whose mark names a time from the one up to the other, ms since the epoch. A
             second that is in it only in part does not count. With ``since_ms``, or options that do not begin at the

@@ -39,7 +39,7 @@ class Statements:
         since_ms: int | None = None,
         until_ms: int | None = None,
     ) -> Statements:
-        """Read files and directories.
+        """Read files and directories, with all that is below these.
 
         A line counts once, however often it is read: a file may be given beside the directory that has it, twice, or
         by a link. No two lines are the same otherwise, for those of a producer and topic begin at numbers of their own.
@@ -47,7 +47,8 @@ class Statements:
         Args:
             topics: those that count; None for all.
         """
-        lines = spark.read.schema(SCHEMA).json(list(paths))
+        # Spark by itself reads nothing of a directory that has only others in it, and says nothing.
+        lines = spark.read.schema(SCHEMA).option("recursiveFileLookup", True).json(list(paths))
         if topics is not None:
             lines = lines.where(F.col("closed") | F.col("topic").isin(*topics))
         return cls(lines.distinct(), since_ms, until_ms)
