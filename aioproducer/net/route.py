@@ -8,6 +8,7 @@ import contextlib
 import re
 import socket
 import sys
+import traceback
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TypeVar
@@ -107,13 +108,26 @@ async def _by_socks(proxy: Proxy, address: str, port: int, limit: int) -> Stream
 
     try:
         connected = await _at_one_address(proxy, connect)
-    except ProxyError as error:
-        raise ConnectionError(str(error)) from error
+    except BaseException as error:
+        _clear_frames(error)
+        if isinstance(error, ProxyError):
+            raise ConnectionError(str(error)) from error
+        raise
     try:
         return await asyncio.open_connection(sock=connected, limit=limit)
     except BaseException:
         connected.close()
         raise
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Empty the frames of python-socks: the password is in them, and tools that report errors show what frames hold."""
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if frame.f_globals.get("__name__", "").startswith("python_socks."):
+                with contextlib.suppress(RuntimeError):  # of one that has not ended
+                    frame.clear()
+        error = error.__cause__ or error.__context__
 
 
 async def _at_one_address(proxy: Proxy, connect: Callable[[str], Awaitable[T]]) -> T:
