@@ -42,6 +42,9 @@ class BufferPool:
             method: a bound method, whose object is held weakly.
         """
 
+    def keep_nothing(self) -> None:
+        """Free what is kept for reuse, and from now on what comes back: nobody will take any more."""
+
     @property
     def total_bytes(self) -> int:
         """The budget."""

@@ -102,6 +102,12 @@ cdef class BufferPool:
     def call_on_late_return(self, method):
         self.on_late_return = WeakMethod(method)
 
+    def keep_nothing(self):
+        """Free what is kept for reuse, and from now on what comes back: nobody will take any more."""
+        self.keeps = False
+        while self.idle_bytes:
+            self.let_go()
+
     cdef void tell_of_late_return(self) noexcept:
         told = None if self.on_late_return is None else self.on_late_return()
         if told is not None:

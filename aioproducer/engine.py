@@ -363,6 +363,7 @@ class Engine:
             task.cancel()
         self._sealer.drop()
         self._client.drop()
+        self.accumulator.pool.keep_nothing()  # the program may keep the producer, or an error that leads to it
 
     def _all_tasks(self) -> list[asyncio.Task[Any]]:
         tasks = [*self._tasks]

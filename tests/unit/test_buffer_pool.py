@@ -375,6 +375,29 @@ def test_no_more_is_held_than_the_budget() -> None:
         assert pool.idle_bytes == 10 * 16384
 
 
+def test_a_pool_that_has_ended_keeps_nothing() -> None:
+    """What comes back after that is not kept either."""
+    accumulator = make_accumulator(batch_size=1 << 20)
+    pool = accumulator.pool
+    topic = add_topic(accumulator, leaders=[1] * 10)
+    for late in False, True:
+        for partition in range(10):
+            for _ in range(20):
+                put(accumulator, topic, bytes(10_000), partition=partition)
+        batches = drain_all(accumulator)
+        for batch in batches if late else batches[:5]:
+            end(accumulator, batch)
+        if late:
+            assert pool.idle_bytes == 0
+        else:
+            assert pool.idle_bytes > 0
+            pool.keep_nothing()
+            assert pool.idle_bytes == 0
+            for batch in batches[5:]:
+                end(accumulator, batch)
+        assert (pool.used_bytes, pool.idle_bytes) == (0, 0)
+
+
 def test_large_blocks_make_room_too() -> None:
     accumulator = make_accumulator(buffer_memory=1 << 20, batch_size=1 << 20)
     pool = accumulator.pool

@@ -1365,7 +1365,7 @@ async def test_task_that_ends(broker: ProducingBroker) -> None:
 
 
 async def test_all_is_released(broker: ProducingBroker) -> None:
-    """After close there is no task, no socket, no memory in use, no thread."""
+    """After close there is no task, no socket, no memory in use or kept for reuse, no thread."""
     tasks = len(asyncio.all_tasks())
     async with producer_of(broker, compression_type="gzip", batch_size=1 << 20) as producer:
         await producer.submit("orders", bytes(500_000))
@@ -1376,6 +1376,8 @@ async def test_all_is_released(broker: ProducingBroker) -> None:
         await asyncio.sleep(0)
     metrics = producer.metrics()["producer-metrics"]
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+    assert producer._engine is not None
+    assert producer._engine.accumulator.pool.idle_bytes == 0
 
 
 async def test_interceptors_hear_of_a_record_whose_arguments_raise(broker: ProducingBroker) -> None:
