@@ -36,6 +36,13 @@ CREATION_CONTEXT = frozenset({"traceparent", "b3", "x-b3-traceid"})
 Pairs = list[tuple[str, bytes | None]]
 
 
+class _Headers(Pairs):
+    """Headers of a record that this interceptor has seen."""
+
+    begun: tuple[float, str] | None = None
+    """When, and its topic, if no context was put in: there is no SDK for spans, or no propagator."""
+
+
 class _AsPairs(Setter[Pairs]):
     def set(self, carrier: Pairs, key: str, value: str) -> None:
         carrier.append((key, value.encode("ascii", "replace")))
@@ -99,7 +106,7 @@ class Tracing:
             **(attributes or {}),
         }
         self._of_spans = dict(self._attributes)
-        self._client_ids: set[str] = set()
+        self._client_id: str | None = None
         self._bulk: ContextVar[_Bulk | None] = ContextVar("aioproducer_bulk", default=None)
         # By the context that stands in the record's headers: one that the program sets may come more than once.
         self._open: dict[bytes, list[tuple[Span | None, float, str]]] = {}
@@ -108,14 +115,15 @@ class Tracing:
 
     def on_start(self, client_id: str) -> None:
         """Name the client on spans, not on measurements, as the conventions have it; of several none is named."""
-        self._client_ids.add(client_id)
-        self._of_spans = dict(self._attributes)
-        if len(self._client_ids) == 1:
-            self._of_spans.setdefault("messaging.client.id", client_id)
+        if self._client_id is None:
+            self._client_id = client_id
+            self._of_spans = {"messaging.client.id": client_id, **self._attributes}
+        elif client_id != self._client_id:
+            self._of_spans = dict(self._attributes)
 
     def on_send(self, record: Record) -> Record:
         """Begin the record's span, and give it its context unless it has one."""
-        headers = _pairs(record.headers)
+        headers = _Headers(_pairs(record.headers))
         topic = record.topic or ""
         bulk = self._bulk.get()
         own = _context_of(headers)
@@ -132,19 +140,24 @@ class Tracing:
             span = self._start(record, topic, SpanKind.CLIENT, [Link(theirs)] if theirs.is_valid else [])
         if own is not None:
             self._open.setdefault(own, []).append((span, time.monotonic(), topic))
-        elif span is not None:
-            span.end()  # nothing was put into the headers, so its record can't be told again
+        else:
+            headers.begun = time.monotonic(), topic
+            if span is not None:
+                span.end()  # whatever comes after may leave other headers in their place, and its end would get lost
         return replace(record, headers=headers)
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
         """End it."""
+        span: Span | None = None
         own = _context_of(_pairs(headers))
-        waiting = self._open.get(own) if own is not None else None
-        if own is None or not waiting:
+        if own is not None and (waiting := self._open.get(own)):
+            span, started_s, topic = waiting.pop(0)
+            if not waiting:
+                del self._open[own]
+        elif isinstance(headers, _Headers) and headers.begun is not None:
+            started_s, topic = headers.begun
+        else:
             return
-        span, started_s, topic = waiting.pop(0)
-        if not waiting:
-            del self._open[own]
         measured: dict[str, str | int] = {**self._attributes, "messaging.destination.name": topic}
         if metadata is not None:
             measured["messaging.destination.partition.id"] = str(metadata.partition)

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import (
     INVALID_SPAN,
+    NoOpTracerProvider,
     SpanKind,
     StatusCode,
     format_span_id,
@@ -126,6 +127,7 @@ async def test_a_send(cluster: FakeCluster, telemetry: Telemetry) -> None:
     [
         (("shop", "shop"), {}, {"shop"}),
         (("shop", "till"), {}, {None}),
+        (("shop", "till", "shop"), {}, {None}),
         (("shop",), {"messaging.client.id": "x"}, {"x"}),
     ],
 )
@@ -356,6 +358,25 @@ async def test_metrics_of_the_conventions(cluster: FakeCluster, telemetry: Telem
     durations = telemetry.measured("messaging.client.operation.duration")
     assert sum(point.count for point in durations.values()) == 4
     assert next(iter(durations.values())).explicit_bounds[:3] == (0.005, 0.01, 0.025)
+
+
+async def test_metrics_where_nothing_traces(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """Without an SDK for spans nothing goes into the headers by which a record could be told again."""
+    tracing = Tracing(tracer_provider=NoOpTracerProvider(), meter_provider=telemetry.meters)
+    async with producer_of(cluster, tracing) as producer:
+        await producer.send("orders", b"1")
+        await producer.send("orders", b"2", headers={"own": b"1"})
+        await producer.send_many("orders", [b"3", b"4"])
+        await producer.submit_nowait("orders", b"5", headers=[("own", b"2")])
+        cluster.faults.fail("Produce", 29)
+        with pytest.raises(KafkaError):
+            await producer.send("orders", b"6")
+    sent = telemetry.measured("messaging.client.sent.messages")
+    counted = {dict(labels).get("error.type"): point.value for labels, point in sent.items()}
+    assert counted == {None: 5, "TOPIC_AUTHORIZATION_FAILED": 1}
+    durations = telemetry.measured("messaging.client.operation.duration")
+    assert sum(point.count for point in durations.values()) == 6
+    assert headers(cluster) == [{}, {"own": ["1"]}, {}, {}, {"own": ["2"]}]
 
 
 async def test_all_metrics_of_the_producer(cluster: FakeCluster, telemetry: Telemetry) -> None:
