@@ -54,19 +54,26 @@ async def open_stream(config: ProducerConfig, address: str, port: int, *, limit:
     connect = _by_http if proxy.scheme == "http" else _by_socks
     try:
         with threads_are_scarce():
-            return await connect(proxy, address, port, limit)
+            return await connect(proxy, address, port, limit, _patience_s(config))
     except (OSError, ValueError) as error:  # python-socks gives text that is none as a ValueError
         reason = error.strerror if isinstance(error, OSError) else None
         # No ConnectionError: no broker has hung up, whose reasons would be looked for.
         raise OSError(f"the proxy {proxy} gave no connection: {excerpt(reason or str(error), 200)}") from error
 
 
-async def _by_http(proxy: Proxy, address: str, port: int, limit: int) -> Streams:
+def _patience_s(config: ProducerConfig) -> float:
+    """The time that callers give to a connection at least."""
+    return min(config.socket_connection_setup_timeout_ms, config.request_timeout_ms) / 1000
+
+
+async def _by_http(proxy: Proxy, address: str, port: int, limit: int, patience_s: float) -> Streams:
     """By CONNECT. python-socks takes what comes first for the whole answer; the rest would be read as the broker's.
 
     Source: RFC 9110, section 9.3.6.
     """
-    reader, writer = await _at_one_address(proxy, lambda there: asyncio.open_connection(there, proxy.port, limit=limit))
+    reader, writer = await _at_one_address(
+        proxy, lambda there: asyncio.open_connection(there, proxy.port, limit=limit), patience_s
+    )
     try:
         writer.write(_connect_request(proxy, address, port))
         try:
@@ -93,7 +100,7 @@ def _connect_request(proxy: Proxy, address: str, port: int) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def _by_socks(proxy: Proxy, address: str, port: int, limit: int) -> Streams:
+async def _by_socks(proxy: Proxy, address: str, port: int, limit: int, patience_s: float) -> Streams:
     loop = asyncio.get_running_loop()
     if "python_socks.async_.asyncio" not in sys.modules:  # 15 ms
         await loop.run_in_executor(None, import_module, "python_socks.async_.asyncio")
@@ -107,7 +114,7 @@ async def _by_socks(proxy: Proxy, address: str, port: int, limit: int) -> Stream
         return await connector.connect(address, port, timeout=UNLIMITED_S)
 
     try:
-        connected = await _at_one_address(proxy, connect)
+        connected = await _at_one_address(proxy, connect, patience_s)
     except BaseException as error:
         _clear_frames(error)
         if isinstance(error, ProxyError):
@@ -130,13 +137,15 @@ def _clear_frames(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-async def _at_one_address(proxy: Proxy, connect: Callable[[str], Awaitable[T]]) -> T:
+async def _at_one_address(proxy: Proxy, connect: Callable[[str], Awaitable[T]], patience_s: float) -> T:
     """What ``connect`` gives at the first of the proxy's addresses that takes the connection.
 
-    python-socks would try one address alone, and uvloop looks names up by itself.
+    python-socks would try one address alone, and uvloop looks names up by itself. The time is shared: an address at
+    which nothing answers must not take that of the next.
     """
     *others, last = await resolve(asyncio.get_running_loop(), proxy.host, proxy.port)
     for there in others:
-        with contextlib.suppress(OSError):
-            return await connect(there)
+        with contextlib.suppress(OSError):  # TimeoutError is one
+            async with asyncio.timeout(patience_s / (len(others) + 1)):
+                return await connect(there)
     return await connect(last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import traceback
 from collections.abc import Iterator
@@ -154,6 +155,33 @@ async def test_a_proxy_is_tried_at_each_of_its_addresses(monkeypatch: pytest.Mon
             assert await publish("kafka.invalid:9092", proxy_url=f"{scheme}://proxy.invalid:{proxy.port}") == 0
     told = await refusal(proxy_url=f"{scheme}://proxy.invalid:{proxy.port}")
     assert f"the proxy {scheme}://proxy.invalid:{proxy.port} gave no connection: " in told
+
+
+@pytest.mark.parametrize("scheme", ["socks5h", "http"])
+async def test_an_address_of_a_proxy_that_hangs_leaves_time_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """As those of a machine that is off: nothing is answered there, and nothing refused."""
+    loop = asyncio.get_running_loop()
+
+    async def resolve(*_: object) -> list[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    async def hang(host: str, *args: Any, **options: Any) -> Any:
+        if host == "127.0.0.2":
+            await loop.create_future()
+        return await open_connection(host, *args, **options)
+
+    open_connection = asyncio.open_connection
+    monkeypatch.setattr("aioproducer.net.route.resolve", resolve)
+    if scheme == "http":
+        monkeypatch.setattr(asyncio, "open_connection", hang)
+    with FakeCluster() as cluster:
+        async with ProxyServer(names={FAR: cluster.address_of(1)}) as proxy:
+            url = f"{scheme}://proxy.invalid:{proxy.port}"
+            times = {"socket_connection_setup_timeout_ms": 1_000, "max_block_ms": 5_000}
+            with socket.create_server(("127.0.0.2", proxy.port)):  # it accepts, and nobody reads
+                assert await publish("kafka.invalid:9092", proxy_url=url, **times) == 0
 
 
 async def test_a_proxy_that_says_nothing_has_the_time_of_a_connection() -> None:
