@@ -70,8 +70,11 @@ cdef class Submission:
     cdef object inner                       # the slow path, while it runs
     cdef Delivery delivery
     cdef DeliveryWaiter waiter
+    cdef object error                       # what is wrong with the record, until it is raised
 
     cdef int advance(self, sent, void** result) except -1
+    cdef int begin(self, sent, void** result) except -1
+    cdef int fault(self, error, void** result) except -1
     cdef int run_inner(self, sent, void** result) except -1
     cdef int after_admission(self, void** result) except -1
     cdef void end(self)

@@ -8,10 +8,12 @@ the user's, `admit_serialized` calls them first, and leaves to the slow path wha
 submit() and send() return a Submission, which goes through these stages:
 
     FRESH --admitted at once--> ADMITTED --submit, turn due--> TURN ----> OVER
-      '--slow path--> INNER ------^   '----send----> WAITING ------------^
+      |--slow path--> INNER ------^   '----send----> WAITING ------------^
+      '--raised, turn due--> FAULTY -------------------------------------^
 
 The loop's turn. A task whose submits never suspend would keep the loop to itself, so submit gives it a turn when the
-last one is a millisecond or 256 KiB ago.
+last one is a millisecond or 256 KiB ago. So do submit and send before they raise what is wrong with a record: a program
+may skip bad ones, however many come in a row. Calls that are refused whatever their record raise at once.
 
 Which loop. Thread and running loop are checked on each call (`_running_loop` says at what cost); a producer whose loop
 has ended or whose process was forked refuses by its state.
@@ -59,6 +61,7 @@ cdef enum Stage:
     INNER
     ADMITTED
     TURN
+    FAULTY
     WAITING
     OVER
 
@@ -565,6 +568,7 @@ cdef class Submission:
         self.stage = OVER
         self.inner = None
         self.waiter = None
+        self.error = None
         self.drop_arguments()
 
     cdef void drop_arguments(self):
@@ -572,32 +576,56 @@ cdef class Submission:
 
     cdef int advance(self, sent, void** result) except -1:
         """One step; SEND_NEXT with what to suspend on, or SEND_RETURN with the value, as a new reference."""
-        cdef Admission producer = self.producer
         if self.stage == FRESH:
             self.stage = OVER       # should what follows raise
-            if not producer.admits():
-                producer._refuse()
-            if self.headers is not None:
-                self.headers = lasting_headers(self.headers, self.topic)
-            if producer.direct:
-                self.delivery = producer.admit(self.topic, self.value, self.key, self.partition, self.headers,
-                                               self.timestamp_ms, self.is_send)
-            elif producer.serializing:
-                try:
-                    self.delivery = producer.admit_serialized(self.topic, self.value, self.key, self.partition,
-                                                              self.headers, self.timestamp_ms, self.is_send)
-                except SerializerNotReadyError:
-                    pass        # the slow path waits for it
-            if self.delivery is not None:
-                self.stage = ADMITTED
-            else:
-                self.inner = producer._submit_slow(self.topic, self.value, self.key, self.partition, self.headers,
-                                                   self.timestamp_ms, self.is_send)
-                self.stage = INNER
-            self.drop_arguments()
+            if not self.producer.admits():
+                self.producer._refuse()
+            try:
+                return self.begin(sent, result)
+            except WrongLoopError:
+                raise
+            except Exception as error:
+                return self.fault(error, result)
         if self.stage == INNER:
             return self.run_inner(sent, result)
         return self.after_admission(result)
+
+    cdef int begin(self, sent, void** result) except -1:
+        """The first step, once the producer is known to admit."""
+        cdef Admission producer = self.producer
+        if self.headers is not None:
+            self.headers = lasting_headers(self.headers, self.topic)
+        if producer.direct:
+            self.delivery = producer.admit(self.topic, self.value, self.key, self.partition, self.headers,
+                                           self.timestamp_ms, self.is_send)
+        elif producer.serializing:
+            try:
+                self.delivery = producer.admit_serialized(self.topic, self.value, self.key, self.partition,
+                                                          self.headers, self.timestamp_ms, self.is_send)
+            except SerializerNotReadyError:
+                pass        # the slow path waits for it
+        if self.delivery is not None:
+            self.stage = ADMITTED
+        else:
+            self.inner = producer._submit_slow(self.topic, self.value, self.key, self.partition, self.headers,
+                                               self.timestamp_ms, self.is_send)
+            self.stage = INNER
+        self.drop_arguments()
+        if self.stage == INNER:
+            return self.run_inner(sent, result)
+        return self.after_admission(result)
+
+    cdef int fault(self, error, void** result) except -1:
+        """Raise what is wrong with the record, after the loop's turn if that is due."""
+        self.end()
+        self.producer.look()
+        if not self.producer.turn_due():
+            raise error
+        self.error = error
+        self.stage = FAULTY
+        Py_INCREF(None)
+        result[0] = <void*>None
+        return SEND_NEXT
 
     cdef int run_inner(self, sent, void** result) except -1:
         cdef int kind
@@ -626,6 +654,11 @@ cdef class Submission:
             return SEND_NEXT
         if self.stage == TURN:
             self.producer.turn_taken()
+        elif self.stage == FAULTY:
+            self.producer.turn_taken()
+            error = self.error
+            self.end()
+            raise error
         elif self.stage == WAITING:
             answer = self.waiter.step()
             if answer is not None:

@@ -692,6 +692,51 @@ async def test_the_turn_comes_after_the_record() -> None:
         submission.throw(asyncio.CancelledError())
 
 
+@pytest.mark.parametrize("what", ["wrong type", "too large", "found by the slow path"])
+@pytest.mark.parametrize("call", ["submit", "send"])
+async def test_bad_records_give_the_turn_too(call: str, what: str) -> None:
+    """A program that skips bad records lets the loop go on at least once a millisecond, however many they are."""
+    clock = Clock()
+    door = Door(clock=clock, max_record_bytes=1000, direct=what != "found by the slow path")
+    if what == "found by the slow path":
+        door.room.set_exception(SerializationError("slow"))
+    value = 5 if what == "wrong type" else bytes(2000)
+    suspended = []
+
+    def run(submission: Any, number: int) -> None:
+        while True:
+            assert submission.send(None) is None
+            suspended.append(number)
+
+    for number in range(8):
+        submission = getattr(door, call)("orders", value)
+        with pytest.raises((SerializationError, RecordTooLargeError)):
+            run(submission, number)
+        with pytest.raises(RuntimeError, match="cannot reuse"):
+            submission.send(None)
+        clock.now_s += 0.0003
+    assert suspended == [0, 4]
+
+
+async def test_a_bad_record_cancelled_in_the_turn() -> None:
+    """Cancelled while the loop has its turn: that is what its caller gets, not the error."""
+    door = Door(clock=Clock())
+    submission: Any = door.submit("orders", 5)
+    assert submission.send(None) is None
+    with pytest.raises(asyncio.CancelledError):
+        submission.throw(asyncio.CancelledError())
+    with pytest.raises(RuntimeError, match="cannot reuse"):
+        submission.send(None)
+
+
+async def test_refused_at_once() -> None:
+    """Who may not send at all hears of it without a turn, for what is wrong is not the record."""
+    door = Door(clock=Clock())
+    door._close_admission()
+    with pytest.raises(NotStartedError):
+        door.submit("orders", b"v").send(None)
+
+
 # --- the awaitable ----------------------------------------------------------------------------------------------------
 
 
