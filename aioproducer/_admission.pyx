@@ -130,7 +130,7 @@ def encodable_headers(headers, str topic):
 cdef bytes header_bytes(value, str name, str topic):
     try:
         return bytes(memoryview(value))
-    except TypeError as error:
+    except (BufferError, TypeError, ValueError) as error:
         raise SerializationError(
             f"header {name!r} of a record for topic {topic!r} is a {type(value).__name__}; bytes or None is needed"
         ) from error

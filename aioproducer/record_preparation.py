@@ -264,7 +264,7 @@ def _as_bytes(what: str, record: Record, result: Any) -> bytes | None:
             ) from None
     try:
         return bytes(memoryview(result))
-    except TypeError as error:
+    except (BufferError, TypeError, ValueError) as error:
         raise SerializationError(
             f"the {what} of a record for topic {record.topic!r} is a {type(result).__name__}; "
             f"bytes-like, str or None is needed, or a {what}_serializer that makes it so"

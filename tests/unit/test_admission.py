@@ -174,6 +174,8 @@ async def test_a_buffer_that_is_not_there_any_more(door: Door) -> None:
     for arguments in ({"value": view}, {"key": view}):
         with pytest.raises(SerializationError, match=r"is a memoryview; bytes-like"):
             door.submit_nowait("orders", partition=0, **arguments)
+    with pytest.raises(SerializationError, match=r"header 'h' .* is a memoryview; bytes or None"):
+        door.submit_nowait("orders", headers=[("h", view)], partition=0)
     assert door.written() == []
 
 

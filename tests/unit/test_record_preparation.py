@@ -150,6 +150,17 @@ async def test_wrong_results(result: Any) -> None:
             prepared.serialize_nowait(record())
 
 
+async def test_a_result_that_is_not_there_any_more() -> None:
+    """What the exporter of a buffer raises is a SerializationError, as without a serializer."""
+    view = memoryview(b"v")
+    view.release()
+    prepared = preparation(value_serializer=lambda _: view)
+    with pytest.raises(SerializationError, match=r"the value of a record .* is a memoryview; bytes-like"):
+        await prepared.serialize(record())
+    with pytest.raises(SerializationError, match=r"the value of a record .* is a memoryview; bytes-like"):
+        prepared.serialize_nowait(record())
+
+
 async def test_serializer_that_raises() -> None:
     """What a serializer raises is the cause of a SerializationError; payload and its text stay out of the message."""
     error = ValueError("secret")
