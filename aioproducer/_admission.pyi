@@ -11,6 +11,14 @@ from aioproducer.records import Headers, Key_contra, RecordMetadata, Value_contr
 
 T_co = TypeVar("T_co", covariant=True)
 
+def bytes_of(data: Any) -> bytes:
+    """What a bytes-like object holds, in the order of its indexes, however it lies in memory.
+
+    Raises:
+        TypeError: it is none, or one of Python objects, as numpy's arrays of dtype object are.
+        BufferError, ValueError: its bytes can't be had.
+    """
+
 def encodable_headers(headers: Headers | None, topic: str) -> list[tuple[str, bytes | None]] | None:
     """Headers as a list of (str, bytes or None); None for no headers.
 

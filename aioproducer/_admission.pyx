@@ -23,6 +23,7 @@ import cython
 
 import asyncio
 import inspect
+import re
 import sys
 import time
 import warnings
@@ -66,6 +67,14 @@ cdef enum Stage:
     OVER
 
 
+def bytes_of(data):
+    """What a bytes-like object holds, in the order of its indexes, however it lies in memory."""
+    view = memoryview(data)
+    if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):    # between colons are the names of fields
+        raise TypeError("its buffer holds addresses of Python objects")
+    return bytes(view)
+
+
 cdef object as_buffer(object data, str what, str topic):
     """`data` itself if it is exactly bytes or str, else its content as bytes."""
     if data is None or PyBytes_CheckExact(data) or PyUnicode_CheckExact(data):
@@ -73,7 +82,7 @@ cdef object as_buffer(object data, str what, str topic):
     if isinstance(data, str):
         return str.__str__(data)
     try:
-        return bytes(memoryview(data))      # in the order of its indexes, however it lies in memory
+        return bytes_of(data)
     except (BufferError, TypeError, ValueError) as error:
         raise SerializationError(
             f"the {what} of a record for topic {topic!r} is a {type(data).__name__}; "
@@ -129,7 +138,7 @@ def encodable_headers(headers, str topic):
 
 cdef bytes header_bytes(value, str name, str topic):
     try:
-        return bytes(memoryview(value))
+        return bytes_of(value)
     except (BufferError, TypeError, ValueError) as error:
         raise SerializationError(
             f"header {name!r} of a record for topic {topic!r} is a {type(value).__name__}; bytes or None is needed"

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from aioproducer._admission import bytes_of
 from aioproducer.errors import KafkaError, SerializationError, SerializerNotReadyError
 from aioproducer.partitioners import BUILT_IN, BuiltIn
 from aioproducer.records import BatchResult, PartitionInfo, Record, RecordMetadata
@@ -263,7 +264,7 @@ def _as_bytes(what: str, record: Record, result: Any) -> bytes | None:
                 f"the {what} of a record for topic {record.topic!r} is a str that has no UTF-8 form ({error.reason})"
             ) from None
     try:
-        return bytes(memoryview(result))
+        return bytes_of(result)
     except (BufferError, TypeError, ValueError) as error:
         raise SerializationError(
             f"the {what} of a record for topic {record.topic!r} is a {type(result).__name__}; "

@@ -179,6 +179,29 @@ async def test_a_buffer_that_is_not_there_any_more(door: Door) -> None:
     assert door.written() == []
 
 
+class Offsets(ctypes.Structure):
+    """A buffer whose fields have the names of types."""
+
+    _fields_ = (("O", ctypes.c_uint8), ("Offset", ctypes.c_uint8))
+
+
+class Tags(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_int), ("tags", ctypes.py_object))
+
+
+async def test_buffers_of_python_objects(door: Door) -> None:
+    """Such as numpy's of dtype object hold addresses in this process, which nobody wants in a log."""
+    for objects in ((ctypes.py_object * 2)("a", "b"), memoryview((ctypes.py_object * 1)("a")), Tags(1, "a")):
+        for arguments in ({"value": objects}, {"key": objects}):
+            with pytest.raises(SerializationError, match=r"is a .*; bytes-like, str or None is needed"):
+                door.submit_nowait("orders", partition=0, **arguments)
+        with pytest.raises(SerializationError, match=r"header 'h' .*; bytes or None is needed"):
+            door.submit_nowait("orders", headers=[("h", objects)], partition=0)
+    door.submit_nowait("orders", Offsets(1, 2), key=Offsets(3, 4), headers=[("h", Offsets(5, 6))], partition=0)
+    (record,) = door.written()
+    assert record[1:] == (b"\3\4", b"\1\2", (("h", b"\5\6"),))
+
+
 async def test_integers_that_are_no_ints(door: Door) -> None:
     """Whatever has ``__index__`` is one, as for configs."""
     door.submit_nowait("orders", b"v", partition=Number(1), timestamp_ms=Number(1_234))

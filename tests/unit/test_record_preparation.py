@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 from collections.abc import Awaitable
 from dataclasses import replace
@@ -148,6 +149,13 @@ async def test_wrong_results(result: Any) -> None:
             await prepared.serialize(record())
         with pytest.raises(SerializationError, match=f"the {which} of a record"):
             prepared.serialize_nowait(record())
+
+
+async def test_a_result_that_holds_python_objects() -> None:
+    """What lies in its buffer is where they are in this process, and nothing of what they hold."""
+    prepared = preparation(key_serializer=lambda _: (ctypes.py_object * 1)("tag"))
+    with pytest.raises(SerializationError, match=r"the key of a record .* is a .*; bytes-like"):
+        await prepared.serialize(record())
 
 
 async def test_a_result_that_is_not_there_any_more() -> None:
