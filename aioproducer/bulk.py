@@ -16,7 +16,7 @@ from collections.abc import (
 )
 from typing import Any, NoReturn, Protocol
 
-from aioproducer._admission import Admission
+from aioproducer._admission import Admission, check_partition
 from aioproducer._arrow import ArrowFeed, ArrowSource
 from aioproducer._delivery import Delivery, count_in
 from aioproducer._feed import FEED_BLOCKED, FEED_BROKEN, FEED_CLOSED, FEED_DONE, FEED_EMPTY, FEED_TURN, RecordFeed
@@ -299,7 +299,8 @@ class BulkSend:
     def _waited_in_vain(self, topic: str | None, partition: int | None) -> bool:
         """Whether a wait for a partition of the topic was enough already: a thousand such records wait once."""
         known = None if topic is None else self._engine.accumulator.topic(topic)
-        if known is None or partition is None or partition < known.partitions:
+        number = None if known is None else check_partition(partition, known.name)
+        if known is None or number is None or number < known.partitions:
             return False
         return self._missing.get(known.name) == known.partitions
 

@@ -473,6 +473,17 @@ async def test_partitions_that_are_not_there_fail_alone(broker: ProducingBroker,
 
 
 @each_path
+async def test_what_can_be_no_partition_is_told_so(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """Also after a wait for a partition that is not there, and whatever it is."""
+    records = [Record(b"v", partition=partition) for partition in (7, 2**31, "1", 1.5, True, -1)]  # type: ignore[arg-type]
+    async with producer_of(broker, max_block_ms=100, **configs) as producer:
+        await producer.partitions_for("orders")
+        result = await asyncio.wait_for(producer.send_many("orders", records, raise_on_error=False), PATIENCE_S)
+    assert [type(error) for _, error in result.errors] == [MetadataTimeoutError] + 5 * [SerializationError]
+    assert all("partition" in str(error) for _, error in result.errors)
+
+
+@each_path
 async def test_memory_that_stays_away(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """Admission stops when there was no memory for max_block_ms; what was admitted goes on."""
     broker.holding = True
