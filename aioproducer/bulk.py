@@ -355,17 +355,18 @@ class BulkSend:
         if type(item) is tuple and len(item) == 2:
             record = Record(item[1], item[0])
         topic = self.tally.topic if record.topic is None else record.topic
+        name = str.__str__(topic) if isinstance(topic, str) else None  # a plain one, of an enumeration's member too
         self._check_taken()
         try:
-            if topic is not None and self._waited_in_vain(topic, record.partition):
-                await self._wait_for_topic(topic, record.partition)  # raises what it raised before
+            if name is not None and self._waited_in_vain(name, record.partition):
+                await self._wait_for_topic(name, record.partition)  # raises what it raised before
             fields = topic, record.value, record.key, record.partition, record.headers, record.timestamp_ms
             delivery = self._admission._admit_serialized(*fields)
             if delivery is None:
                 delivery = await submit(*fields, False)
         except KafkaError as error:
             self.tally.refuse(error)
-            if self._stops(error, topic):
+            if self._stops(error, name):
                 raise _Stopped(error) from error
         except Exception as error:
             refused = SerializationError(f"a record for topic {topic!r} can't be read: {type(error).__name__}")

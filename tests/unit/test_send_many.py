@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import enum
 import inspect
 import itertools
 import time
@@ -53,6 +54,11 @@ def producer_of(broker: ProducingBroker, **configs: Any) -> Producer:
 async def asynchronously(records: Iterable[Any]) -> AsyncIterator[Any]:
     for record in records:
         yield record
+
+
+class Topic(enum.StrEnum):
+    ORDERS = "orders"
+    AUDIT = "audit"
 
 
 class SomeIterable:
@@ -470,6 +476,17 @@ async def test_partitions_that_are_not_there_fail_alone(broker: ProducingBroker,
     assert (result.acked, result.failed) == (100, 100)
     assert [row for row, _ in result.errors] == list(range(1, 200, 2))
     assert "has 1 partitions and no partition 7" in str(result.errors[0][1])
+
+
+@each_path
+async def test_topics_that_are_no_plain_str(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """A member of an enumeration names a topic as it does in single sends; an int is told as there."""
+    broker.topics = {"orders": 1, "audit": 1}
+    records = [Record(b"1", topic=Topic.AUDIT), Record(b"2", topic=5), Record(b"3", topic=Topic.ORDERS)]  # type: ignore[arg-type]
+    async with producer_of(broker, **configs) as producer:
+        result = await asyncio.wait_for(producer.send_many("orders", records, raise_on_error=False), PATIENCE_S)
+    assert result.offsets == {0: [(0, 0)], TopicPartition("audit", 0): [(0, 0)]}
+    assert [(row, str(error)) for row, error in result.errors] == [(1, "the topic is a int; str is needed")]
 
 
 @each_path
