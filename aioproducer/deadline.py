@@ -39,7 +39,7 @@ class Deadline:
         Raises:
             TypeError, ValueError: as the constructor.
         """
-        if timeout is None or not _is_limit(timeout):
+        if timeout is None or not is_limit(timeout):
             return
         at = self._loop.time() + max(float(timeout), self._least_s)
         if at < self.at:
@@ -67,13 +67,13 @@ class Deadline:
         return True
 
 
-def _is_limit(timeout: float) -> bool:
-    """Whether it is ever over."""
+def is_limit(timeout: float, name: str = "timeout") -> bool:
+    """Whether it is ever over; a TypeError or ValueError that names it, if it is no number."""
     try:
         if timeout > LONGEST_S:
             return False
         if not math.isnan(timeout):
             return True
     except TypeError:
-        raise TypeError(f"timeout is a {type(timeout).__name__}; seconds or None are needed") from None
-    raise ValueError("timeout is not a number; seconds or None are needed")
+        raise TypeError(f"{name} is a {type(timeout).__name__}; seconds or None are needed") from None
+    raise ValueError(f"{name} is not a number; seconds or None are needed")

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError, SerializationError
+from aioproducer.deadline import is_limit
 from aioproducer.errors import InvalidTopicError, TransactionStateError, WrongLoopError
 from aioproducer.extras import missing
 from aioproducer.integrations import sse
@@ -74,14 +75,21 @@ def producer_lifespan(
             ``delivery_timeout_ms`` lets records live; let the orchestrator's grace period be longer than that.
         name: tells several producers of an application apart: put one lifespan in the other.
     Raises:
+        TypeError, ValueError: at once, an argument that could only fail later, or at the end.
         BootstrapError, AuthenticationError, MetadataTimeoutError: when the application starts, if it is to wait.
+        ProducerClosedError: when the application starts, if the producer was closed before.
+        RuntimeError: when the application starts, if two of its producers have the same name.
         DeliveryErrors: when it ends, if records failed that nobody has looked at.
     """
-    wanted = tuple(topics)
+    wanted = _topics(topics)
+    if close_timeout is not None:
+        is_limit(close_timeout, "close_timeout")
+    if not isinstance(producer, Producer) and not callable(producer):
+        raise TypeError(f"producer is a {type(producer).__name__}; {_NEEDED}")
 
     @asynccontextmanager
     async def running(app: Any) -> AsyncIterator[dict[str, Any]]:
-        own = producer if isinstance(producer, Producer) else producer()
+        own = _made(producer)
         async with _started(own, wanted, wait_for_kafka, close_timeout):
             with _known(app, name, own):
                 if lifespan is None:
@@ -89,7 +97,12 @@ def producer_lifespan(
                 else:
                     async with lifespan(app) as state:
                         state = state or {}
-                        yield {**state, STATE: {**state.get(STATE, {}), name: own}}
+                        others = state.get(STATE, {})
+                        if name in others:
+                            raise RuntimeError(
+                                f"two producers are named {name!r}: one needs producer_lifespan(name=...)"
+                            )
+                        yield {**state, STATE: {**others, name: own}}
 
     return running
 
@@ -232,6 +245,23 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 # --- the life of a producer -------------------------------------------------------------------------------------------
 
+_NEEDED = "a Producer, or a plain function that makes one, is needed"
+
+
+def _topics(topics: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(topics, str):  # its letters are names of topics too, which brokers may create
+        raise TypeError(f"topics is the str {topics!r}; an iterable of names is needed, such as [{topics!r}]")
+    return tuple(topics)
+
+
+def _made(producer: Producer | Callable[[], Producer]) -> Producer:
+    made = producer if isinstance(producer, Producer) else producer()
+    if hasattr(made, "start"):  # a stand-in of a test will do
+        return made
+    if isinstance(made, Coroutine):
+        made.close()
+    raise TypeError(f"the function that makes the producer has returned a {type(made).__name__}; {_NEEDED}")
+
 
 @contextmanager
 def _known(app: Any, name: str, producer: Producer) -> Iterator[None]:
@@ -250,7 +280,7 @@ async def _started(
 ) -> AsyncIterator[None]:
     starting: asyncio.Task[None] | None = None
     try:
-        if wait_for_kafka:
+        if wait_for_kafka or producer.health().state is ProducerState.CLOSED:  # which raises
             await _start(producer, topics)
         else:
             _without_topics.add(producer)

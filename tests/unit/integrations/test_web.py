@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aioproducer import DeliveryErrors, KafkaError, Producer
-from aioproducer.errors import BootstrapError, WrongLoopError
+from aioproducer.errors import BootstrapError, ProducerClosedError, WrongLoopError
 from aioproducer.integrations.fastapi import ProducerDep, health_router, producer_dependency
 from aioproducer.integrations.starlette import add_error_handlers, health_routes, producer_lifespan, producer_of
 from aioproducer.testing import FakeCluster
@@ -81,6 +81,53 @@ def clicks(**lifespan: Any) -> FastAPI:
 
 
 # --- its life ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        ({"close_timeout": "20"}, TypeError, "close_timeout is a str; seconds"),
+        ({"close_timeout": float("nan")}, ValueError, "close_timeout is not a number; seconds"),
+        ({"topics": "clicks"}, TypeError, r"topics is the str 'clicks'; .* such as \['clicks'\]"),
+        ({"producer": None}, TypeError, "producer is a NoneType; a Producer, or a plain function"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_starts(
+    wrong: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """A time limit that fails only at the end would leave records in the buffer; letters are names of topics."""
+    with pytest.raises(error, match=text):
+        producer_lifespan(**{"producer": Producer(bootstrap_servers="localhost:9092"), **wrong})
+
+
+@pytest.mark.parametrize("made", [None, "coroutine"])
+async def test_a_function_that_makes_no_producer_is_told(cluster: FakeCluster, made: str | None) -> None:
+    async def coroutine() -> Producer:
+        return make(cluster)
+
+    wrong: Any = coroutine if made else lambda: None
+    with pytest.raises(TypeError, match=f"has returned a {made or 'NoneType'}; a Producer, or a plain function"):
+        async with serving(clicks(producer=wrong)):
+            pass
+
+
+async def test_two_producers_of_the_same_name_are_an_error(cluster: FakeCluster) -> None:
+    """Else a handler and the application's own code would each find another one."""
+    inner = producer_lifespan(lambda: make(cluster))
+    app = Starlette(lifespan=producer_lifespan(lambda: make(cluster), lifespan=inner))
+    with pytest.raises(RuntimeError, match=r"two producers are named 'default': one needs producer_lifespan\(name="):
+        async with serving(app):
+            pass
+
+
+@pytest.mark.parametrize("wait_for_kafka", [True, False])
+async def test_a_closed_producer_is_told_at_the_start(cluster: FakeCluster, wait_for_kafka: bool) -> None:
+    """Without waiting for Kafka too: it would never become ready."""
+    producer = make(cluster)
+    await producer.close()
+    with pytest.raises(ProducerClosedError, match="make a new one"):
+        async with serving(clicks(producer=producer, wait_for_kafka=wait_for_kafka)):
+            pass
 
 
 @pytest.mark.parametrize("with_state", [True, False])
