@@ -90,9 +90,13 @@ class Job:
                     self.counts.last_line = row.line_number
                     await self._send(row)
         except (CommandError, OSError) as error:
+            # What the system says of a read names neither the file nor standard input.
+            text = one_line(error)
+            if isinstance(error, OSError):
+                text = f"the input can't be read: {error.strerror or text}"
             if not self.counts.read:
-                raise CommandError(one_line(error)) from error
-            self.trouble = one_line(error)
+                raise CommandError(text) from error
+            self.trouble = text
 
     async def _send(self, row: Row) -> None:
         """Put one row in the producer's buffer, or among the rejects."""
