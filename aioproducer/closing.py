@@ -139,7 +139,7 @@ class Closing:
                 await engine.stop(deadline)
             engine.failures.tell()
             deadline.leave(LAST_CALLBACKS_S)
-            waiting = await engine.called_back(deadline)
+            waiting = await engine.flushes.called_back(deadline)
             if waiting:
                 logger.warning(
                     "close(timeout=%s): %d done callbacks were not called yet; the event loop calls them as long as it "
@@ -149,7 +149,7 @@ class Closing:
     async def _finish(self, engine: Engine, deadline: Deadline) -> None:
         """Wait until every record has ended and left, or fail what has not in time."""
         try:
-            await engine.flush(deadline, closing=True)
+            await engine.flushes.flush(deadline, closing=True)
         except FlushTimeoutError as error:
             if error.pending:  # else it is the memory of records that expired in flight, of which all is told
                 logger.warning(
@@ -165,7 +165,7 @@ class Closing:
             await deadline.bound(engine.written(deadline.left_s))
 
     def _callbacks_until(self, deadline: Deadline) -> AbstractContextManager[None]:
-        return nullcontext() if self._engine is None else self._engine.callbacks_until(deadline)
+        return nullcontext() if self._engine is None else self._engine.flushes.callbacks_until(deadline)
 
     async def _close_serializers(self, deadline: Deadline) -> None:
         """Close all side by side; those that take longer are cancelled, and left alone if that does not help."""

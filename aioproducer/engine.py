@@ -23,14 +23,13 @@ from aioproducer.coordinator import Coordinators
 from aioproducer.deadline import Deadline
 from aioproducer.errors import (
     BrokerError,
-    DeliveryErrors,
-    FlushTimeoutError,
     KafkaError,
     ProducerClosedError,
     ProducerFailedError,
     TransactionAbortedError,
 )
 from aioproducer.failure_report import FailureReport
+from aioproducer.flushes import Flushes
 from aioproducer.memory_queue import MemoryQueue
 from aioproducer.metadata import Metadata
 from aioproducer.metrics import ProducerMetrics
@@ -100,6 +99,14 @@ class Engine:
         self.accumulator = _accumulator(config, self._ledger, rng)
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
         self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
+        self.flushes = Flushes(
+            loop=loop,
+            accumulator=self.accumulator,
+            ledger=self._ledger,
+            failures=self.failures,
+            metrics=self._metrics,
+            on_begin=self._flush_begun,
+        )
         self._client = NetworkClient(
             config,
             loop=loop,
@@ -159,9 +166,6 @@ class Engine:
         if config.transactional_id is not None:
             self.transaction = self._transaction_runner(rng)
         self._tasks: list[asyncio.Task[Any]] = []
-        self._flushes: dict[asyncio.Future[None], int] = {}
-        self._cut_off: dict[asyncio.Future[None], int] = {}
-        """Records that the producer has given up, by who waits for their ends."""
         self._turned_away: dict[Callable[[KafkaError], object], asyncio.Task[Any] | None] = {}
         """Whom to tell that nothing is admitted any more, and in which task they wait."""
         self.closers: set[asyncio.Task[Any] | None] = set()
@@ -325,9 +329,7 @@ class Engine:
                 ProducerClosedError("the producer was closed before all records of the transaction had ended")
             )
         if not unobserved:
-            for waiter, last_serial in self._flushes.items():
-                if pending := self.accumulator.live_record_count(last_serial):
-                    self._cut_off[waiter] = pending
+            self.flushes.cut_off()
         self._sender.fail_all(error_of, unobserved=unobserved)
 
     async def stop(self, deadline: Deadline | None = None) -> None:
@@ -440,7 +442,7 @@ class Engine:
             admission._look_again()
         self._sender.wake()
 
-    # --- memory and flushes -------------------------------------------------------------------------------------------
+    # --- memory -------------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         return int(self.loop.time() * 1000)
@@ -468,14 +470,12 @@ class Engine:
     def _progressed(self) -> None:
         """Batches have ended or memory has come back: let those go on who waited for that."""
         self.memory_queue.memory_freed()
-        for waiter, last_serial in self._flushes.items():
-            if self._has_ended(last_serial) and not waiter.done():
-                waiter.set_result(None)
+        if self.flushes.waiters:
+            self.flushes.progressed()
 
-    def _has_ended(self, last_serial: int) -> bool:
-        """Whether no batch up to this one lives."""
-        oldest = self.accumulator.oldest_live_serial()
-        return oldest < 0 or oldest > last_serial
+    def _flush_begun(self) -> None:
+        self._sender.wake()
+        self._progressed()
 
     async def wait_for_memory(self, attempt: Callable[[], T | None], deadline_ms: int) -> T | None:
         """Queue up for memory; None if ``attempt`` had not succeeded by the deadline."""
@@ -489,89 +489,6 @@ class Engine:
     def refused_for_memory(self) -> None:
         """Count a record that could not wait."""
         self._metrics.record_buffer_exhausted(self.now_ms())
-
-    async def flush(self, deadline: Deadline, *, closing: bool = False) -> None:
-        """Send all that is there, and wait for the ends and the done callbacks of it.
-
-        Args:
-            closing: callbacks that wait are nothing to fail for, nor are records that were given up.
-        """
-        began_ms = self.now_ms()
-        last_serial = self.accumulator.last_serial
-        token = self._ledger.start_flush()
-        waiter = self._when_ended(last_serial)
-        failures: list[tuple[KafkaError, int]] = []
-        finished = False
-        try:
-            with self.callbacks_until(deadline):
-                await deadline.bound(waiter)
-                ended = self._has_ended(last_serial)
-                waiting = await self.called_back(deadline) if ended else 0
-            if not ended:
-                pending = self.accumulator.live_record_count(last_serial)
-                told = f"{pending:,} records had not ended after {deadline.timeout} s; they go on"
-                if not pending:
-                    told = (
-                        f"all records had ended after {deadline.timeout} s, but the memory of some that expired in "
-                        "flight was not back yet: it comes with the end of their requests (request_timeout_ms)"
-                    )
-                raise FlushTimeoutError(told, pending=pending, maybe_written=True)
-            if waiter in self._cut_off and not closing:
-                raise ProducerClosedError(
-                    f"the producer was closed before {self._cut_off[waiter]:,} records that the flush covers had ended",
-                    maybe_written=True,
-                )
-            if waiting and not closing:
-                raise FlushTimeoutError(
-                    f"all records had ended after {deadline.timeout} s, but {waiting:,} done callbacks were not called "
-                    "yet; they go on",
-                    pending=0,
-                    maybe_written=True,
-                )
-            finished = True
-        finally:
-            del self._flushes[waiter]
-            self._cut_off.pop(waiter, None)
-            self._metrics.record_flush(self.now_ms() - began_ms, self.now_ms())
-            failures = self._ledger.end_flush(token, last_serial, finished)
-        if failures:
-            self.failures.tell()  # on_error hears of them first, as when it is close() that raises
-            raise DeliveryErrors.of(failures, total_records=sum(records for _, records in failures))
-
-    async def called_back(self, deadline: Deadline) -> int:
-        """Wait until the done callbacks of all that has ended were called; returns how many were not, in time.
-
-        The loop calls some hundred a turn, and those that are late too. A program that ends its loop after ``close()``
-        or ``flush()`` would never see them called.
-        """
-        ledger = self._ledger
-        last = ledger.callbacks_called + ledger.callbacks_waiting
-
-        async def called() -> None:
-            while ledger.callbacks_called < last:  # noqa: ASYNC110 - each turn calls some
-                await asyncio.sleep(0)
-
-        await deadline.bound(called())
-        return max(0, last - ledger.callbacks_called)
-
-    @contextmanager
-    def callbacks_until(self, deadline: Deadline) -> Iterator[None]:
-        """Let no turn of the loop go on calling done callbacks when the time to wait for them is over."""
-        self._ledger.deadlines.append(deadline)
-        try:
-            yield
-        finally:
-            if deadline in self._ledger.deadlines:
-                self._ledger.deadlines.remove(deadline)
-
-    def _when_ended(self, last_serial: int) -> asyncio.Future[None]:
-        """Send what is there without lingering; a future, in ``_flushes`` until it is taken out, of its end."""
-        waiter: asyncio.Future[None] = self.loop.create_future()
-        self._flushes[waiter] = last_serial
-        self.accumulator.close_all(self.now_ms())
-        self._sender.wake()
-        self._progressed()
-        return waiter
 
     async def written(self, timeout: float | None) -> None:
         """Let what ``acks=0`` counts as ended leave the process; nobody waits for it any more, but closing drops it."""
@@ -596,11 +513,10 @@ class _Records:
             engine.memory_queue.memory_freed()  # who waits for memory finds out that it is too late
 
     def ended(self) -> asyncio.Future[None]:
-        return self._engine._when_ended(self._engine.accumulator.last_serial)
+        return self._engine.flushes.begin(self._engine.accumulator.last_serial)
 
     def forget(self, waiter: asyncio.Future[None]) -> None:
-        self._engine._flushes.pop(waiter, None)
-        self._engine._cut_off.pop(waiter, None)
+        self._engine.flushes.forget(waiter)
 
     def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
         def error_of(batch: ProducerBatch) -> KafkaError:

@@ -700,7 +700,7 @@ class Producer(Admission[Key_contra, Value_contra]):
         """
         self._check_open()
         engine = self._running_engine()
-        await engine.flush(Deadline(engine.loop, timeout))
+        await engine.flushes.flush(Deadline(engine.loop, timeout))
 
     async def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic by number; waits for its metadata.

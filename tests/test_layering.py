@@ -35,8 +35,9 @@ LAYERS = (
     ),
     ("net",),
     (
-        "batch_outcomes", "coordinator", "deadline", "failure_report", "memory_queue", "metadata", "processors",
-        "producer_id", "sealer", "sender", "telemetry", "transaction_requests", "transaction_runner", "turns",
+        "batch_outcomes", "coordinator", "deadline", "failure_report", "flushes", "memory_queue", "metadata",
+        "processors", "producer_id", "sealer", "sender", "telemetry", "transaction_requests", "transaction_runner",
+        "turns",
     ),
     ("engine",),
     ("bulk", "closing"),

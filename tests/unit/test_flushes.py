@@ -1,0 +1,78 @@
+"""Who waits for the ends of records, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._delivery import DeliveryLedger
+from aioproducer.deadline import Deadline
+from aioproducer.errors import FlushTimeoutError, ProducerClosedError
+from aioproducer.failure_report import FailureReport
+from aioproducer.flushes import Flushes
+from aioproducer.metrics import ProducerMetrics
+from tests.unit.core import add_topic, drain_all, end, make_accumulator, put
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+
+def flushes_of(accumulator: RecordAccumulator, begun: list[str]) -> Flushes:
+    ledger = DeliveryLedger()
+    ledger.loop = asyncio.get_running_loop()
+    return Flushes(
+        loop=asyncio.get_running_loop(),
+        accumulator=accumulator,
+        ledger=ledger,
+        failures=FailureReport(ledger, None),
+        metrics=ProducerMetrics(),
+        on_begin=lambda: begun.append("begun"),
+    )
+
+
+async def test_a_flush_waits_for_what_was_there_when_it_began() -> None:
+    accumulator, begun = make_accumulator(), []
+    flushes = flushes_of(accumulator, begun)
+    topic = add_topic(accumulator, leaders=(1, 2))
+    put(accumulator, topic, partition=0)
+    waiter = flushes.begin(accumulator.last_serial)
+    assert begun == ["begun"]
+    put(accumulator, topic, partition=1)
+    flushes.progressed()
+    assert not waiter.done()
+    for batch in drain_all(accumulator):
+        end(accumulator, batch)
+    flushes.progressed()
+    assert waiter.done()
+    flushes.forget(waiter)
+    assert not flushes.waiters
+
+
+async def test_a_flush_that_runs_out_of_time_leaves_nobody_waiting() -> None:
+    accumulator = make_accumulator()
+    flushes = flushes_of(accumulator, [])
+    put(accumulator, add_topic(accumulator))
+    with pytest.raises(FlushTimeoutError, match="1 records had not ended after 0 s; they go on") as caught:
+        await flushes.flush(Deadline(asyncio.get_running_loop(), 0))
+    assert caught.value.pending == 1
+    assert not flushes.waiters
+
+
+@pytest.mark.parametrize("closing", [False, True])
+async def test_a_flush_of_records_that_the_producer_gave_up(closing: bool) -> None:
+    """Their failure is no news to close(), and all that a flush can tell."""
+    accumulator = make_accumulator()
+    flushes = flushes_of(accumulator, [])
+    put(accumulator, add_topic(accumulator))
+    flushing = asyncio.create_task(flushes.flush(Deadline(asyncio.get_running_loop(), None), closing=closing))
+    await asyncio.sleep(0)
+    flushes.cut_off()
+    for batch in drain_all(accumulator):
+        end(accumulator, batch)
+    flushes.progressed()
+    if closing:
+        await flushing
+    else:
+        with pytest.raises(ProducerClosedError, match="before 1 records that the flush covers had ended"):
+            await flushing
