@@ -26,7 +26,6 @@ from aioproducer.errors import (
     KafkaError,
     ProducerClosedError,
     ProducerFailedError,
-    TransactionAbortedError,
 )
 from aioproducer.failure_report import FailureReport
 from aioproducer.flushes import Flushes
@@ -43,8 +42,8 @@ from aioproducer.sender import Sender
 from aioproducer.telemetry import ClientTelemetry
 from aioproducer.transaction_manager import TransactionManager
 from aioproducer.transaction_partitions import TransactionPartitions
+from aioproducer.transaction_records import TransactionRecords
 from aioproducer.transaction_runner import TransactionRunner
-from aioproducer.transaction_state import aborted
 from aioproducer.turns import Turns
 
 logger: logging.Logger = logging.getLogger("aioproducer.engine")
@@ -192,7 +191,18 @@ class Engine:
             coordinators=coordinators,
             sequences=self._transactions,
             feature=self._client.feature,
-            records=_Records(self),
+            records=TransactionRecords(
+                loop=self.loop,
+                accumulator=self.accumulator,
+                ledger=self._ledger,
+                flushes=self.flushes,
+                outcomes=self._outcomes,
+                metrics=self._metrics,
+                admit=self._admit_records,
+                on_progress=self._progressed,
+                on_fatal=self._fatal,
+                wake_sender=self._sender.wake,
+            ),
         )
 
     def _register_gauges(self) -> None:
@@ -235,6 +245,12 @@ class Engine:
     def _turn_begun(self) -> None:
         if self._admission is not None and (admission := self._admission()) is not None:
             admission._turn_taken()
+
+    def _admit_records(self, admits: bool) -> None:
+        if self._admission is not None and (admission := self._admission()) is not None:
+            admission._admit_records(admits)
+        if not admits:
+            self.memory_queue.memory_freed()  # who waits for memory finds out that it is too late
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
@@ -497,49 +513,6 @@ class Engine:
 
     def metrics_snapshot(self) -> dict[str, dict[str, Any]]:
         return self._metrics.snapshot(self.now_ms())
-
-
-class _Records:
-    """The engine as the transaction sees it."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def admit(self, admits: bool) -> None:
-        engine = self._engine
-        if engine._admission is not None and (admission := engine._admission()) is not None:
-            admission._admit_records(admits)
-        if not admits:
-            engine.memory_queue.memory_freed()  # who waits for memory finds out that it is too late
-
-    def ended(self) -> asyncio.Future[None]:
-        return self._engine.flushes.begin(self._engine.accumulator.last_serial)
-
-    def forget(self, waiter: asyncio.Future[None]) -> None:
-        self._engine.flushes.forget(waiter)
-
-    def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
-        def error_of(batch: ProducerBatch) -> KafkaError:
-            where = f"{batch.topic}-{batch.partition}: the transaction"
-            if cause is None:
-                return TransactionAbortedError(f"{where} was aborted", maybe_written=batch.maybe_written)
-            return aborted(f"{where} can only be aborted", cause, batch.maybe_written)
-
-        self._engine._outcomes.drop_unsent(error_of, self._engine.now_ms(), in_doubt=in_doubt)
-        self._engine._progressed()
-
-    def observed(self) -> None:
-        ledger = self._engine._ledger
-        ledger.end_flush(ledger.start_flush(), self._engine.accumulator.last_serial)
-
-    def wake_sender(self) -> None:
-        self._engine._sender.wake()
-
-    def failed(self, error: KafkaError) -> None:
-        self._engine._fatal(error)
-
-    def timed(self, call: str, elapsed_ms: int) -> None:
-        self._engine._metrics.record_transaction_call(call, elapsed_ms, self._engine.now_ms())
 
 
 def _accumulator(config: ProducerConfig, ledger: DeliveryLedger, rng: random.Random) -> RecordAccumulator:
