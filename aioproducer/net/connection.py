@@ -1,9 +1,9 @@
 """One connection to one broker: frames out, frames in, and the requests between them.
 
 ``open`` brings it up (TCP, TLS, the ``authenticate`` step, ApiVersions), a reader task takes the answers off the
-stream and hands each to its request, and one timer watches the deadlines. It ends once, by ``abort``: when the broker
-closes it, breaks the protocol or stays silent past a deadline, or when this side has no more use for it. Whatever is in
-flight then is told so, and the owner hears of it by ``on_close``.
+stream and hands each to its request, and ``Deadlines`` watches that none is late. It ends once, by ``abort``: when the
+broker closes it, breaks the protocol or stays silent past a deadline, or when this side has no more use for it.
+Whatever is in flight then is told so, and the owner hears of it by ``on_close``.
 
 It always ends by ``transport.abort()``: ``close()`` would still flush what the transport holds, so a request that its
 owner was told had failed could reach the broker later.
@@ -35,9 +35,11 @@ from aioproducer.errors import (
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import apis
+from aioproducer.net.deadlines import Deadlines
 from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
 from aioproducer.net.route import open_stream
 from aioproducer.net.tls_errors import HTTP, ONLY_TLS, alert_error, is_tls
+from aioproducer.net.write_buffer import WriteBuffer
 from aioproducer.protocol import header
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.schema import Message, Request
@@ -62,9 +64,6 @@ MAX_CORRELATION_ID = 2147483639
 """Kafka keeps the numbers above it for SASL."""
 
 UNSUPPORTED_VERSION = 35
-
-LOOK_AGAIN_S = 0.005
-"""How often to look whether the transport under TLS is empty, which no event tells."""
 
 WAITING = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 """Flags of code whose frames may wait, without running, for somebody to go on with them."""
@@ -140,8 +139,15 @@ class Connection:
         self._on_capacity: Callable[[Connection], None] = _ignore
         self._on_internal_error = on_internal_error
         self._in_flight = InFlightRequests()
-        self._undrained = 0
-        self._drain_deadline_ms = 0
+        self._deadlines = Deadlines(loop, self._in_flight, self._time_out)
+        self._write_buffer = WriteBuffer(
+            loop,
+            writer,
+            transport,
+            deadlines=self._deadlines,
+            on_empty=self._all_written,
+            on_cancelled=self._drain_cancelled,
+        )
         self._ready = False
         self._paused = False
         self._session_ends_ms: int | None = None
@@ -149,13 +155,8 @@ class Connection:
         self.login_task: asyncio.Task[None] | None = None
         self._bare_answer: asyncio.Future[bytes] | None = None
         self._correlation_id = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
         self._ended = False
         self._ended_by: KafkaError | None = None
-        self._drain_task: asyncio.Task[None] | None = None
-        # With no slack the transport calls itself full whenever it holds anything, so drain() tells when it is empty.
-        writer.transport.set_write_buffer_limits(0)
         self._reader_task = loop.create_task(self._read(), name=f"aioproducer reader of {self}")
 
     def __str__(self) -> str:
@@ -278,7 +279,7 @@ class Connection:
     @property
     def is_writing(self) -> bool:
         """Whether requests without an answer to come still wait in the transport."""
-        return self._undrained > 0
+        return self._write_buffer.requests > 0
 
     def close_when_idle(self) -> None:
         """Take no more requests, and end as soon as nothing is in flight."""
@@ -287,7 +288,7 @@ class Connection:
 
     async def wait_closed(self) -> None:
         """Wait until the tasks of an aborted connection have ended."""
-        tasks = [task for task in (self._reader_task, self._drain_task, self.login_task) if task is not None]
+        tasks = [task for task in (self._reader_task, self._write_buffer.task, self.login_task) if task is not None]
         await asyncio.wait(tasks)
 
     def add_ended_callback(self, callback: Callable[[], object]) -> None:
@@ -299,10 +300,9 @@ class Connection:
             return
         self._ended = True
         self._ended_by = error
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadlines.end()
         self._end_login()
-        self._undrained = 0
+        self._write_buffer.end()
         requests = self._in_flight.drain_all()
         abort(self._writer, self._transport)
         if self._bare_answer is not None and not self._bare_answer.done():
@@ -379,7 +379,7 @@ class Connection:
     @property
     def in_flight_count(self) -> int:
         """Requests that wait for an answer, or that get none and have not left for the socket."""
-        return len(self._in_flight) + self._undrained
+        return len(self._in_flight) + self._write_buffer.requests
 
     @property
     def unanswered_since_ms(self) -> int | None:
@@ -472,7 +472,7 @@ class Connection:
             self._in_flight.add(
                 InFlightRequest(correlation_id, api_key, -1, now_ms, deadline_ms, on_response, on_error, latest_ms)
             )
-            self._watch(deadline_ms)
+            self._deadlines.watch(deadline_ms)
         try:
             self._writer.writelines(buffers)
         except Exception as failure:
@@ -482,7 +482,7 @@ class Connection:
             size_bytes: int = _SIZE.size + _SIZE.unpack_from(buffers[0])[0]
             self.traffic.sent(size_bytes, now_ms)
             if on_response is None:
-                self._count_until_drained(now_ms + timeout_ms)
+                self._write_buffer.count_until_empty(now_ms + timeout_ms, self)
             return size_bytes
         finally:
             # An error of the socket keeps the frames of this call alive, and it is itself kept, as that of the node.
@@ -588,30 +588,6 @@ class Connection:
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
-    def _watch(self, deadline_ms: int) -> None:
-        """Have the timer go off at the deadline or before; it is not moved back for answers that came in time."""
-        if self._timer is None or deadline_ms < self._timer_ms:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_ms = deadline_ms
-            # A millisecond more, so that rounding can't wake us before the deadline has passed.
-            self._timer = self._loop.call_at((deadline_ms + 1) / 1000, self._check_deadlines)
-
-    def _check_deadlines(self) -> None:
-        self._timer = None
-        now_ms = self._now_ms()
-        late = {request.correlation_id for request in self._in_flight.expired(now_ms)}
-        if late or (self._undrained and self._drain_deadline_ms <= now_ms):
-            self._time_out(late, now_ms)
-        elif (deadline_ms := self._next_deadline_ms()) is not None:
-            self._watch(deadline_ms)
-
-    def _next_deadline_ms(self) -> int | None:
-        deadline_ms = self._in_flight.next_deadline_ms()
-        if not self._undrained:
-            return deadline_ms
-        return self._drain_deadline_ms if deadline_ms is None else min(deadline_ms, self._drain_deadline_ms)
-
     def _time_out(self, late: set[int], now_ms: int) -> None:
         def reason(request: InFlightRequest) -> KafkaError:
             waited = f"{self}: {apis.name(request.api_key)} was unanswered for {now_ms - request.sent_ms} ms"
@@ -621,6 +597,14 @@ class Connection:
 
         what = "left a request unanswered" if late else "took no bytes"
         self._end(RequestTimedOutError(f"{self} {what} for too long (request_timeout_ms)"), reason)
+
+    def _all_written(self) -> None:
+        """Requests without an answer have left, and count as in flight no more."""
+        self._on_capacity(self)
+        self._close_if_retired()
+
+    def _drain_cancelled(self) -> None:
+        self.abort(ConnectionLostError(f"{self}: the task that watches the write buffer was cancelled"))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -684,43 +668,6 @@ class Connection:
             raise
         self._on_capacity(self)
         self._close_if_retired()
-
-    # --- writing without an answer ------------------------------------------------------------------------------------
-
-    @property
-    def _unsent_bytes(self) -> int:
-        """What has not gone to the system; TLS passes on to the socket's transport what it has encrypted."""
-        unsent = self._writer.transport.get_write_buffer_size()
-        if self._writer.transport is not self._transport:
-            unsent += self._transport.get_write_buffer_size()
-        return unsent
-
-    def _count_until_drained(self, deadline_ms: int) -> None:
-        if not self._unsent_bytes:
-            return
-        if not self._undrained:
-            self._drain_deadline_ms = deadline_ms
-            self._watch(deadline_ms)
-        self._undrained += 1
-        if self._drain_task is None or self._drain_task.done():
-            self._drain_task = self._loop.create_task(self._drain(), name=f"aioproducer drain of {self}")
-
-    async def _drain(self) -> None:
-        try:
-            while not self._ended and self._unsent_bytes:
-                await self._writer.drain()
-                # Frames may have been added since the transport ran dry. Transports differ in when they call
-                # themselves full, so never go round without giving the loop a turn.
-                await asyncio.sleep(LOOK_AGAIN_S if self._writer.transport is not self._transport else 0)
-        except OSError:
-            return  # the reader meets the same end and tells everybody
-        except asyncio.CancelledError:
-            self.abort(ConnectionLostError(f"{self}: the task that watches the write buffer was cancelled"))
-            raise
-        if not self._ended:
-            self._undrained = 0
-            self._on_capacity(self)
-            self._close_if_retired()
 
 
 def _forget_locals(error: BaseException) -> None:

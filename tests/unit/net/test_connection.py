@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import socket
 import struct
@@ -758,6 +759,23 @@ async def test_requests_in_flight_get_the_throttle_time_on_top(broker: FakeBroke
     await end(connection)
 
 
+async def test_a_connection_that_has_ended_goes_without_the_garbage_collector(broker: FakeBroker, owner: Owner) -> None:
+    """Its parts tell it what happens; kept after its end, that would hold it and its buffers in a cycle."""
+    connection = await owner.open(broker)
+    Sent(connection)
+    await end(connection)
+    owner.closed.clear()
+    gone = weakref.ref(connection)
+    del connection
+    gc.disable()
+    try:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 # --- without an answer ------------------------------------------------------------------------------------------------
 
 
@@ -767,7 +785,7 @@ async def test_a_frame_without_an_answer_that_left_at_once_is_not_in_flight(brok
     sent = Sent(connection, answered=False)
     assert connection.in_flight_count == 0
     assert (await broker.next_request(MetadataRequest)).correlation_id == sent.correlation_id
-    assert connection._drain_task is None
+    assert connection._write_buffer.task is None
     await end(connection)
     assert sent.errors == []
 
@@ -816,8 +834,8 @@ async def test_a_cancelled_watch_of_the_write_buffer_ends_the_connection(broker:
     peer.stop_reading()
     connection.send_frame([bytes(20_000_000)], connection.next_correlation_id(), 0, 10_000, None, lambda _: None)
     await asyncio.sleep(0)
-    assert connection._drain_task is not None
-    connection._drain_task.cancel()
+    assert connection._write_buffer.task is not None
+    connection._write_buffer.task.cancel()
     await owner.change()
     assert connection.closed
     await connection.wait_closed()
@@ -831,7 +849,7 @@ async def test_deadlines_of_answers_and_of_writing_are_both_kept(broker: FakeBro
     peer.stop_reading()
     answered = Sent(connection, timeout_ms=100)
     connection.send_frame([bytes(20_000_000)], connection.next_correlation_id(), 0, 10_000, None, lambda _: None)
-    connection._watch(connection._now_ms())  # a look before either is due
+    connection._deadlines.watch(connection._now_ms())  # a look before either is due
     await answered.ended.wait()
     assert isinstance(answered.errors[0], RequestTimedOutError)
     await connection.wait_closed()

@@ -1,0 +1,66 @@
+"""Deadlines: notices that something a connection waits for is late, with one timer for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aioproducer.net.in_flight import InFlightRequests
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class Deadlines:
+    """Those of the requests in flight, and the one of what is still to be written.
+
+    Args:
+        on_late: gets the correlation ids of the requests that are late, none if it is the writing, and the time in
+            milliseconds. The connection ends then.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        in_flight: InFlightRequests,
+        on_late: Callable[[set[int], int], None],
+    ) -> None:
+        self.writing_ms: int | None = None
+        """By when what gets no answer has to be written; None while all of it is."""
+        self._loop = loop
+        self._in_flight = in_flight
+        self._on_late = on_late
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    def watch(self, deadline_ms: int) -> None:
+        """Have the timer go off at the deadline or before; it is not moved back for answers that came in time."""
+        if self._timer is None or deadline_ms < self._timer_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ms = deadline_ms
+            # A millisecond more, so that rounding can't wake us before the deadline has passed.
+            self._timer = self._loop.call_at((deadline_ms + 1) / 1000, self._check)
+
+    def end(self) -> None:
+        """Watch nothing any more, and let go of whom it is for."""
+        self.writing_ms = None
+        self._on_late = _nothing
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        self._timer = None
+        now_ms = int(self._loop.time() * 1000)
+        late = {request.correlation_id for request in self._in_flight.expired(now_ms)}
+        if late or (self.writing_ms is not None and self.writing_ms <= now_ms):
+            self._on_late(late, now_ms)
+        elif (deadline_ms := self._next_ms()) is not None:
+            self.watch(deadline_ms)
+
+    def _next_ms(self) -> int | None:
+        deadline_ms = self._in_flight.next_deadline_ms()
+        if self.writing_ms is None:
+            return deadline_ms
+        return self.writing_ms if deadline_ms is None else min(deadline_ms, self.writing_ms)
