@@ -24,9 +24,9 @@ INTRODUCTION = """\
 # Soak
 
 Written by `make soak MINUTES={minutes:g}` on {today}. One producer under full load for {minutes:g} minutes, from
-{tasks} tasks that use it in each way there is (`benchmarks/soak/load.py`), against three real brokers on the same
-machine, of which one after the other is restarted, killed or frozen (`benchmarks/soak/faults.py`). Each second the
-process was looked at (`benchmarks/soak/samples.py`). Does anything grow, stay behind, or get lost?
+{tasks} tasks that use it in every possible way (`benchmarks/soak/load.py`), against three real brokers on the same
+machine, which are restarted, killed or frozen one after the other (`benchmarks/soak/faults.py`). The process was
+sampled every second (`benchmarks/soak/samples.py`). Does anything grow, stay behind, or get lost?
 
 {verdict}
 """
@@ -77,10 +77,10 @@ def markdown(soak: Soak) -> str:
         "",
         *table(HEAD, rows(soak.samples)),
         "",
-        "Medians of the seconds, and the most where there are two figures. Lag is how late a timer of 10 ms fired at",
-        "worst. Collection is the longest garbage collection: it holds the loop, and takes long here because the load",
-        "has a callback on each pending record. Both are stretched by what the machine gives to others meanwhile:",
-        "queued is how long of a second the process was ready to run and another had the processor.",
+        "Medians over the seconds; a second figure is the maximum. Lag is how late a timer of 10 ms fired at worst.",
+        "Collection is the longest garbage collection: it blocks the loop, and takes long here because the load has a",
+        "callback on each pending record. Both are stretched when the machine runs other programs: queued is how much",
+        "of a second the process was ready to run while another had the processor.",
         "",
         *_load_lines(soak),
         "",
@@ -203,10 +203,10 @@ def _load_lines(soak: Soak) -> list[str]:
         "## Load",
         "",
         f"{tally.accepted:,} records were accepted, {tally.acked:,} acknowledged, {tally.failed:,} failed; errors:",
-        f"{errors}. {tally.producers:,} other producers came and went meanwhile. To the brokers happened: {happened}.",
+        f"{errors}. {tally.producers:,} other producers came and went meanwhile. The brokers had: {happened}.",
         "",
         f"Throughput is what the machine left over: the producer's process used {cores.own:.2f} cores, the brokers",
-        f"{cores.brokers:.2f}, other programs {cores.others:.2f}. docs/benchmarks.md has figures for speed.",
+        f"{cores.brokers:.2f}, other programs {cores.others:.2f}. For speed, see docs/benchmarks.md.",
     ]
 
 
