@@ -1,4 +1,4 @@
-"""What the network layer knows of each API by its key. Pure."""
+"""What the network layer knows about each API by its key. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first contact with the cluster: from the configured addresses to a broker that tells of all the others."""
+"""The first contact with the cluster: from the configured addresses to a broker that names all the others."""
 
 from __future__ import annotations
 

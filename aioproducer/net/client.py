@@ -1,15 +1,16 @@
-"""The connections of a producer, by node id: made when wanted, given up when idle, tried again with back-off.
+"""The connections of a producer, by node id: opened on demand, closed when idle, retried with back-off.
 
-The client never asks a broker for anything by itself but the bootstrap. Who wants to send asks for a
+Apart from the bootstrap, the client never asks a broker for anything by itself. A caller that wants to send asks for a
 ``free_connection``, calls ``connect_soon`` if there is none, and asks again after ``on_change`` or at ``retry_at_ms``;
-who can wait awaits ``ready_connection`` or ``any_ready_connection``.
+a caller that can wait awaits ``ready_connection`` or ``any_ready_connection``.
 
 A connection that is no longer wanted but has requests in flight is retired: it takes no more and ends when they are
-answered. Its node is not connected again before that, so a broker never has more requests of ours than allowed.
+answered. No new connection to its node is made before that, so a broker never has more requests of ours than allowed.
 
 A broker answers the requests of a connection in their order, so a Produce that it can't answer yet holds up what was
-sent after it. If no other broker is left to be asked, ``connect_somewhere`` makes a second connection to it, aside of
-the node's own. It is for those who take any connection, never for records, and ends once the first is held up no more.
+sent after it. If no other broker is left to be asked, ``connect_somewhere`` makes a second connection to it, separate
+from the node's own. It is for callers that accept any connection, never for records, and ends once the first is no
+longer held up.
 """
 
 from __future__ import annotations

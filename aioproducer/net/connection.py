@@ -1,12 +1,12 @@
 """One connection to one broker: frames out, frames in, and the requests between them.
 
-``open`` brings it up (TCP, TLS, the ``authenticate`` step, ApiVersions), a reader task takes the answers off the
-stream and hands each to its request, and ``Deadlines`` watches that none is late. It ends once, by ``abort``: when the
-broker closes it, breaks the protocol or stays silent past a deadline, or when this side has no more use for it.
-Whatever is in flight then is told so, and the owner hears of it by ``on_close``.
+``open`` brings it up (TCP, TLS, the ``authenticate`` step, ApiVersions), a reader task takes the answers off the stream
+and hands each to its request, and ``Deadlines`` watches that none is late. It ends once, by ``abort``: when the broker
+closes it, breaks the protocol or stays silent past a deadline, or when this side has no more use for it. The requests
+then in flight are told so, and the owner hears of it through ``on_close``.
 
-It always ends by ``transport.abort()``: ``close()`` would still flush what the transport holds, so a request that its
-owner was told had failed could reach the broker later.
+It always ends with ``transport.abort()``: ``close()`` would still flush what the transport holds, so a request that had
+been reported as failed could reach the broker later.
 """
 
 from __future__ import annotations

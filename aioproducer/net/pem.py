@@ -1,4 +1,4 @@
-"""PEM text: what it holds, and how it gets into an SSLContext without lying in a file. Blocking."""
+"""PEM text: what it holds, and how it gets into an SSLContext without being stored in a file. Blocking."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""PKCS12 stores, as Java's keytool and openssl write them: what they hold, as PEM text. Blocking.
+"""PKCS12 stores, as Java's keytool and openssl write them: their contents, as PEM text. Blocking.
 
-Needs the package cryptography. The private key leaves its store for no moment unencrypted: it gets a password of its
-own, made up here, with which OpenSSL takes it from the text.
+Needs the package cryptography. The private key is never unencrypted outside of its store: it gets a password of its
+own, made up here, with which OpenSSL reads it from the text.
 """
 
 from __future__ import annotations

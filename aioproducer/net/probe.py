@@ -1,8 +1,8 @@
-"""What stands at an address where a connection broke before it was of use: a look for the message, not for the work.
+"""What is at an address where a connection broke before it was usable; looked up for error messages only.
 
-A broker that is spoken to in the wrong protocol just hangs up, which by itself says nothing. So each possibility is
-tried on a connection of its own; only what answers in Kafka's or in TLS's own terms counts. Nothing is sent but a
-request for API versions, the beginning of a TLS handshake, or the name of no SASL mechanism.
+A broker that is addressed in the wrong protocol just hangs up, which by itself says nothing. So each possibility is
+tried on a connection of its own; only an answer in terms of Kafka or TLS counts. Nothing is sent except a request for
+API versions, the beginning of a TLS handshake, or a name that is no SASL mechanism.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The way to a broker's address: straight, or through a proxy."""
+"""The route to a broker's address: direct, or through a proxy."""
 
 from __future__ import annotations
 

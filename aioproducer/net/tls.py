@@ -1,8 +1,9 @@
 """TLS: the SSLContext that the configs describe, kept fresh, and the handshake of one connection.
 
-Files are read in a worker thread. Each new connection looks whether they have changed since, so certificates can be
-renewed under a running producer; connections that stand keep what they were made with. A file that can't be used then
-(somebody is still writing it) leaves the last good context in place, with a line in the log, and is tried again.
+Files are read in a worker thread. Each new connection checks whether they have changed since, so certificates can be
+renewed under a running producer; existing connections keep what they were made with. If a file can't be used then
+(somebody is still writing it), the last good context stays in place, with a line in the log, and the file is tried
+again.
 """
 
 from __future__ import annotations

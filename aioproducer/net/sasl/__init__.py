@@ -1,4 +1,4 @@
-"""Logging in to a broker: one file a mechanism, and what all of them have in common."""
+"""Logging in to a broker: one file per mechanism, and what all of them have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assertions: JSON web tokens, signed with this client's own key, that show a token endpoint who it is.
+"""Assertions: JSON web tokens, signed with this client's own key, that prove its identity to a token endpoint.
 
     from                                      header       payload
     ----------------------------------------  -----------  ------------------
@@ -6,7 +6,7 @@
     sasl_oauthbearer_assertion_template_file  its header   its payload
     made here                                 alg, typ     iat, exp, nbf, jti
 
-Where several say something, the lower one holds. Source: RFC 7523, KIP-1139, and Kafka's DefaultAssertionCreator.
+If several give the same claim, the lower one wins. Source: RFC 7523, KIP-1139, and Kafka's DefaultAssertionCreator.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""SaslAuthenticator: logs connections in, and again before the broker's trust ends.
+"""SaslAuthenticator: logs connections in, and again before their sessions expire.
 
 Theory of operation. A new connection asks for the broker's API versions, names the mechanism (SaslHandshake), and
-carries the mechanism's tokens (SaslAuthenticate) until both sides are done. If the broker then says how long its trust
-lasts (KIP-368), a timer logs the connection in again at 85 to 95 % of that time:
+carries the mechanism's tokens (SaslAuthenticate) until both sides are done. If the broker then says how long the
+session lasts (KIP-368), a timer logs the connection in again at 85 to 95 % of that time:
 
     1. get what the login needs (a fresh token): the connection is in use meanwhile;
     2. pause: no more requests of others. Those in flight stay, and are answered first, as a broker answers in order;
     3. handshake and tokens, in line behind them; the broker takes nothing else in between;
     4. resume, with the end of the new session.
 
-If step 1 fails it is repeated with back-off until the session ends; then the connection takes no more requests and ends
-when those in flight are answered, since the broker would close it at the next one. If the broker refuses step 3 the
-connection is lost like any other, with nothing in flight, and a new one shows whether the login itself is refused.
+If step 1 fails, it is repeated with back-off until the session ends; then the connection takes no more requests and
+ends when those in flight are answered, since the broker would close it at the next one. If the broker refuses step 3,
+the connection is lost like any other, with nothing in flight, and a new one shows whether the login itself is refused.
 
 Source: KIP-152, KIP-368, KIP-43.
 """

@@ -1,6 +1,6 @@
-"""AWS_MSK_IAM: Amazon's managed Kafka, with the IAM credentials of the environment.
+"""AWS_MSK_IAM: login to Amazon's managed Kafka with the IAM credentials of the environment.
 
-The package aws-msk-iam-sasl-signer-python signs a token with them, which the broker takes by OAUTHBEARER.
+The package aws-msk-iam-sasl-signer-python signs a token with them, which the broker accepts through OAUTHBEARER.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """GSSAPI: Kerberos. Source: RFC 4752.
 
-Tickets come from the system: from the credential cache, or by the key table that ``KRB5_CLIENT_KTNAME`` or
+Tickets come from the system: from the credential cache, or with the key table that ``KRB5_CLIENT_KTNAME`` or
 ``sasl_jaas_config`` (``Krb5LoginModule`` with keyTab and principal) names. Every step may ask a KDC or read a file, so
 all of them run in worker threads.
 """

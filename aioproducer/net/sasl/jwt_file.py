@@ -1,4 +1,4 @@
-"""JSON web tokens that lie in files, where somebody else renews them. Blocking."""
+"""JSON web tokens in files, where another process renews them. Blocking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OAUTHBEARER: a token that somebody else gave us. Source: RFC 7628, KIP-255, KIP-342, KIP-768."""
+"""OAUTHBEARER: login with a token that somebody else issued. Source: RFC 7628, KIP-255, KIP-342, KIP-768."""
 
 from __future__ import annotations
 

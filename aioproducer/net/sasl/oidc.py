@@ -1,12 +1,12 @@
-"""TokenEndpoint: tokens from an OpenID provider, for what shows it who this client is.
+"""TokenEndpoint: tokens from an OpenID provider, in exchange for proof of who this client is.
 
-    what shows it                grant_type          beside it                               source
+    the proof                    grant_type          sent with it                            source
     ---------------------------  ------------------  --------------------------------------  ----------------------
     client id and secret         client_credentials  both in the header Authorization        RFC 6749 4.4, KIP-768
     an assertion in their place  client_credentials  client_assertion, its type, client_id   RFC 7523 2.2, KIP-1258
     an assertion as the grant    ...jwt-bearer       assertion                               RFC 7523 2.1, KIP-1139
 
-An assertion lies in a file, or is signed here; each request has the file's newest, or a new one.
+An assertion is read from a file, or signed here; each request uses the file's current one, or a new one.
 """
 
 from __future__ import annotations

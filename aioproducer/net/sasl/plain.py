@@ -1,4 +1,4 @@
-"""PLAIN: user and password as they are. Source: RFC 4616."""
+"""PLAIN: user name and password in clear text. Source: RFC 4616."""
 
 from __future__ import annotations
 

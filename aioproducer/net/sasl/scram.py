@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512: neither side tells the other the password. Source: RFC 5802, KIP-84, KIP-48.
 
-The package scramp does the exchange. It prepares names and passwords by SASLprep, which Kafka does not do: both take
-part here as the UTF-8 that they are.
+The package scramp does the exchange. It prepares names and passwords with SASLprep, which Kafka does not do: here both
+are used as plain UTF-8.
 """
 
 from __future__ import annotations

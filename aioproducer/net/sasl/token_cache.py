@@ -1,8 +1,8 @@
 """TokenCache: keeps a token until it is time for the next.
 
-A token is fetched when a connection needs one, and kept for most of its life. When it is renewed, Java's
-``sasl_login_refresh_*`` say. Nothing runs in between: a connection logs in again before its session ends, which is
-when a fresh token is asked for.
+A token is fetched when a connection needs one, and kept for most of its life. Java's ``sasl_login_refresh_*`` say when
+it is renewed. Nothing runs in between: a connection logs in again before its session ends, which is when a fresh token
+is requested.
 """
 
 from __future__ import annotations
