@@ -1,25 +1,25 @@
 """RecordAccumulator: the open and waiting batches of every partition, and which broker has something to send.
 
 Theory of operation. Each partition has a queue of batches, of which only the last takes records. A batch that is full,
-lingered long enough, or is flushed or awaited closes; the queue then stands in the ready queue of the broker that leads
+has lingered long enough, or is flushed or awaited closes; the queue is then in the ready queue of the broker that leads
 its partition, once, however many batches it holds. The sender drains a broker: the first batch of each ready queue,
-until the request is full. Nothing is ever scanned: live batches stand in the order of their creation, which is also
-that of their deadlines, with a mark at the first that lingers and one at the first that has not expired; batches that
-back off stand in a heap.
+until the request is full. Nothing is ever scanned: live batches are chained in the order of their creation, which is
+also that of their deadlines, with a mark at the first that lingers and one at the first that has not expired; batches
+that back off are in a heap.
 
 Appending a record is one step: from the look at the open batch until the record and its Delivery are there, nothing
-runs that could append too. Waking the sender calls Python, and what the garbage collector follows may run it when it
-is made, and with it finalizers of the program's, which may submit. So all of that comes before.
+runs that could append too. Waking the sender calls Python, and creating any object that the garbage collector tracks
+may run the collector, and with it finalizers of the program, which may submit. So all of that comes before.
 
-A batch that has lingered while others of its partition still wait takes more records until it is the first: it could
+A batch whose linger is over while others of its partition still wait takes more records until it is the first: it could
 not go before them anyway, and behind a slow broker, or after an outage, a few large batches take the place of thousands
 of small ones.
 
 Only `drain` takes a batch from its queue and only `requeue` and `split` put one back, in the order of creation, so the
 batches of a partition leave in order. While a batch is being sealed its queue is not ready: the next one can't pass it.
 
-Memory. A batch is live until its memory is back; one that expired in flight has ended but stays live until its
-request has. A split batch stays in the books, for its pieces, until the last of them ends.
+Memory. A batch is live until its memory is back; one that expired in flight has ended but stays live until its request
+ends. A split batch stays in the books, for its pieces, until the last of them ends.
 
 Source: org.apache.kafka.clients.producer.internals.RecordAccumulator, BuiltInPartitioner (KIP-480, KIP-794).
 """

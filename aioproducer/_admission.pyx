@@ -1,9 +1,9 @@
-"""Admission: base class of Producer, the whole fast path of submit in one compiled call.
+"""Admission: base class of Producer, with the whole fast path of submit in one compiled call.
 
-Theory of operation. When the topic is known, memory is there and nothing of the user's has to run, `admit` does it all:
+Theory of operation. When the topic is known, memory is there and no code of the user has to run, `admit` does it all:
 checks, bytes of key and value, partition, append. Otherwise it returns None, having changed nothing, and the subclass's
-slow path takes over (`_submit_slow`, or `_submit_now_slow`, which may not wait). Where serializers are all there is of
-the user's, `admit_serialized` calls them first, and leaves to the slow path what can't be had at once.
+slow path takes over (`_submit_slow`, or `_submit_now_slow`, which may not wait). Where serializers are the only code of
+the user, `admit_serialized` calls them first, and leaves what they can't return at once to the slow path.
 
 submit() and send() return a Submission, which goes through these stages:
 
@@ -11,12 +11,12 @@ submit() and send() return a Submission, which goes through these stages:
       |--slow path--> INNER ------^   '----send----> WAITING ------------^
       '--raised, turn due--> FAULTY -------------------------------------^
 
-The loop's turn. A task whose submits never suspend would keep the loop to itself, so submit gives it a turn when the
-last one is a millisecond or 256 KiB ago. So do submit and send before they raise what is wrong with a record: a program
-may skip bad ones, however many come in a row. Calls that are refused whatever their record raise at once.
+The loop's turn. A task whose submits never suspend would keep the loop to itself, so submit yields a turn when the last
+one was a millisecond or 256 KiB ago. So do submit and send before they raise an error about a record: a program may
+skip bad records, however many come in a row. Calls that are refused whatever their record is raise at once.
 
 Which loop. Thread and running loop are checked on each call (`_running_loop` says at what cost); a producer whose loop
-has ended or whose process was forked refuses by its state.
+has ended or whose process was forked is in a state that refuses.
 """
 
 import cython

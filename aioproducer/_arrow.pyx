@@ -1,14 +1,14 @@
-"""Arrow columns as records: the C data interface, what columns hold, and the feed of one send_arrow.
+"""Arrow columns as records: the C data interface, what columns hold, and the feed of one send_arrow call.
 
-Theory of operation. ArrowSource takes stream or batch over from the caller's capsule, so that releasing it is this
+Theory of operation. ArrowSource takes over the stream or batch from the caller's capsule, so releasing it is this
 side's duty, done when the object goes. ArrowFeed binds its Columns to one batch after the other and reads row by row,
-straight from the buffers into the record batch: no Python object a row, and none a column but for topics, which are
-looked up once a slice each. `run` appends for a millisecond or 256 KiB, the shell does the waiting, and `fetch`, which
+straight from the buffers into the record batch: no Python object per row, and none per column except for topics, which
+are looked up once per slice. `run` appends for a millisecond or 256 KiB, the shell does the waiting, and `fetch`, which
 may take as long as a query does, is called in a worker thread.
 
-What is trusted. The interface tells where buffers begin, not where they end; so lengths are checked against each other,
+What is trusted. The interface says where buffers begin, not where they end; so lengths are checked against each other,
 offsets for their order, views and indices against what they point into, and what makes no sense ends the call. A row
-that is well-formed and no good record (partition -1, say) is refused alone.
+that is well-formed but not a valid record (partition -1, say) is refused alone.
 
 Source: the Arrow C data and stream interfaces, the Arrow PyCapsule interface, the columnar format.
 """

@@ -1,21 +1,21 @@
-"""Memory of the records: a byte budget and the blocks that batches chain.
+"""Memory for the records: a byte budget and the blocks that batches chain.
 
 Theory of operation. `take(size, held_bytes)` lends a block, or a larger one-off block, and charges its capacity to the
 budget; it returns None rather than go above `total_bytes`, and the caller waits its turn elsewhere (see
 memory_queue.py). Blocks grow with the batch that takes them: the first is small, so that the batches of thousands of
-partitions that hold a record or two fit into the budget; those of a batch that has filled several are large, because
-each block costs a view, a checksum's call and a buffer of the transport. `release` returns the block once no view of it
-lives: a transport may still hold the bytes of a request whose answer has come, and memory that is on its way to the
+partitions, with a record or two each, fit into the budget; those of a batch that has filled several are large, because
+each block costs a view, a checksum call and a buffer of the transport. `release` returns the block once no view of it
+is left: a transport may still hold the bytes of a request whose answer has come, and memory that is on its way to the
 wire must not change.
 
 A record lies in one block, so what is left of one when the next record does not fit stays unused. A record that is
-larger than an ordinary block gets one of its own size, also from a batch that takes large ones: of those at most a
-fourth is lost.
+larger than an ordinary block gets one of its own size, even in a batch that takes large blocks: at most a fourth of
+those is lost.
 
-Blocks of all three sizes are kept for reuse, and let go where otherwise more memory than the budget would be held.
+Blocks of all three sizes are kept for reuse, and freed where otherwise more memory than the budget would be held.
 
-The garbage collector does not follow blocks and pool, as nothing that they hold leads back to them: thousands of blocks
-are lent at a time. So the one who is told of late returns is held weakly.
+The garbage collector does not track blocks and pool, because nothing that they hold leads back to them, and thousands
+of blocks are lent at a time. So the pool has only a weak reference to the one it tells of late returns.
 """
 
 import cython

@@ -1,8 +1,8 @@
-"""What the metrics add up, window by window; recording passes here once a batch, so it is compiled.
+"""What the metrics add up, window by window; recording comes here once per batch, so it is compiled.
 
-Theory of operation. All names of one group (producer, topic, node) are fields of one object a window, so recording is
-to find the window and a few additions. A window opens with the first event after the one before is over. Its counts are
-recent until its last event is `samples` window lengths ago; then they go into the counts of the whole life.
+Theory of operation. All names of one group (producer, topic, node) are fields of one object per window, so recording
+means finding the window and a few additions. A window opens with the first event after the previous one is over. Its
+counts are recent until its last event is `samples` window lengths ago; then they go into the counts of the whole life.
 
 Source: Kafka's SampledStat, Rate, Avg, Max.
 """

@@ -1,18 +1,19 @@
 """Delivery: the end of one record; ProduceRequestResult: the end of one batch, shared by its Deliveries.
 
-Theory of operation. A Delivery is a batch's result and an index, nothing more: what it tells is computed when somebody
-asks. No future exists until a pending Delivery is awaited; then each suspended await has a future of its own in the
-result's list (a shared one would be cancelled for all by one cancelled task), and the batch's end wakes them together.
+Theory of operation. A Delivery is a batch's result and an index, nothing more: what it reports is computed when
+somebody asks. No future exists until a pending Delivery is awaited; then each suspended await has a future of its own
+in the result's list (a shared one would be cancelled for all by one cancelled task), and the batch's end wakes them
+together.
 
     Delivery --owner--> ProduceRequestResult --(split)--> pieces: smaller results, found by index
 
-Who looked. The result keeps one mark a record: LIVE, OBSERVED (awaited, asked, given a callback) or DROPPED (the
+Who looked. The result keeps one mark per record: LIVE, OBSERVED (awaited, asked, given a callback) or DROPPED (the
 Delivery is gone and nobody had looked). When the batch fails, dropped records are unobserved failures at once; live
 ones become so when they are dropped, or when a flush that covers the batch ends.
 
-Which flush raises it. Flushes that run side by side and cover a failure all raise it, later ones do not: the ledger
-stamps each failure with the time of the first flush that raised it, on a clock that ticks at each start and end
-of a flush; a flush raises what is unstamped or was stamped after it started.
+Which flush raises it. Flushes that run at the same time and cover a failure all raise it, later ones do not: the ledger
+stamps each failure with the time of the first flush that raised it, on a clock that ticks at each start and end of a
+flush; a flush raises what is unstamped or was stamped after it started.
 """
 
 import cython

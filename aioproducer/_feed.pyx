@@ -1,9 +1,9 @@
-"""RecordFeed: admits the records of one send_many, slice by slice.
+"""RecordFeed: admits the records of one send_many call, slice by slice.
 
-Theory of operation. `run` takes records from the caller's iterable and appends them, until it is empty, the loop is to
-have its turn, or something stands in the way; the shell does the waiting and calls it again. The record that can't go
-yet is held: it is the next one, whatever becomes of it. A record that is bad in itself is refused, and the feed goes
-on. No Delivery is made: the Tally learns from the batches how their records ended.
+Theory of operation. `run` takes records from the caller's iterable and appends them, until it is empty, the loop is due
+a turn, or something stands in the way; the shell does the waiting and calls it again. A record that can't go yet is
+held: it is the next one, whatever becomes of it. A record that is itself invalid is refused, and the feed goes on. No
+Delivery is made: the Tally learns from the batches how their records ended.
 """
 
 import cython

@@ -1,4 +1,4 @@
-"""Hashes of keys: murmur2 as Kafka's own partitioner has it, FNV-1a as Sarama's; CRC-32C is the crc32c package's."""
+"""Hashes of keys: murmur2 as in Kafka's own partitioner, FNV-1a as in Sarama's; CRC-32C is the crc32c package's."""
 
 from aioproducer._varint cimport int32_t, int64_t, uint32_t
 

@@ -1,6 +1,6 @@
-"""Produce requests and responses as bytes: the one API whose path is not made from the schema.
+"""Produce requests and responses as bytes: the one API whose code is not made from the schema.
 
-A request is a list of buffers. The records of a large batch stand in it as they lie in memory; what surrounds them
+A request is a list of buffers. The records of a large batch are part of it as they lie in memory; what surrounds them
 (the request's fields, each batch's 61-byte header) is gathered in fresh buffers, and so are the records of batches of
 up to 4 KiB.
 

@@ -1,12 +1,12 @@
 """Record batch v2: append, seal, header, split.
 
-Theory of operation. Records are encoded, uncompressed, straight into blocks of the pool, each within one. The 61-byte
-header is not stored with the records: it is made anew for each attempt, so epoch and sequence can change while the
-records, which a transport may still be reading, stay as they are. The checksum covers the header from byte 21 and all
-the records; it is computed with the header, block by block.
+Theory of operation. Records are encoded, uncompressed, straight into blocks of the pool, each record within one block.
+The 61-byte header is not stored with the records: it is made anew for each attempt, so epoch and sequence can change
+while the records, which a transport may still be reading, stay as they are. The checksum covers the header from byte 21
+and all the records; it is computed with the header, block by block.
 
-Records go to many partitions by turns, and where each goes on has left the processor's cache until its next record
-comes. So with each record the memory of the next one is asked for.
+Records go to many partitions in turn, and the place where a batch continues has left the processor's cache by the time
+its next record comes. So with each record the memory of the next one is prefetched.
 
     0 baseOffset i64 | 8 batchLength i32 | 12 partitionLeaderEpoch i32 | 16 magic i8 | 17 crc u32 | 21 attributes i16
     23 lastOffsetDelta i32 | 27 baseTimestamp i64 | 35 maxTimestamp i64 | 43 producerId i64 | 51 producerEpoch i16

@@ -1,7 +1,7 @@
 """SequenceBooks: which batch of a partition may go next, under which number, and what an acknowledgement changes.
 
-This is what every batch passes through. What follows a failure, gaps and bumps, is transaction_manager.py, which also
-has the theory of it all.
+Every batch passes through here. What follows a failure (gaps and bumps) is in transaction_manager.py, which also has
+the theory of operation for both.
 """
 
 import cython

@@ -1,12 +1,13 @@
-"""Tally: how the records of one send_many or send_arrow ended; Share: which records of one batch are its.
+"""Tally: how the records of one send_many or send_arrow call ended; Share: which records of one batch are part of it.
 
 Theory of operation. These calls make no Delivery. Each batch that takes a record of such a call gets a Share, which
 notes the record's place in the batch and its row in the call, as runs: a batch full of consecutive rows is one run.
 When the batch ends it hands its Shares to their Tallies, which turn places into ranges of offsets, or rows into errors.
 A split batch cuts its Shares as it cuts its records.
 
-Who looked. The records of a Share count as looked at, because the call tells how they ended. When the call is cancelled
-the Tally is abandoned: what has failed and what fails from then on goes to the ledger of unobserved failures.
+Who looked. The records of a Share count as looked at, because the call reports how they ended. When the call is
+cancelled, the Tally is abandoned: what has failed and what fails from then on goes to the ledger of unobserved
+failures.
 """
 
 import cython
