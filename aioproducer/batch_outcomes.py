@@ -1,4 +1,4 @@
-"""BatchOutcomes: how each batch ends, by what the broker answered, or did not answer.
+"""BatchOutcomes: how each batch ends, depending on what the broker answered, if anything.
 
     answer                                      what happens
     ------------------------------------------  ---------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""BulkSend: one send_many or send_arrow, from its first record to the end of its last."""
+"""BulkSend: one send_many or send_arrow call, from its first record until its last has ended."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Closing: the end of a producer, step by step, within one time limit that later calls may bring forward.
+"""Closing: the end of a producer, step by step, within one deadline that later calls may bring forward.
 
     a start under way is ended -> what was admitted is sent, or fails when the time is over -> the open transaction is
-    aborted -> tasks and connections end -> failures are told, done callbacks called -> serializers, interceptors close
+    aborted -> tasks and connections end -> failures are reported, done callbacks called -> serializers and
+    interceptors are closed
 
-Each step has what is left of the time. Three have a little in any case: the end of tasks, callbacks, and the ``close``
+Each step gets what is left of the time. Three get a little in any case: the end of tasks, callbacks, and the ``close``
 of serializers.
 """
 

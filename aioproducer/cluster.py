@@ -1,4 +1,4 @@
-"""What is known of the cluster: brokers, topics, partitions, leaders. Immutable; each answer makes a new picture."""
+"""What is known about the cluster: brokers, topics, partitions, leaders. Immutable; each answer makes a new picture."""
 
 from __future__ import annotations
 

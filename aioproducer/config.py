@@ -1,7 +1,7 @@
 """ProducerConfig: the configs of one producer, checked, typed and unchangeable.
 
-`aioproducer.config_table` says what there is; this module reads values against it and applies the rules that join
-several configs.
+`aioproducer.config_table` says which configs there are; this module reads values against it and applies the rules that
+involve several configs.
 
 Source: Kafka's ProducerConfig, KafkaProducer.configureDeliveryTimeout; KIP-679 (idempotence), KIP-91 (timeouts).
 """

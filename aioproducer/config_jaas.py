@@ -1,4 +1,4 @@
-"""``sasl.jaas.config`` as Java's clients are given it: a login module and its options, on one line. Pure."""
+"""``sasl.jaas.config`` as Java's clients take it: a login module and its options, on one line. Pure."""
 
 from __future__ import annotations
 

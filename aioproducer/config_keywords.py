@@ -1,6 +1,6 @@
 """ProducerConfigs: the keywords of Producer with their types, for type checkers and editors.
 
-`aioproducer.config_table` says what there is, and stays the source; nothing reads this when a program runs.
+`aioproducer.config_table` remains the source of which configs there are; nothing reads this when a program runs.
 """
 
 from __future__ import annotations

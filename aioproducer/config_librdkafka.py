@@ -1,4 +1,4 @@
-"""Configs by librdkafka's names, as confluent-kafka takes them, in this producer's.
+"""Translates configs with librdkafka's names, as confluent-kafka takes them, into this producer's.
 
 Names that librdkafka shares with the Java client keep their meaning; `aioproducer.config_librdkafka_table` says what
 becomes of the others.

@@ -1,4 +1,4 @@
-"""Which configs a SASL mechanism needs, and what ``sasl_jaas_config`` says in their place. Pure."""
+"""Which configs a SASL mechanism needs, and what ``sasl_jaas_config`` says instead of them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config ``proxy_url``: which proxy, and what has to go with it."""
+"""The config ``proxy_url``: which proxy, and which other configs it needs."""
 
 from __future__ import annotations
 

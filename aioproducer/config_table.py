@@ -1,6 +1,6 @@
 """Every config of the producer, in one table: name, type, default, range, importance, meaning.
 
-The rules that join several configs are in `aioproducer.config`; ``docs/configuration.md`` is made from this table by
+The rules that involve several configs are in `aioproducer.config`; ``docs/configuration.md`` is made from this table by
 ``python -m aioproducer.config_docs``.
 
 Source: the configs of Kafka's Java producer 4.3.

@@ -1,4 +1,4 @@
-"""What the configs about TLS versions and ciphers mean to OpenSSL, and which of the configs go together. Pure."""
+"""What the configs for TLS versions and ciphers mean to OpenSSL, and which configs go together. Pure."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""What ``send_offsets_to_transaction`` wants, taken from the consumers of confluent-kafka and aiokafka.
+"""What ``send_offsets_to_transaction`` needs, taken from the consumers of confluent-kafka and aiokafka.
 
 For a program that consumes, transforms and produces: the positions of the consumer become part of the transaction, so
 that a record is consumed if and only if what was made of it is visible. The consumer must not commit by itself
-(``enable.auto.commit=false``), and should read what is committed (``isolation.level=read_committed``).
+(``enable.auto.commit=false``), and should read only what is committed (``isolation.level=read_committed``).
 
     async with producer.transaction():
         ...                                                              # send what was made of the records
         await producer.send_offsets_to_transaction(confluent_positions(consumer), confluent_group(consumer))
 
-Neither package is imported. Tried with confluent-kafka 2.16 and aiokafka 0.14.
+Neither package is imported. Tested with confluent-kafka 2.16 and aiokafka 0.14.
 
 Source: KIP-447; the consumers' own documentation of consumer_group_metadata() and position().
 """

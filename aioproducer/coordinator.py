@@ -1,7 +1,7 @@
-"""Coordinators: finds the broker that coordinates a transactional id or a group, and asks it until it has answered.
+"""Coordinators: finds the broker that coordinates a transactional id or a group, and asks it until it answers.
 
-A request is repeated with back-off for as long as its error may pass, at the new coordinator when that has moved, and
-without a bound of its own: who asks bounds the wait, and says when the answer is not wanted any more.
+A request is repeated with back-off for as long as its error is transient, at the new coordinator if that has moved, and
+without a time limit of its own: the caller limits the wait, and says when the answer is no longer wanted.
 """
 
 from __future__ import annotations

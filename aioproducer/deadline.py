@@ -1,4 +1,4 @@
-"""Deadline: a time limit for several steps, which may be brought forward while one of them is under way."""
+"""Deadline: a time limit for several steps, which may be shortened while one of them is under way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engine: everything of a producer that runs between start() and close()."""
+"""Engine: every part of a producer that runs between start() and close()."""
 
 from __future__ import annotations
 

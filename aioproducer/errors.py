@@ -9,7 +9,7 @@ The tree, split by what the caller can do::
     │   └── ProducerFailedError                    fatal: close this producer, make a new one
     ├── WrongLoopError (RuntimeError)              use the producer in the loop and process that started it
     ├── TransactionStateError                      fix the order of the transaction calls
-    ├── TransactionTimeoutError (TimeoutError)     call the same again, it waits for the end
+    ├── TransactionTimeoutError (TimeoutError)     repeat the call, which waits for the end
     ├── TransactionOutcomeUnknownError             look at the topic: all or nothing of it is visible
     ├── RecordTooLargeError (ValueError)           fix the record
     ├── SerializationError                         fix the record or the serializer
@@ -30,7 +30,7 @@ The tree, split by what the caller can do::
     ├── ProtocolError                              a broken peer, or a bug
     ├── DeliveryErrors (ExceptionGroup)            failures nobody had looked at, from flush() and close()
     │   └── SendManyError                          the same from send_many(), with its result
-    └── BrokerError                                one class a Kafka error code, from the table ``_CODES``
+    └── BrokerError                                one class per Kafka error code, from the table ``_CODES``
         ├── ConnectionLostError                    code 13, raised on this side when a connection ends
         ├── RequestTimedOutError (TimeoutError)    code 7, from the broker or from this side
         ├── MessageTooLargeError, RecordListTooLargeError (RecordTooLargeErrors too)
@@ -43,7 +43,7 @@ Code decides by the class attributes, never by text:
 ``refresh_metadata``  what is known about the cluster is stale
 ``fatal``             this producer can do nothing more; close it and make a new one
 ``abortable``         the transaction can only be aborted; the producer goes on afterwards
-``application_recoverable``  somebody else has taken over: begin anew with a new producer, and the last committed state
+``application_recoverable``  somebody else has taken over: start over with a new producer, from the last committed state
 ``in_doubt``          the answer itself leaves open whether the records were appended
 
 and by ``maybe_written`` of the instance: False says that the record is surely not in the log; True that nobody knows.

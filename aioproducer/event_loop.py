@@ -1,4 +1,4 @@
-"""The event loop of what runs one of its own: the command line, and Spark's Python workers."""
+"""The event loop for whatever runs its own: the command line, and Spark's Python workers."""
 
 from __future__ import annotations
 

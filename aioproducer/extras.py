@@ -1,4 +1,4 @@
-"""What an import, or a config, says that needs a package which is not installed."""
+"""The error for an import or a config that needs a package which is not installed."""
 
 from __future__ import annotations
 

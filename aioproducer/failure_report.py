@@ -1,4 +1,4 @@
-"""FailureReport: tells of records that failed without anybody having looked at their Deliveries."""
+"""FailureReport: reports records that failed without anybody having looked at their Deliveries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The arguments of send_offsets_to_transaction, checked field by field.
 
 What passes can be written in every version of TxnOffsetCommit. The brokers' own rules, such as
-``offset.metadata.max.bytes``, are left to them.
+``offset.metadata.max.bytes``, are left to the brokers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Health: what a producer says of itself to whoever runs it, such as the probes of an orchestrator."""
+"""Health: what a producer reports about itself to whoever runs it, such as the probes of an orchestrator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MemoryQueue: who waits for room in the buffer, first come, first served."""
+"""MemoryQueue: the callers that wait for room in the buffer, first come, first served."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Keeps the picture of the cluster fresh, and lets ``send`` wait for a topic.
 
-One task, ``run``, makes the requests that ``metadata_schedule.py`` says are due, one at a time, and works the answers
-into ``cluster``. Steps that could hold the loop up (reading and merging the answer of a huge cluster) give it turns.
+One task, ``run``, makes the requests that ``metadata_schedule.py`` says are due, one at a time, and merges the answers
+into ``cluster``. Steps that could block the loop (reading and merging the answer of a huge cluster) yield to it.
 
-An update that ends without an answer is tried again with back-off. If no known broker can be reached, or a broker says
-so, or it has taken too long, everything starts again from ``bootstrap_servers`` (``metadata_recovery_strategy``).
+An update that ends without an answer is tried again with back-off. If no known broker can be reached, if a broker asks
+for it, or if it has taken too long, everything starts again from ``bootstrap_servers``
+(``metadata_recovery_strategy``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Decides which topics' metadata to ask for, and when. Pure: time comes in as milliseconds.
 
-Two kinds of requests. A full one covers all topics in use; it is due when somebody asked for it or the last one is
-older than ``metadata_max_age_ms``, and never sooner than a back-off after the last. A partial one covers the topics
-that want an answer of their own, each by its own back-off, so that a broken topic delays no other: at once for a new
-one, later and later for one whose last answer was an error. Requests that got no answer at all hold up both kinds.
+There are two kinds of requests. A full one covers all topics in use; it is due when somebody asked for it or the last
+one is older than ``metadata_max_age_ms``, and never sooner than a back-off after the last. A partial one covers the
+topics that want an answer of their own, each with its own back-off, so that a broken topic delays no other: at once for
+a new topic, later and later for one whose last answer was an error. Requests that got no answer at all delay both
+kinds.
 
 Life of a topic::
 

@@ -1,6 +1,6 @@
 """Counters, averages, maxima and rates under the names of the Java producer's metrics.
 
-The sender records once a batch or a request, never a record. What happened is added up in windows of
+The sender records once per batch or request, never once per record. Events are added up in windows of
 ``metrics_sample_window_ms``; averages, maxima and rates are taken over the last ``metrics_num_samples`` of them, totals
 over the whole life. All names of one group share their windows, so recording is a few additions.
 

@@ -1,4 +1,4 @@
-"""OAuthToken: a token for OAUTHBEARER, when it ends, and when to get the next one. Pure."""
+"""OAuthToken: a token for OAUTHBEARER, when it expires, and when to get the next one. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OTLP metrics as protobuf: the little of it that client telemetry needs. Pure.
+"""OTLP metrics as protobuf: the small part that client telemetry needs. Pure.
 
     MetricsData > ResourceMetrics > Resource and ScopeMetrics > Metric > Gauge or Sum > NumberDataPoint
 

@@ -1,4 +1,4 @@
-"""Partitioners of other clients, for ``partitioner_class``: keys go to the partitions where those clients put them.
+"""Partitioners of other clients, for ``partitioner_class``: keys go to the partitions that those clients choose.
 
 Each is ``f(topic, key, value, partitions)`` on serialized keys. Without one, keys go where Kafka's Java client puts
 them, which is ``murmur2_random`` here.

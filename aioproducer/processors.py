@@ -1,7 +1,7 @@
-"""Processors: how many of them this process may keep busy.
+"""Processors: how many this process may keep busy.
 
-In a container that is less than the machine has: a control group bounds the time of all threads together, and stops
-them all, the event loop too, when they have used it up for this tenth of a second.
+In a container that is fewer than the machine has: a control group limits the time of all threads together, and stops
+them all, the event loop included, when they have used up their share of the current tenth of a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Producer: the public calls. The fast path of sending is compiled, in its base class; this is all that may wait."""
+"""Producer: the public calls. The fast path of sending is compiled, in its base class; what may wait is here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """RecordPreparation: what the user's own code does to a record before it is admitted.
 
-Interceptors see the record first, then serializers turn key and value into bytes, then a custom partitioner may choose.
+Interceptors see the record first, then serializers turn key and value into bytes, then a custom partitioner may choose
+the partition.
 """
 
 from __future__ import annotations

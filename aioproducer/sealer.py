@@ -1,4 +1,4 @@
-"""Sealer: compresses batches, the small ones where they stand, the large ones in worker threads."""
+"""Sealer: compresses batches: small ones on the event loop, large ones in worker threads."""
 
 from __future__ import annotations
 

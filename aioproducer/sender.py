@@ -1,15 +1,14 @@
-"""Sender: drains batches to the brokers and hears what they answer.
+"""Sender: drains batches to the brokers and handles their answers.
 
 Theory of operation. One task sleeps until something can have changed: a batch became ready, a deadline came, a broker
 answered, a connection came or went. Then it makes one pass: expire what is too old, ask the accumulator which brokers
-have something ready, and send one request after the other to those that can take it. Answers are handled where they are
-read, in the turn of the loop that read them: batch_outcomes.py ends their batches, or queues them again, and the task
-wakes.
+have something ready, and send one request after the other to those that can take it. Answers are handled in the turn of
+the loop in which they are read: batch_outcomes.py ends their batches, or queues them again, and the task wakes.
 
     drain -> (seal in a worker) -> number -> send -> answer -> acknowledged | requeue | split | failed
                                                   `-> none, the connection ended: in doubt -> requeue | failed
 
-A broker that is slow, throttled or away holds up nobody else: its partitions wait in its own ready queue.
+A broker that is slow, throttled or down holds up no other: its partitions wait in its own ready queue.
 """
 
 from __future__ import annotations

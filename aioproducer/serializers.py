@@ -1,9 +1,10 @@
-"""Serializers with the formats of Kafka's own ones: plain functions from one Python type to bytes.
+"""Serializers with the formats of Kafka's own: plain functions from one Python type to bytes.
 
-``bytes``, other bytes-like objects and ``str`` need none of them; these are for keys and values that Java, or a
-``.properties`` file, reads or writes with the classes of ``org.apache.kafka.common.serialization``. They are never
-called for ``None``, which stays a null. A wrong type raises TypeError, a number out of range OverflowError or
-``struct.error``; the producer turns either into a SerializationError. ``ByType`` and ``ByTopic`` choose one of several.
+``bytes``, other bytes-like objects and ``str`` need no serializer; these are for keys and values that Java reads or
+writes with the classes of ``org.apache.kafka.common.serialization``, or for which a ``.properties`` file names those
+classes. They are never called for ``None``, which stays a null. A wrong type raises TypeError, a number out of range
+OverflowError or ``struct.error``; the producer turns either into a SerializationError. ``ByType`` and ``ByTopic``
+choose one of several.
 """
 
 from __future__ import annotations

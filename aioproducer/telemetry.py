@@ -1,7 +1,7 @@
 """ClientTelemetry: gives the producer's metrics to a cluster that asks for them (KIP-714).
 
 Theory of operation. Brokers with a receiver for metrics offer two more APIs. The first connection to such a broker
-starts one task; without one, nothing of this runs. It asks what the cluster wants, and then pushes:
+starts one task; without one, none of this runs. It asks what the cluster wants, and then pushes:
 
     ask ----- wants none: wait the interval ------> ask
      |  ^---- refused, or no answer: wait ---------'
@@ -9,12 +9,12 @@ starts one task; without one, nothing of this runs. It asks what the cluster wan
     push, first after 0.5 to 1.5 intervals, then after each -----> push
         '---- refused: ask again, at once or after the interval -> ask
 
-A code after which no repetition helps ends it for good. A push without an answer counts as told, so that nothing is
-told twice, and the next one may go to another broker. All requests go to one broker for as long as it is connected,
-over the connection that is there anyway; telemetry connects to nobody. ``close`` stops the task and pushes once more,
-where the cluster had asked for metrics, but waits no longer for that than the eye notices.
+An error code after which no repetition helps ends it for good. A push without an answer counts as delivered, so that
+nothing is reported twice, and the next one may go to another broker. All requests go to one broker for as long as it is
+connected, over the connection that is there anyway; telemetry opens none. ``close`` stops the task and pushes once more
+if the cluster had asked for metrics, but waits for that no longer than a person would notice.
 
-Nothing that happens here reaches a record: failures are logged, the first of them for people, and that is all.
+Nothing that happens here affects a record: failures are logged, the first of them for people, and that is all.
 
 Source: KIP-714; the Java client's ClientTelemetryReporter.
 """

@@ -1,6 +1,6 @@
-"""The metrics of a producer as one push, and what of them was told before. Pure.
+"""The metrics of a producer as one push, and which of them were reported before. Pure.
 
-A report is put together in steps of some topics each, so that one about thousands of them does not hold the loop up.
+A report is put together in steps of a few topics each, so that one about thousands of topics does not block the loop.
 """
 
 from __future__ import annotations

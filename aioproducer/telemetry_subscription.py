@@ -1,4 +1,4 @@
-"""What a cluster wants to know of its clients, and what its refusals mean. Pure.
+"""Which metrics a cluster wants from its clients, and what its refusals mean. Pure.
 
 Source: KIP-714; ClientTelemetryUtils of the Java client for what follows on each error.
 """

@@ -1,10 +1,10 @@
-"""What an error means for a transaction, by the request that it answers: one table.
+"""What an error means for a transaction, depending on the request that it answers: one table.
 
     RETRY       the same request again, after a back-off
     FIND        the same, after asking who the coordinator is now
     ABORTABLE   the transaction can only be aborted; the producer goes on afterwards
     FENCED      a newer producer has the transactional id, or the coordinator timed the transaction out
-    FATAL       nothing helps; whatever the table does not name is so
+    FATAL       nothing helps; also for whatever the table does not name
 
 Source: the response handlers of org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360,
 KIP-588 (PRODUCER_FENCED), KIP-890 (TRANSACTION_ABORTABLE), KIP-1050 (classes of errors).

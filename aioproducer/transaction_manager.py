@@ -1,8 +1,8 @@
-"""Producer id, epoch and sequences: what lets a broker recognise a batch that it has already.
+"""Producer id, epoch and sequences: what lets a broker recognise a batch that it already has.
 
 Theory of operation. A batch gets (producer id, epoch, base sequence) when it is first drained and keeps them over
-retries, so a leader that has it already answers with success and writes nothing. Sequences count records, a partition
-and an epoch, and must not have gaps. A gap opens when a batch that had a sequence fails: the broker then refuses
+retries, so a leader that has it already answers with success and writes nothing. Sequences count records, per partition
+and epoch, and must not have gaps. A gap opens when a batch that had a sequence fails: the broker then refuses
 everything after it (OUT_OF_ORDER_SEQUENCE_NUMBER), until the partition starts at 0 again under the next epoch, which is
 called the bump.
 
@@ -11,29 +11,30 @@ called the bump.
     gap --every numbered batch is off the wire and surely not in the log--> bump: next epoch, sequences from 0
 
 The bump waits for certainty, which is where this differs from the Java client (KIP-360): Java renumbers every batch in
-flight, also one that the broker wrote and whose answer was lost, and so writes it twice. Here a batch in doubt keeps
-its number and is sent again until the broker tells: success if it has it, OUT_OF_ORDER if not. That answer is certain
-because from the oldest unresolved batch of a partition on at most five have numbers, as many as a broker remembers. And
-once one batch is surely not in the log, neither is any that was numbered after it.
+flight, including one that the broker wrote and whose answer was lost, and so writes it twice. Here a batch in doubt
+keeps its number and is sent again until the broker's answer settles it: success if it has the batch, OUT_OF_ORDER if
+not. That answer is certain because from the oldest unresolved batch of a partition on, at most five have numbers, as
+many as a broker remembers. And once one batch is surely not in the log, neither is any that was numbered after it.
 
-One thing may still follow such a refusal: a broker that stood still reads its connections in any order, also what is
-left of one that was given up, where an older batch stands, and this one behind it. So a batch in doubt is taken to be
-ruled out only when it is sent a second after its first refusal and refused again; until then it keeps its number.
+One thing may still follow such a refusal: a broker that froze reads its connections in any order, including what is
+left of an abandoned one, which holds an older batch and this one behind it. So a batch in doubt counts as ruled out
+only when it is sent a second after its first refusal and refused again; until then it keeps its number.
 
-Books are kept for as long as the producer lives, also of a topic that is forgotten because nobody uses it: from 0 again
-under the same epoch, a broker would take new batches for repetitions of old ones, and acknowledge them unwritten.
+Books are kept for as long as the producer lives, even for a topic that is forgotten because nobody uses it: if numbers
+began at 0 again under the same epoch, a broker would take new batches for repetitions of old ones, and acknowledge them
+unwritten.
 
-A topic that is deleted and made again has an empty log, whose leader takes any sequence for the first. The numbers go
-on there, for the reason above, but nothing else that is known of the former log holds: the producer has to be
+A topic that is deleted and recreated has an empty log, whose leader takes any sequence for the first. The numbers go on
+there, for the reason above, but nothing else that is known about the former log holds: the producer has to be
 introduced again, and what was ruled out before may be written now.
 
-The new epoch is local: a broker takes a higher epoch from an idempotent producer without being asked. After 32767 a new
-producer id is fetched instead. Other partitions go on under their old epoch and move when nothing of theirs is
+The new epoch is local: a broker accepts a higher epoch from an idempotent producer without being asked. After 32767 a
+new producer id is fetched instead. Other partitions go on under their old epoch and move when none of their batches is
 unresolved.
 
 In a transaction there is no bump of our own: a gap spoils the transaction, and the coordinator gives the next epoch,
-with the end of the transaction (KIP-890) or by InitProducerId. A batch in doubt is sent again all the same before V2,
-so that no copy of it can turn up in the log after the transaction has ended.
+with the end of the transaction (KIP-890) or through InitProducerId. A batch in doubt is sent again all the same before
+V2, so that no copy of it can turn up in the log after the transaction has ended.
 
 Source: KIP-98, KIP-360; org.apache.kafka.clients.producer.internals.TransactionManager.
 """

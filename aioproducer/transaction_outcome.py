@@ -1,7 +1,7 @@
-"""What has become of a transaction, read from what its coordinator says of the transactional id.
+"""What has become of a transaction, derived from what its coordinator says about the transactional id.
 
-The coordinator knows the latest transaction of an id alone. It tells when that began, by its own clock, which is how a
-prepared transaction is recognised: the same beginning, and the state is that of this very transaction; another one, and
+The coordinator knows only the latest transaction of an id. It says when that began, by its own clock, which is how a
+prepared transaction is recognised: if the beginning is the same, the state is that of this very transaction; if not,
 the id has moved on, so ours has ended, one way or the other.
 
     described state                                      the transaction is

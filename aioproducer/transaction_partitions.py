@@ -1,9 +1,9 @@
-"""The partitions of the open transaction: to which a batch may go out, and whether there is anything to end.
+"""The partitions of the open transaction: which ones batches may go out to, and whether there is anything to end.
 
 Theory of operation. A broker takes transactional batches only for partitions that the coordinator knows to be part of
-the transaction. Before transactions V2 the producer adds them by a request of its own: a batch that wants out makes its
-partition wanted, the request goes out for all that are wanted, and the batches follow its answer. With V2 (KIP-890) the
-broker adds the partition itself when it gets the batch.
+the transaction. Before transactions V2 the producer adds them with a request of its own: a batch that is ready to go
+marks its partition as wanted, the request goes out for all wanted partitions, and the batches follow its answer. With
+V2 (KIP-890) the broker adds the partition itself when it gets the batch.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """TransactionRequests: the requests about one transactional id, sent to whoever coordinates it until they are answered.
 
-What they hold, in which versions they may go out, where in their answers the errors stand. What an answer means for the
-transaction is not decided here. Every call raises what ``Coordinators.ask`` raises, and takes from there
+What they contain, in which versions they may go out, and where their answers have the errors. What an answer means for
+the transaction is not decided here. Every call raises what ``Coordinators.ask`` raises, and shares these parameters
+with it:
 
     wanted   asked before each repetition; False ends the attempts
     lost     called when an attempt was written and not answered, so that it may come late
 
-An answer that leaves out what was asked about, or gives an id that is none, is one that can't be: believed, it would
-make a partition count as a part of the transaction, or an offset as committed, that is not.
+An answer that leaves out what was asked about, or gives an id that is not one, is treated as impossible: if it were
+believed, a partition would count as part of the transaction, or an offset as committed, that is not.
 
 Source: KIP-98, KIP-360 (InitProducerId by the producer that has the epoch), KIP-447 (offsets with the member that sends
 them), KIP-664 (DescribeTransactions), KIP-890 (EndTxn and TxnOffsetCommit of transactions V2).

@@ -1,23 +1,23 @@
 """TransactionRunner: begins, prepares, commits and aborts the transactions of one producer.
 
 Theory of operation. Each call of the program that has to ask a broker runs in a task of the producer. The caller waits
-for it, for at most ``max_block_ms``; cancelled, or out of time, he leaves it behind and it goes on. Whoever calls next
-waits for it first, and if he calls the same again, its end is his.
+for it, for at most ``max_block_ms``; when the caller is cancelled or out of time, the task goes on without it. The next
+call waits for that task first, and if it is the same call again, it takes over the task's outcome.
 
     commit   no more records -> all that were admitted have ended -> EndTxn(commit) -> READY
     abort    no more records -> drop what was not sent, wait for what was -> EndTxn(abort) -> READY
     prepare  no more records -> all that were admitted have ended -> PREPARED
 
 A record that fails spoils the transaction: what was not sent is dropped at once, and commit raises that error without
-having asked anybody. Nothing is asked either if nothing was sent.
+having asked the coordinator. Nor is it asked if nothing was sent.
 
-Who is who. With transactions V2 (KIP-890) each EndTxn gives the next epoch, so whatever is late is fenced. Before, the
-epoch stays, and the next ``begin_transaction`` gets a new one from InitProducerId (KIP-360) if something is left that
-must not come late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn or TxnOffsetCommit that was written and not
-answered.
-A leader that knows a newer epoch than ours can't say why. InitProducerId can: either a newer producer has the
-transactional id, which is the end of this one, or the coordinator has aborted the transaction because it took too long,
-and gives the epoch that it has made for that (KIP-588; so do brokers with V2, older ones fence the producer here too).
+Who is who. With transactions V2 (KIP-890) each EndTxn gives the next epoch, so whatever is late is fenced. Before V2
+the epoch stays, and the next ``begin_transaction`` gets a new one from InitProducerId (KIP-360) if something is left
+that must not come late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn or TxnOffsetCommit that was written
+and not answered. A leader that knows a newer epoch than ours can't say why. InitProducerId can: either a newer producer
+has the transactional id, which is the end of this one, or the coordinator has aborted the transaction because it took
+too long, and gives the epoch that it has made for that (KIP-588; so do brokers with V2, older ones fence the producer
+here too).
 
 Source: KIP-98, KIP-360, KIP-447 (offsets), KIP-890; org.apache.kafka.clients.producer.internals.TransactionManager.
 """

@@ -1,7 +1,7 @@
 """The states of a transactional producer, and every move between them, as one table.
 
-Theory of operation. A producer has at most one transaction. What the program calls moves it along the upper line; what
-brokers answer can move it down, to ABORTABLE_ERROR, from where only an abort leads on, or to FATAL_ERROR, from where
+Theory of operation. A producer has at most one transaction. The program's calls move it along the upper line; the
+brokers' answers can move it down, to ABORTABLE_ERROR, from where only an abort leads on, or to FATAL_ERROR, from where
 nothing does.
 
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
@@ -13,7 +13,7 @@ nothing does.
                                                `------------------> ABORTING
 
 A wrong call of the program raises TransactionStateError and leaves the state as it was. An abortable error while
-ABORTING is no news. A fatal one is taken in every state, and the first of them stays.
+ABORTING changes nothing. A fatal one is accepted in every state, and the first one stays.
 
 Source: org.apache.kafka.clients.producer.internals.TransactionManager.State; KIP-98. PREPARING and PREPARED are this
 producer's own, for transactions that another process ends.

@@ -1,4 +1,4 @@
-"""Transactions from outside of the producer that wrote them: end prepared ones, look at them, and clean up.
+"""Transactions from outside the producer that wrote them: end prepared ones, inspect them, and clean up.
 
 A producer that has prepared its transaction hands a PreparedTransaction to whoever decides, in any process:
 
@@ -6,8 +6,9 @@ A producer that has prepared its transaction hands a PreparedTransaction to whoe
     ...
     await transactions.commit(prepared, bootstrap_servers="localhost:9092")
 
-Every call may be repeated: a transaction that is committed stays so, and ``commit`` of it returns. The functions make
-their connections and close them; whoever has many transactions to end opens a TransactionClient and uses its methods.
+Every call may be repeated: a transaction that is committed stays so, and another ``commit`` of it returns. The
+functions open and close their own connections; a program with many transactions to end opens a TransactionClient and
+uses its methods.
 
 Source: KIP-98 (EndTxn), KIP-664 (ListTransactions, DescribeTransactions), KIP-890.
 """
