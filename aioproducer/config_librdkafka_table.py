@@ -45,24 +45,24 @@ RENAMED: Mapping[str, str] = MappingProxyType(
 )
 """librdkafka's name, and ours."""
 
-_NO_THREADS = "there are no threads and queues of a library to be set up"
+_NO_THREADS = "there are no library threads or queues to configure"
 _LOGGING = "set the levels of Python's loggers below aioproducer"
 IGNORED: Mapping[str, str] = MappingProxyType(
     {
         "allow.auto.create.topics": "the broker decides",
-        "api.version.fallback.ms": "versions are always asked for",
-        "api.version.request": "versions are always asked for",
+        "api.version.fallback.ms": "brokers are always asked for their versions",
+        "api.version.request": "brokers are always asked for their versions",
         "api.version.request.timeout.ms": "it is part of setting up a connection",
         "batch.num.messages": "batches are bounded by batch_size alone",
-        "broker.address.family": "all addresses of a name are tried in turn, of both families",
-        "broker.address.ttl": "names are resolved at each connect",
-        "broker.version.fallback": "versions are always asked for",
-        "builtin.features": "what a config needs and is not there is told when the producer is made",
+        "broker.address.family": "all addresses of a name, of both families, are tried in turn",
+        "broker.address.ttl": "names are resolved for each connection",
+        "broker.version.fallback": "brokers are always asked for their versions",
+        "builtin.features": "what a config needs is checked when the producer is made",
         "client.rack": "it is for consumers",
         "debug": _LOGGING,
-        "delivery.report.only.error": "Deliveries tell both",
+        "delivery.report.only.error": "Deliveries report success and failure",
         "enable.background": _NO_THREADS,
-        "enable.gapless.guarantee": "a batch that failed is never skipped silently: its records tell",
+        "enable.gapless.guarantee": "a batch that failed is never skipped silently: its records report it",
         "enable.random.seed": _NO_THREADS,
         "enabled_events": _NO_THREADS,
         "error_cb": "errors come with the record, in on_error, and in the log",
@@ -74,35 +74,35 @@ IGNORED: Mapping[str, str] = MappingProxyType(
         "log_level": _LOGGING,
         "logger": _LOGGING,
         "message.copy.max.bytes": "records are always copied",
-        "opaque": "a callback is a Python function and has its own",
-        "produce.offset.report": "offsets are always told",
+        "opaque": "a callback is a Python function and can hold its own state",
+        "produce.offset.report": "offsets are always reported",
         "queue.buffering.backpressure.threshold": "requests go out as soon as a broker takes one",
         "queue.buffering.max.messages": "the buffer is bounded by buffer_memory alone",
         "queuing.strategy": "records of a partition go out in order",
-        "receive.message.max.bytes": "answers of up to 100 MB are taken, before a login is through of up to 512 KiB",
-        "reconnect.backoff.jitter.ms": "librdkafka does not use it either; waits are spread by a fifth to both sides",
-        "request.timeout.ms": "socket.timeout.ms is both: how long a broker waits for others, and this client for it",
-        "sasl.kerberos.min.time.before.relogin": "each login looks for a ticket anew",
+        "receive.message.max.bytes": "answers of up to 100 MB are accepted, but only 512 KiB before login",
+        "reconnect.backoff.jitter.ms": "librdkafka does not use it either; waits vary by a fifth in both directions",
+        "request.timeout.ms": "socket.timeout.ms sets both waits: a broker's for replicas, and ours for a broker",
+        "sasl.kerberos.min.time.before.relogin": "each login looks for a ticket again",
         "sasl.oauthbearer.sub.claim.name": "brokers check tokens, not this client",
         "socket.blocking.max.ms": _NO_THREADS,
         "socket.keepalive.enable": "idle connections are closed by connections_max_idle_ms",
         "socket.max.fails": "a request that is not answered in time ends its connection",
-        "socket.nagle.disable": "it is always so",
+        "socket.nagle.disable": "Nagle's algorithm is always off",
         "ssl.engine.id": "it is for ssl.engine.location",
-        "statistics.interval.ms": "metrics() is there at any time",
-        "stats_cb": "metrics() is there at any time",
-        "sticky.partitioning.linger.ms": "a partition is kept for a batch",
+        "statistics.interval.ms": "call metrics() at any time",
+        "stats_cb": "call metrics() at any time",
+        "sticky.partitioning.linger.ms": "a partition is kept for one batch",
         "throttle_cb": "see produce-throttle-time-avg of metrics()",
-        "topic.metadata.propagation.max.ms": "a call waits for an unknown topic for max_block_ms",
-        "topic.metadata.refresh.fast.cnt": "metadata are asked for until they are there",
+        "topic.metadata.propagation.max.ms": "a call waits up to max_block_ms for an unknown topic",
+        "topic.metadata.refresh.fast.cnt": "metadata is requested until it is there",
         "topic.metadata.refresh.fast.interval.ms": "retry_backoff_ms does that",
-        "topic.metadata.refresh.sparse": "it is always so",
+        "topic.metadata.refresh.sparse": "only topics in use are ever asked for",
     }
 )
 """What has no meaning here, and why; left out with one log line."""
 
 _CONTEXT = "make an ssl.SSLContext and give it as ssl_context"
-_EVENTS = "there are no events: Deliveries, on_error and the log tell"
+_EVENTS = "there are no events: see Deliveries, on_error and the log"
 _SOCKETS = "connections are made by the event loop, whose own methods can be replaced"
 _TOKEN = "get the token in oauth_cb"
 REFUSED: Mapping[str, str] = MappingProxyType(
@@ -110,11 +110,11 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "background_event_cb": _EVENTS,
         "closesocket_cb": _SOCKETS,
         "connect_cb": _SOCKETS,
-        "default_topic_conf": "give the configs of topics among the others, or as default.topic.config",
+        "default_topic_conf": "give topic configs with the others, or as default.topic.config",
         "dr_cb": "give each Delivery a callback: delivery.add_done_callback(fn)",
         "dr_msg_cb": "give each Delivery a callback: delivery.add_done_callback(fn)",
-        "https.ca.location": "put the certificates into ssl.ca.location, which the token endpoint is verified with too",
-        "https.ca.pem": "put the certificates into ssl.ca.pem, which the token endpoint is verified with too",
+        "https.ca.location": "put the certificates into ssl.ca.location, which also verifies the token endpoint",
+        "https.ca.pem": "put the certificates into ssl.ca.pem, which also verifies the token endpoint",
         "msg_order_cmp": "records of a partition go out in the order of their calls",
         "oauthbearer_token_refresh_cb": "give a function as oauth_cb",
         "on_delivery": "give each Delivery a callback: delivery.add_done_callback(fn)",

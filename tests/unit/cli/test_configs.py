@@ -63,7 +63,7 @@ def test_what_a_program_gets() -> None:
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("statistics.interval.ms", "statistics.interval.ms of librdkafka: metrics() is there at any time"),
+        ("statistics.interval.ms", "statistics.interval.ms of librdkafka: call metrics() at any time"),
         ("on_delivery", "on_delivery of librdkafka: give each Delivery a callback"),
         ("metric.reporters", "metric.reporters of the Java client: "),
     ],
