@@ -11,25 +11,25 @@ _INTRODUCTION = """\
 <!-- Made from the table in aioproducer/config_table.py by python -m aioproducer.config_docs; change that, not this. -->
 
 `Producer(...)` takes the names below as keyword arguments. They are those of Kafka's Java producer with `_` for `.`;
-defaults and ranges are Java's too, unless a line says otherwise. Values may be Python values or Java's strings
-(`"true"`, `"5"`, `"a:9092,b:9092"`). Times are whole milliseconds, sizes whole bytes. Type checkers and editors know
-each name and what it takes; for them annotate a dict that you pass on by `**` as `ProducerConfigs`, or as
-`dict[str, Any]`. `from_config` takes any mapping.
+defaults and ranges are Java's too, unless noted otherwise. Values may be Python values or Java's strings (`"true"`,
+`"5"`, `"a:9092,b:9092"`). Times are whole milliseconds, sizes whole bytes. Type checkers and editors know each name and
+what it takes; for their sake, annotate a dict that you pass with `**` as `ProducerConfigs` or `dict[str, Any]`.
+`from_config` takes any mapping.
 
 `Producer.from_config(mapping)` takes Java's own names with dots, `Producer.from_properties(path)` a Java `.properties`
-file. Both take `serializer.encoding`, `key.serializer.encoding` and `value.serializer.encoding` if they say UTF-8,
-which strings are in any case. A name that is not known, a value out of range, and values that contradict each other
-raise `ConfigError`.
+file. Both accept `serializer.encoding`, `key.serializer.encoding` and `value.serializer.encoding` if the value is
+UTF-8, which is how strings are always encoded. An unknown name, a value out of range, and values that contradict each
+other raise `ConfigError`.
 
-Rules that join several configs:
+Rules that connect several configs:
 
-- `enable_idempotence` left out goes off by itself (with a log line) when `acks` is not `all` or `retries` is 0; given
-  as true it contradicts them. With idempotence `max_in_flight_requests_per_connection` is at most 5 in any case, and
-  `transactional_id` needs idempotence.
-- `delivery_timeout_ms` is at least `linger_ms` + `request_timeout_ms`: left out it is raised to that (with a log line),
-  given lower it is an error.
+- If `enable_idempotence` is not set, it is turned off (with a log line) when `acks` is not `all` or `retries` is 0;
+  with `enable_idempotence=True` such a value is an error. With idempotence `max_in_flight_requests_per_connection` is
+  never above 5, and `transactional_id` needs idempotence.
+- `delivery_timeout_ms` must be at least `linger_ms` + `request_timeout_ms`: if it is not set, it is raised to that
+  (with a log line); a lower value is an error.
 - `reconnect_backoff_ms` without `reconnect_backoff_max_ms` is a constant wait.
-- A back-off, or a setup timeout, above its own bound is replaced by the bound (with a log line).
+- A back-off or setup timeout above its own maximum is replaced by the maximum (with a log line).
 """
 
 

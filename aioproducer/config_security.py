@@ -34,28 +34,28 @@ TLS: tuple[ConfigDef, ...] = (
         default=None,
         importance="medium",
         in_java=False,
-        doc="A ready context for TLS, in place of the other `ssl_` configs.",
+        doc="A ready-made TLS context, in place of the other `ssl_` configs.",
     ),
     ConfigDef(
         name="ssl_truststore_location",
         type=STRING,
         default=None,
         importance="high",
-        doc="File of the certificates to trust. Left out: those of the system.",
+        doc="File with the certificates to trust. If not set: those of the system.",
     ),
     ConfigDef(
         name="ssl_truststore_certificates",
         type=PASSWORD,
         default=None,
         importance="high",
-        doc="The certificates to trust as PEM text.",
+        doc="The certificates to trust, as PEM text.",
     ),
     ConfigDef(
         name="ssl_truststore_type",
         type=STRING,
         default="PEM",
         importance="medium",
-        departs="JKS stores can be read by the JVM only.",
+        departs="only the JVM can read JKS stores.",
         doc="`PEM`, or `PKCS12`, which needs the extra `pkcs12`.",
     ),
     ConfigDef(
@@ -63,35 +63,35 @@ TLS: tuple[ConfigDef, ...] = (
         type=PASSWORD,
         default=None,
         importance="high",
-        doc="Opens a trust store of the type PKCS12.",
+        doc="Opens a trust store of type PKCS12.",
     ),
     ConfigDef(
         name="ssl_keystore_location",
         type=STRING,
         default=None,
         importance="high",
-        doc="File of this client's private key and certificate chain, for brokers that ask for one.",
+        doc="File with this client's private key and certificate chain, for brokers that ask for a certificate.",
     ),
     ConfigDef(
         name="ssl_keystore_key",
         type=PASSWORD,
         default=None,
         importance="high",
-        doc="The private key as PEM text.",
+        doc="The private key, as PEM text.",
     ),
     ConfigDef(
         name="ssl_keystore_certificate_chain",
         type=PASSWORD,
         default=None,
         importance="high",
-        doc="The certificate chain as PEM text.",
+        doc="The certificate chain, as PEM text.",
     ),
     ConfigDef(
         name="ssl_keystore_type",
         type=STRING,
         default="PEM",
         importance="medium",
-        departs="JKS stores can be read by the JVM only.",
+        departs="only the JVM can read JKS stores.",
         doc="`PEM`, or `PKCS12`, which needs the extra `pkcs12`.",
     ),
     ConfigDef(
@@ -99,46 +99,45 @@ TLS: tuple[ConfigDef, ...] = (
         type=PASSWORD,
         default=None,
         importance="high",
-        doc="Opens a key store of the type PKCS12.",
+        doc="Opens a key store of type PKCS12.",
     ),
     ConfigDef(
         name="ssl_key_password",
         type=PASSWORD,
         default=None,
         importance="high",
-        doc="Opens an encrypted private key in PEM.",
+        doc="Opens an encrypted PEM private key.",
     ),
     ConfigDef(
         name="ssl_endpoint_identification_algorithm",
         type=STRING,
         default="https",
         importance="low",
-        doc="`https` checks that the certificate was made for the broker's host name; the empty string does not.",
+        doc="`https` checks that the certificate was issued for the broker's host name; the empty string does not.",
     ),
     ConfigDef(
         name="ssl_enabled_protocols",
         type=LIST,
         default=("TLSv1.2", "TLSv1.3"),
         importance="medium",
-        doc="Versions of TLS that may be spoken.",
+        doc="The TLS versions that may be used.",
     ),
     ConfigDef(
         name="ssl_protocol",
         type=STRING,
         default="TLSv1.3",
         importance="medium",
-        doc="The newest version of TLS to speak.",
+        doc="The newest TLS version to use.",
     ),
     ConfigDef(
         name="ssl_cipher_suites",
         type=LIST,
         default=(),
         importance="low",
-        doc="Ciphers that may be used; none named: the library's choice.",
+        doc="The ciphers that may be used; if none is named, the library's default.",
     ),
 )
 
-_LOGIN_REFRESH = "Of the time a token is valid: "
 SASL: tuple[ConfigDef, ...] = (
     ConfigDef(
         name="sasl_mechanism",
@@ -169,15 +168,15 @@ SASL: tuple[ConfigDef, ...] = (
         default=None,
         importance="medium",
         in_java=False,
-        doc="Gives the token for OAUTHBEARER: an async function that returns it as a string, or as an `OAuthToken` "
-        "with its end and extensions.",
+        doc="Provides the token for OAUTHBEARER: an async function that returns it as a string, or as an `OAuthToken` "
+        "with its expiry and extensions.",
     ),
     ConfigDef(
         name="sasl_jaas_config",
         type=PASSWORD,
         default=None,
         importance="medium",
-        doc="What Java is given in place of `sasl_username` and `sasl_password`, or of client id and secret: "
+        doc="What Java takes in place of `sasl_username` and `sasl_password`, or of client id and secret: "
         "`org.apache.kafka...PlainLoginModule required username=... password=...;`. Read for every mechanism.",
     ),
     ConfigDef(
@@ -185,7 +184,7 @@ SASL: tuple[ConfigDef, ...] = (
         type=STRING,
         default=None,
         importance="medium",
-        doc="The brokers' name in Kerberos, for GSSAPI; most often `kafka`.",
+        doc="The brokers' service name in Kerberos, for GSSAPI; usually `kafka`.",
     ),
     ConfigDef(
         name="sasl_login_connect_timeout_ms",
@@ -193,7 +192,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=None,
         importance="low",
         valid=Range(0),
-        doc="How long connecting to the token endpoint may take. Left out, or 0: 5 seconds.",
+        doc="How long connecting to the token endpoint may take. If 0 or not set: 5 seconds.",
     ),
     ConfigDef(
         name="sasl_login_read_timeout_ms",
@@ -201,7 +200,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=None,
         importance="low",
         valid=Range(0),
-        doc="How long the token endpoint may take to answer. Left out, or 0: 5 seconds.",
+        doc="How long the token endpoint may take to answer. If 0 or not set: 5 seconds.",
     ),
     ConfigDef(
         name="sasl_login_retry_backoff_ms",
@@ -209,7 +208,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=100,
         importance="low",
         valid=Range(0),
-        doc="The wait before the token endpoint is asked again; with 0 it is not, as in Java.",
+        doc="The wait before the token endpoint is asked again; with 0 it is not asked again, as in Java.",
     ),
     ConfigDef(
         name="sasl_login_retry_backoff_max_ms",
@@ -217,7 +216,8 @@ SASL: tuple[ConfigDef, ...] = (
         default=10_000,
         importance="low",
         valid=Range(0),
-        doc="The bound of that wait, which doubles with every failure; also of all tries together, with 5 seconds.",
+        doc="The upper limit of that wait, which doubles with every failure; also the limit for all attempts "
+        "together, which is never above 5 seconds.",
     ),
     ConfigDef(
         name="sasl_login_refresh_window_factor",
@@ -225,7 +225,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=0.8,
         valid=Range(0.5, 1.0),
         importance="low",
-        doc=_LOGIN_REFRESH + "after this part a new one is fetched.",
+        doc="The fraction of a token's lifetime after which a new one is fetched.",
     ),
     ConfigDef(
         name="sasl_login_refresh_window_jitter",
@@ -233,7 +233,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=0.05,
         valid=Range(0.0, 0.25),
         importance="low",
-        doc=_LOGIN_REFRESH + "up to this part is added by chance.",
+        doc="Up to this fraction of a token's lifetime is added at random.",
     ),
     ConfigDef(
         name="sasl_login_refresh_min_period_seconds",
@@ -241,7 +241,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=60,
         valid=Range(0, 900),
         importance="low",
-        doc="A token is not renewed sooner than this after it came.",
+        doc="A token is not renewed sooner than this after it was received.",
     ),
     ConfigDef(
         name="sasl_login_refresh_buffer_seconds",
@@ -249,23 +249,24 @@ SASL: tuple[ConfigDef, ...] = (
         default=300,
         valid=Range(0, 3600),
         importance="low",
-        doc="A token is renewed at least this long before its end.",
+        doc="A token is renewed at least this long before it expires.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_token_endpoint_url",
         type=URL,
         default=None,
         importance="medium",
-        doc="Where tokens are fetched; with `file:` where one lies, which is read for each login that needs another.",
+        doc="Where tokens are fetched. With `file:`, the file that holds the token; it is read for each login that "
+        "needs another one.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_jwt_retriever_class",
         type=JWT_RETRIEVER,
         default="DefaultJwtRetriever",
         importance="medium",
-        doc="How tokens are fetched. `DefaultJwtRetriever` chooses by the URL: `FileJwtRetriever` for a file, else "
-        "`ClientCredentialsJwtRetriever`, for a secret or an assertion that takes its place (KIP-1258). "
-        "`JwtBearerJwtRetriever` hands in an assertion for a token (KIP-1139).",
+        doc="How tokens are fetched. `DefaultJwtRetriever` chooses by the URL: `FileJwtRetriever` for a file, "
+        "otherwise `ClientCredentialsJwtRetriever`, for a secret or an assertion that replaces it (KIP-1258). "
+        "`JwtBearerJwtRetriever` exchanges an assertion for a token (KIP-1139).",
     ),
     ConfigDef(
         name="sasl_oauthbearer_scope",
@@ -279,7 +280,7 @@ SASL: tuple[ConfigDef, ...] = (
         type=STRING,
         default=None,
         importance="medium",
-        doc="This client's name at the token endpoint.",
+        doc="This client's id at the token endpoint.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_client_credentials_client_secret",
@@ -293,7 +294,7 @@ SASL: tuple[ConfigDef, ...] = (
         type=BOOLEAN,
         default=False,
         importance="low",
-        doc="Whether name and secret are URL-encoded in the request for a token.",
+        doc="Whether id and secret are URL-encoded in the request for a token.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_algorithm",
@@ -301,14 +302,14 @@ SASL: tuple[ConfigDef, ...] = (
         default="RS256",
         valid=OneOf("ES256", "RS256", any_case=True),
         importance="medium",
-        doc="How assertions are signed: with an RSA key, or with one of the curve P-256.",
+        doc="How assertions are signed: with an RSA key, or with a key of the curve P-256.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_claim_aud",
         type=STRING,
         default=None,
         importance="medium",
-        doc="The audience that assertions claim, most often the token endpoint.",
+        doc="The audience that assertions claim; usually the token endpoint.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_claim_exp_seconds",
@@ -316,21 +317,21 @@ SASL: tuple[ConfigDef, ...] = (
         default=300,
         valid=Range(0, 86_400),
         importance="low",
-        doc="How long after it was made an assertion ends.",
+        doc="How long after it was made an assertion expires.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_claim_iss",
         type=STRING,
         default=None,
         importance="medium",
-        doc="The issuer that assertions claim. With client credentials it takes the place of the secret.",
+        doc="The issuer that assertions claim. With client credentials, assertions then replace the secret.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_claim_jti_include",
         type=BOOLEAN,
         default=False,
         importance="medium",
-        doc="Whether each assertion has a number of its own.",
+        doc="Whether each assertion has a unique id.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_claim_nbf_seconds",
@@ -338,7 +339,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=60,
         valid=Range(0, 3_600),
         importance="low",
-        doc="How long before it was made an assertion begins.",
+        doc="How long before it was made an assertion becomes valid.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_claim_sub",
@@ -352,14 +353,15 @@ SASL: tuple[ConfigDef, ...] = (
         type=STRING,
         default=None,
         importance="medium",
-        doc="A file with a ready assertion, read for each request; it goes before one that is signed here.",
+        doc="A file with a ready-made assertion, read for each request; it takes precedence over one that is signed "
+        "here.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_private_key_file",
         type=STRING,
         default=None,
         importance="medium",
-        doc="PEM file of the key that signs assertions, read for each.",
+        doc="PEM file with the key that signs assertions, read for each of them.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_private_key_passphrase",
@@ -373,6 +375,7 @@ SASL: tuple[ConfigDef, ...] = (
         type=STRING,
         default=None,
         importance="medium",
-        doc="A JSON file with `header` and `payload`, parts of assertions that go before those of the `claim` configs.",
+        doc="A JSON file with `header` and `payload`, parts of assertions that take precedence over the `claim` "
+        "configs.",
     ),
 )

@@ -39,7 +39,8 @@ _CLUSTER = (
         type=SERVERS,
         default=REQUIRED,
         importance="high",
-        doc="Where to ask for the brokers of the cluster first, tried in this order. It need not name all of them.",
+        doc="The brokers to ask first for the rest of the cluster, tried in this order. They need not be all of its "
+        "brokers.",
     ),
     ConfigDef(
         name="client_id",
@@ -47,7 +48,7 @@ _CLUSTER = (
         default="",
         valid=Utf8Length(0, _MAX_STRING_BYTES),
         importance="medium",
-        doc="The name under which the brokers log, measure and limit this producer. When empty: `producer-` and the "
+        doc="The name under which the brokers log, measure and limit this producer. If empty: `producer-` and the "
         "`transactional_id`, or a number that counts the producers of the process.",
     ),
     ConfigDef(
@@ -56,8 +57,8 @@ _CLUSTER = (
         default="use_all_dns_ips",
         valid=OneOf("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
         importance="medium",
-        doc="Whether a host name stands for all its addresses, tried one after the other, or a bootstrap name is first "
-        "resolved into the canonical names behind it.",
+        doc="Whether all addresses of a host name are tried, one after the other, or a bootstrap name is first "
+        "resolved to the canonical names behind it.",
     ),
     ConfigDef(
         name="proxy_url",
@@ -65,8 +66,8 @@ _CLUSTER = (
         default=None,
         importance="low",
         in_java=False,
-        doc="Connect to brokers through this proxy, by CONNECT of HTTP, or by SOCKS5, which needs the extra `proxy`. "
-        "With `socks5` names of brokers are resolved here, with `socks5h` and `http` by the proxy.",
+        doc="Connect to brokers through this proxy: with HTTP CONNECT, or with SOCKS5, which needs the extra `proxy`. "
+        "With `socks5` this client resolves the brokers' names, with `socks5h` and `http` the proxy does.",
     ),
     ConfigDef(
         name="request_timeout_ms",
@@ -74,8 +75,8 @@ _CLUSTER = (
         default=30_000,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="How long one request may stay unanswered. Then its connection is closed and it is tried again, as far as "
-        "`retries` and `delivery_timeout_ms` allow.",
+        doc="How long one request may go unanswered. Then its connection is closed and the request is tried again, as "
+        "far as `retries` and `delivery_timeout_ms` allow.",
     ),
     ConfigDef(
         name="socket_connection_setup_timeout_ms",
@@ -83,7 +84,7 @@ _CLUSTER = (
         default=10_000,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="How long setting up a connection may take at the first try.",
+        doc="How long setting up a connection may take at the first attempt.",
     ),
     ConfigDef(
         name="socket_connection_setup_timeout_max_ms",
@@ -91,14 +92,14 @@ _CLUSTER = (
         default=30_000,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="The bound of that time, which doubles with every failed try.",
+        doc="The upper limit of that time, which doubles with every failed attempt.",
     ),
     ConfigDef(
         name="connections_max_idle_ms",
         type=LONG,
         default=540_000,
         importance="medium",
-        doc="A connection without traffic for this long is closed; negative: never.",
+        doc="A connection without traffic for this long is closed; a negative value means never.",
     ),
     ConfigDef(
         name="reconnect_backoff_ms",
@@ -106,7 +107,8 @@ _CLUSTER = (
         default=50,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="The wait before a broker is connected to again. Set alone, it is the same after every failure.",
+        doc="The wait before connecting to a broker again. If only this is set, the wait is the same after every "
+        "failure.",
     ),
     ConfigDef(
         name="reconnect_backoff_max_ms",
@@ -114,7 +116,7 @@ _CLUSTER = (
         default=1_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="The bound of that wait, which doubles with every failure, spread by a fifth to both sides.",
+        doc="The upper limit of that wait, which doubles with every failure and varies by a fifth in both directions.",
     ),
     ConfigDef(
         name="send_buffer_bytes",
@@ -124,10 +126,10 @@ _CLUSTER = (
         importance="medium",
         doc="The send buffer of the operating system for a connection (SO_SNDBUF); -1 leaves it to the system, which "
         "lets it grow as the network needs.",
-        departs="131072 there, less than a full batch has here, and a size that is set stops the system from letting "
-        "it grow. Measured with records of 1 KB into a server that stores nothing, with Kafka's receive buffer, CPU "
-        "seconds of the client per million records: submit_nowait 0.78 in place of 0.99, send_arrow 0.70 in place of "
-        "0.79; into a real broker up to 7 % less.",
+        departs="Java's default is 131072, which is less than a full batch here, and a fixed size stops the system "
+        "from growing the buffer. Measured with records of 1 KB into a server that stores nothing, with Kafka's "
+        "receive buffer, CPU seconds of the client per million records: submit_nowait 0.78 instead of 0.99, send_arrow "
+        "0.70 instead of 0.79; into a real broker up to 7 % less.",
     ),
     ConfigDef(
         name="receive_buffer_bytes",
@@ -143,8 +145,7 @@ _CLUSTER = (
         default=300_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="After this time the picture of the cluster is renewed without any cause, to see new brokers and "
-        "partitions.",
+        doc="After this time the metadata is refreshed without any other reason, to find new brokers and partitions.",
     ),
     ConfigDef(
         name="metadata_max_idle_ms",
@@ -152,7 +153,7 @@ _CLUSTER = (
         default=300_000,
         valid=Range(5_000),
         importance="low",
-        doc="A topic that nothing was sent to for this long is no longer asked for.",
+        doc="A topic to which nothing has been sent for this long is no longer asked for.",
     ),
     ConfigDef(
         name="metadata_recovery_strategy",
@@ -168,7 +169,7 @@ _CLUSTER = (
         default=300_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="With `rebootstrap`: also start again when the picture of the cluster could not be renewed for this long.",
+        doc="With `rebootstrap`: also start again when the metadata could not be refreshed for this long.",
     ),
 )
 
@@ -178,8 +179,8 @@ _DELIVERY = (
         type=ACKS,
         default=-1,
         importance="low",
-        doc="Which brokers have to have a record before it counts as sent: `all` (-1) replicas in sync, the leader "
-        "alone (1), or none (0: nothing is waited for, and offsets are not known).",
+        doc="Which brokers must have a record before it counts as sent: `all` (-1) in-sync replicas, the leader alone "
+        "(1), or none (0: nothing is waited for, and offsets are not known).",
     ),
     ConfigDef(
         name="enable_idempotence",
@@ -187,7 +188,7 @@ _DELIVERY = (
         default=True,
         importance="low",
         doc="Each record is written once and in order in spite of retries. Needs `acks=all`, `retries` above 0 and at "
-        "most 5 requests in flight; left out, it goes off by itself when `acks` or `retries` forbid it.",
+        "most 5 requests in flight; if not set, it is turned off when `acks` or `retries` rule it out.",
     ),
     ConfigDef(
         name="max_in_flight_requests_per_connection",
@@ -195,8 +196,8 @@ _DELIVERY = (
         default=5,
         valid=Range(1),
         importance="low",
-        doc="Requests sent to a broker before it has answered the first. Above 1 without idempotence, retries can "
-        "change the order.",
+        doc="How many requests may be sent to a broker before it has answered the first of them. Above 1 without "
+        "idempotence, retries can change the order.",
     ),
     ConfigDef(
         name="retries",
@@ -204,7 +205,7 @@ _DELIVERY = (
         default=2_147_483_647,
         valid=_AT_LEAST_0,
         importance="high",
-        doc="How often a record is tried again. `delivery_timeout_ms` is the better bound.",
+        doc="How often a record is tried again. `delivery_timeout_ms` is the better limit.",
     ),
     ConfigDef(
         name="retry_backoff_ms",
@@ -220,7 +221,7 @@ _DELIVERY = (
         default=1_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="The bound of that wait, which doubles with every failure, spread by a fifth to both sides.",
+        doc="The upper limit of that wait, which doubles with every failure and varies by a fifth in both directions.",
     ),
     ConfigDef(
         name="delivery_timeout_ms",
@@ -228,8 +229,8 @@ _DELIVERY = (
         default=120_000,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="After this time in the buffer a record ends, as acknowledged or as failed, retries included. At least "
-        "`linger_ms` + `request_timeout_ms`; left out, it is raised to that.",
+        doc="After this time in the buffer a record ends, retries included, either acknowledged or failed. At least "
+        "`linger_ms` + `request_timeout_ms`; if not set, it is raised to that.",
     ),
     ConfigDef(
         name="max_block_ms",
@@ -237,8 +238,8 @@ _DELIVERY = (
         default=60_000,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="How long a call may wait for the picture of the cluster and for buffer memory, together; also the bound "
-        "of `start` and of each call of a transaction.",
+        doc="How long a call may wait for metadata and for buffer memory, together; also the limit for `start` and for "
+        "each transaction call.",
     ),
     ConfigDef(
         name="on_error",
@@ -246,8 +247,8 @@ _DELIVERY = (
         default=None,
         importance="medium",
         in_java=False,
-        doc="Called on the event loop with an error, and with how many records failed by it whose end nobody had asked "
-        "for.",
+        doc="Called on the event loop with an error and the number of records that failed with it while nobody had "
+        "asked for their outcome.",
     ),
     ConfigDef(
         name="transactional_id",
@@ -255,8 +256,8 @@ _DELIVERY = (
         default=None,
         valid=Utf8Length(1, _MAX_STRING_BYTES - len("producer-")),  # client_id is made of it
         importance="low",
-        doc="Turns transactions on. One name per producer that outlives restarts: a new producer of the same name "
-        "fences the old one off.",
+        doc="Turns transactions on. One name per producer, kept over restarts: a new producer with the same name "
+        "fences off the old one.",
     ),
     ConfigDef(
         name="transaction_timeout_ms",
@@ -264,7 +265,7 @@ _DELIVERY = (
         default=60_000,
         importance="low",
         doc="After this time the coordinator aborts an open transaction. The broker's `transaction.max.timeout.ms` "
-        "bounds it. Without `transactional_id` it means nothing.",
+        "limits it. It has no meaning without `transactional_id`.",
     ),
     ConfigDef(
         name="transaction_two_phase_commit_enable",
@@ -272,7 +273,7 @@ _DELIVERY = (
         default=False,
         importance="low",
         supported=False,
-        doc="Transactions that an outside coordinator ends, and that therefore never time out (KIP-939).",
+        doc="Transactions that are ended by an outside coordinator and therefore never time out (KIP-939).",
     ),
 )
 
@@ -283,14 +284,14 @@ _BATCHES = (
         default=524_288,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="A batch of a partition that has this many bytes is sent without waiting for `linger_ms`. Small batches "
-        "cost throughput, on the brokers too; 0 sends each record alone. Memory is taken in blocks, of 2 KiB, 16 and "
-        "then 64, as the batch grows, so a large value costs idle partitions nothing; records without a key still "
-        "change partition after 16 KiB unless this config is set. A topic that a broker takes no such batches for gets "
-        "smaller ones, see docs/architecture.md.",
-        departs="16384 there. Measured with records of 1 KB on one broker, CPU seconds per million records: client 2.2 "
-        "at 16 KiB and 1.2 from 256 KiB on; with lz4 4.2, 3.9 at 256 KiB and 3.6 at 512, broker 3.3, 2.6 and 2.4; "
-        "larger gains little more.",
+        doc="A partition's batch that has this many bytes is sent without waiting for `linger_ms`. Small batches cost "
+        "throughput, on the brokers too; 0 sends each record alone. Memory is taken as the batch grows, in blocks of 2 "
+        "KiB, then 16, then 64, so a large value costs idle partitions nothing; records without a key still change "
+        "partition after 16 KiB unless this config is set. A topic for which a broker does not accept batches of this "
+        "size gets smaller ones, see docs/architecture.md.",
+        departs="Java's default is 16384. Measured with records of 1 KB on one broker, CPU seconds per million "
+        "records: client 2.2 at 16 KiB and 1.2 from 256 KiB on; with lz4 4.2 at 16 KiB, 3.9 at 256 and 3.6 at 512, "
+        "broker 3.3, 2.6 and 2.4; larger batches gain little more.",
     ),
     ConfigDef(
         name="linger_ms",
@@ -298,10 +299,10 @@ _BATCHES = (
         default=5,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="How long a batch that is not full waits for more records, at most. An awaited `send` waits for it only "
-        "while its broker owes an answer. Where this config is not set, batches wait up to fifty times as long while a "
-        "program submits without a pause and they hold less than 64 records on average: with so many partitions their "
-        "number would decide how fast it can go.",
+        doc="The longest time that a batch which is not full waits for more records. An awaited `send` waits for it "
+        "only while its broker owes an answer. If this config is not set, batches wait up to fifty times as long while "
+        "a program submits without a pause and they hold less than 64 records on average: with so many partitions, the "
+        "number of batches would otherwise limit the speed.",
     ),
     ConfigDef(
         name="buffer_memory",
@@ -309,8 +310,8 @@ _BATCHES = (
         default=33_554_432,
         valid=_AT_LEAST_0,
         importance="high",
-        doc="Memory for records that are not yet acknowledged. When it is used up, `submit` waits (`max_block_ms`) and "
-        "`submit_nowait` raises.",
+        doc="Memory for records that are not yet acknowledged. When it is used up, `submit` waits (for up to "
+        "`max_block_ms`) and `submit_nowait` raises an error.",
     ),
     ConfigDef(
         name="max_request_size",
@@ -327,8 +328,8 @@ _BATCHES = (
         default="none",
         valid=OneOf("none", "gzip", "snappy", "lz4", "zstd"),
         importance="high",
-        doc="How batches are compressed; the larger the batch, the better. `snappy` needs the extra of that name, "
-        "`zstd` brokers from 2.1.",
+        doc="How batches are compressed; larger batches compress better. `snappy` needs the extra of that name, `zstd` "
+        "needs brokers from 2.1 on.",
     ),
     ConfigDef(
         name="compression_gzip_level",
@@ -336,7 +337,7 @@ _BATCHES = (
         default=-1,
         valid=Range(1, 9, also=-1),
         importance="medium",
-        doc="1 is fastest, 9 smallest, -1 the library's choice.",
+        doc="1 is the fastest, 9 the smallest, -1 the library's default.",
     ),
     ConfigDef(
         name="compression_lz4_level",
@@ -344,7 +345,8 @@ _BATCHES = (
         default=9,
         valid=Range(1, 17),
         importance="medium",
-        doc="9 is the fast compressor, as in Java; every other level is the slow and small one, higher being smaller.",
+        doc="9 is the fast compressor, as in Java; every other level is the slow compressor with smaller results, the "
+        "smaller the higher the level.",
     ),
     ConfigDef(
         name="compression_zstd_level",
@@ -352,7 +354,7 @@ _BATCHES = (
         default=3,
         valid=Range(-131_072, 22),
         importance="medium",
-        doc="Negative is fastest, 22 smallest.",
+        doc="Negative levels are the fastest, 22 is the smallest.",
     ),
 )
 
@@ -363,7 +365,7 @@ _RECORDS = (
         default=None,
         importance="high",
         departs="Java requires one; here bytes-like objects, str (as UTF-8) and None need none.",
-        doc="Makes bytes of keys other than None; sync or async.",
+        doc="Turns keys other than None into bytes; sync or async.",
     ),
     ConfigDef(
         name="value_serializer",
@@ -371,7 +373,7 @@ _RECORDS = (
         default=None,
         importance="high",
         departs="Java requires one; here bytes-like objects, str (as UTF-8) and None need none.",
-        doc="Makes bytes of values other than None; sync or async.",
+        doc="Turns values other than None into bytes; sync or async.",
     ),
     ConfigDef(
         name="partitioner_class",
@@ -379,8 +381,8 @@ _RECORDS = (
         type=PARTITIONER,
         default=None,
         importance="medium",
-        doc="Chooses the partition of records that don't name one. Left out: a key decides by its murmur2 hash, as in "
-        "Java; records without a key stay with one partition for a batch, then change to another. "
+        doc="Chooses the partition of records that don't name one. If not set, a key is placed by its murmur2 hash, as "
+        "in Java; records without a key stay with one partition for a batch, then change to another. "
         "`aioproducer.partitioners` has those of other clients, and BUILT_IN, which a function may return to leave a "
         "record to the built-in choice.",
     ),
@@ -396,7 +398,7 @@ _RECORDS = (
         type=BOOLEAN,
         default=True,
         importance="low",
-        doc="For records without a key the built-in partitioner prefers partitions whose brokers keep up.",
+        doc="For records without a key, the built-in partitioner prefers partitions whose brokers keep up.",
     ),
     ConfigDef(
         name="partitioner_availability_timeout_ms",
@@ -404,7 +406,7 @@ _RECORDS = (
         default=0,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="With adaptive partitioning: leave out brokers that could not be sent to for this long; 0 never does.",
+        doc="With adaptive partitioning: leave out brokers to which nothing could be sent for this long; 0 never does.",
     ),
     ConfigDef(
         name="interceptor_classes",
@@ -412,11 +414,11 @@ _RECORDS = (
         type=INTERCEPTORS,
         default=(),
         importance="low",
-        doc="Objects that see, and may change, each record before it is serialized, and that see its end: "
-        "on_send(record) returns the Record that goes on, on_acknowledgement(metadata, error, headers) gets None for "
+        doc="Objects that see, and may change, each record before it is serialized, and that see how it ended: "
+        "on_send(record) returns the Record to go on with, on_acknowledgement(metadata, error, headers) gets None for "
         "one of the first two. close(), on_start(client_id), on_transaction_begin(), on_transaction_end(committed), "
-        "on_bulk_begin(topic) and on_bulk_end(result, error) are called if they have them. What one raises is logged "
-        "and changes nothing.",
+        "on_bulk_begin(topic) and on_bulk_end(result, error) are called on objects that have them. What an interceptor "
+        "raises is logged and changes nothing.",
     ),
 )
 
@@ -427,7 +429,7 @@ _METRICS = (
         default=2,
         valid=Range(1),
         importance="low",
-        doc="Rates, averages and maxima are taken over this many windows.",
+        doc="How many windows rates, averages and maxima cover.",
     ),
     ConfigDef(
         name="metrics_sample_window_ms",
@@ -435,7 +437,7 @@ _METRICS = (
         default=30_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="The length of such a window.",
+        doc="The length of one such window.",
     ),
     ConfigDef(
         name="metrics_recording_level",
@@ -443,14 +445,14 @@ _METRICS = (
         default="INFO",
         valid=OneOf("INFO", "DEBUG", "TRACE"),
         importance="low",
-        doc="Accepted; all metrics are of the level INFO and always recorded.",
+        doc="Accepted; all metrics have level INFO and are always recorded.",
     ),
     ConfigDef(
         name="enable_metrics_push",
         type=BOOLEAN,
         default=True,
         importance="low",
-        doc="Gives the metrics to a cluster that asks for them (KIP-714).",
+        doc="Pushes the metrics to a cluster that asks for them (KIP-714).",
     ),
 )
 
@@ -471,14 +473,14 @@ CONFIGS: tuple[ConfigDef, ...] = tuple(definition for group in GROUPS.values() f
 """The table, flat."""
 
 _CLASS = "it names a class of the JVM"
-_KERBEROS = "tickets are kept by the system here"
+_KERBEROS = "here the system manages tickets"
 _BROKER = "brokers check tokens, not this client"
 
 JVM_ONLY: Mapping[str, str] = MappingProxyType(
     {
-        "auto_include_jmx_reporter": "Producer.metrics() is always there",
-        "config_providers": "put the values themselves",
-        "metric_reporters": "Producer.metrics() is always there",
+        "auto_include_jmx_reporter": "Producer.metrics() is always available",
+        "config_providers": "give the values themselves",
+        "metric_reporters": "Producer.metrics() is always available",
         "sasl_client_callback_handler_class": _CLASS,
         "sasl_kerberos_kinit_cmd": _KERBEROS,
         "sasl_kerberos_min_time_before_relogin": _KERBEROS,
