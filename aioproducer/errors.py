@@ -9,13 +9,13 @@ The tree, split by what the caller can do::
     │   └── ProducerFailedError                    fatal: close this producer, make a new one
     ├── WrongLoopError (RuntimeError)              use the producer in the loop and process that started it
     ├── TransactionStateError                      fix the order of the transaction calls
-    ├── TransactionTimeoutError (TimeoutError)     repeat the call, which waits for the end
+    ├── TransactionTimeoutError (TimeoutError)     make the same call again: it waits for the end
     ├── TransactionOutcomeUnknownError             look at the topic: all or nothing of it is visible
     ├── RecordTooLargeError (ValueError)           fix the record
     ├── SerializationError                         fix the record or the serializer
     │   ├── SchemaValidationError                  fix the record: it does not fit its schema or type
     │   ├── SerializerNotReadyError                prepare() the serializer, or use submit()
-    │   └── SchemaRegistryError                    look at the subject, and at the rights
+    │   └── SchemaRegistryError                    look at the subject, and at the permissions
     │       └── SchemaRegistryUnavailableError     look at the registry
     ├── BufferExhaustedError (BufferError)         slow down
     ├── MetadataUnavailableError                   wait for the topic's metadata, or use submit()
@@ -43,10 +43,11 @@ Code decides by the class attributes, never by text:
 ``refresh_metadata``  what is known about the cluster is stale
 ``fatal``             this producer can do nothing more; close it and make a new one
 ``abortable``         the transaction can only be aborted; the producer goes on afterwards
-``application_recoverable``  somebody else has taken over: start over with a new producer, from the last committed state
+``application_recoverable``  somebody else has taken over: start again with a new producer from the last committed state
 ``in_doubt``          the answer itself leaves open whether the records were appended
 
-and by ``maybe_written`` of the instance: False says that the record is surely not in the log; True that nobody knows.
+and by ``maybe_written`` of the instance: False means that the record is certainly not in the log; True, that nobody
+knows.
 """
 
 from __future__ import annotations
@@ -68,13 +69,13 @@ class KafkaError(Exception):
 
     Args:
         message: names topic, partition, broker, the limit that was hit and the config that moves it, where they apply.
-        maybe_written: whether an attempt to write the record ended without a clear answer; sticky over retries.
+        maybe_written: whether an attempt to write the record ended without a clear answer; it stays True over retries.
     """
 
     code: ClassVar[int | None] = None
-    """Kafka's number, None for errors that only this side knows."""
+    """Kafka's number; None for errors that only this client has."""
     name: ClassVar[str] = "KAFKA_ERROR"
-    """Kafka's name of the code, e.g. ``NOT_LEADER_OR_FOLLOWER``; else the class's own in that style."""
+    """Kafka's name for the code, e.g. ``NOT_LEADER_OR_FOLLOWER``; otherwise the class's own in that style."""
     retriable: ClassVar[bool] = False
     refresh_metadata: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
@@ -95,7 +96,7 @@ class KafkaError(Exception):
             cls.name = _upper_snake(cls.__name__)
 
     def __copy__(self) -> Self:
-        """A twin to be raised elsewhere: the same facts and the same cause, without the traceback."""
+        """A copy to be raised elsewhere: the same facts and the same cause, without the traceback."""
         make, args, *state = cast(tuple[Any, ...], self.__reduce__())
         twin: Self = make(*args)
         twin.__dict__.update(*state)
@@ -105,7 +106,7 @@ class KafkaError(Exception):
         return twin
 
     def marked(self, *, abortable: bool = False, fatal: bool = False) -> Self:
-        """A twin that says what this error means for a transaction, where the class alone does not."""
+        """A copy that says what this error means for a transaction, where the class alone does not."""
         twin = self.__copy__()
         twin.__dict__.update(abortable=abortable, fatal=fatal)
         return twin
@@ -125,7 +126,7 @@ class NotStartedError(KafkaError):
 class ProducerClosedError(KafkaError):
     """The producer was used after ``close()``, or closed before the record ended.
 
-    In the log: no for a refused call; for an admitted record ``maybe_written`` tells.
+    In the log: no for a refused call; see ``maybe_written`` for an admitted record.
     """
 
 
@@ -134,9 +135,9 @@ class AlreadyStartedError(KafkaError, RuntimeError):
 
 
 class ProducerFailedError(ProducerClosedError):
-    """Something ended that must not (an internal task, the cluster's trust in this producer): make a new producer.
+    """Something failed that the producer can't do without (an internal task, the cluster's trust): make a new producer.
 
-    In the log: no for a refused call; for an admitted record ``maybe_written`` tells. The cause is what ended it.
+    In the log: no for a refused call; see ``maybe_written`` for an admitted record. The cause is what failed.
     """
 
     fatal = True
@@ -151,35 +152,35 @@ class WrongLoopError(KafkaError, RuntimeError):
 
 
 class TransactionTimeoutError(KafkaError, TimeoutError):
-    """A call of a transaction had not ended within ``max_block_ms``. It goes on: the same call again waits for its end.
+    """A transaction call did not end within ``max_block_ms``. It goes on: making the same call again waits for its end.
 
-    In the log: all or nothing of the transaction will be visible. ``maybe_written`` is True where that is open, as a
-    commit goes on or may have been done before.
+    In the log: all or nothing of the transaction will be visible. ``maybe_written`` is True where it is open which of
+    the two, as a commit is still going on or may have been made before.
     """
 
     retriable = True
 
 
 class TransactionOutcomeUnknownError(KafkaError):
-    """Whether a prepared transaction was committed can no longer be known: its transactional id has moved on.
+    """It can no longer be known whether a prepared transaction was committed: its transactional id has moved on.
 
-    In the log: ``maybe_written``; all of its records or none are visible, so compare what was to be written with what
-    can be read.
+    In the log: nobody knows (``maybe_written``); all of its records or none are visible, so compare what was to be
+    written with what can be read.
     """
 
 
 class TransactionStateError(KafkaError):
-    """A transaction call, or a send, that the state of the transaction forbids.
+    """A transaction call, or a send, that the state of the transaction does not allow.
 
-    Not in the log: nothing was done. With ``maybe_written`` it is of an abort from outside: the prepared transaction
-    was committed before.
+    Not in the log: nothing was done. With ``maybe_written`` it comes from an abort from outside: the prepared
+    transaction had been committed before.
     """
 
 
 class RecordTooLargeError(KafkaError, ValueError):
-    """A record is above ``max_request_size``, ``buffer_memory`` or the topic's limit.
+    """A record is larger than ``max_request_size``, ``buffer_memory`` or the topic's limit.
 
-    In the log: no; only of a batch that a broker refuses when it is sent again ``maybe_written`` tells.
+    In the log: no; but see ``maybe_written`` if a broker refused the batch when it was sent again.
     """
 
 
@@ -188,14 +189,14 @@ class SerializationError(KafkaError):
 
 
 class SchemaValidationError(SerializationError):
-    """A key or value does not fit its schema or type. The message has no part of it, and no cause that has.
+    """A key or value does not fit its schema or type. Neither the message nor a cause contains any part of it.
 
     Not in the log.
 
     Args:
-        topic: where the record was to go; None outside of a producer.
+        topic: where the record was to go; None outside a producer.
         subject: of the schema registry; None without one.
-        problems: (path of the field, what is wrong there), as many as the library tells.
+        problems: (path of the field, what is wrong there), as many as the library reports.
     """
 
     def __init__(
@@ -214,16 +215,16 @@ class SchemaValidationError(SerializationError):
 
 
 class SerializerNotReadyError(SerializationError):
-    """The serializer has something to wait for first, such as a schema's id, and the call does not wait.
+    """The serializer has to wait for something first, such as a schema's id, and the call does not wait.
 
-    Not in the log: not admitted.
+    Not in the log: the record was not admitted.
     """
 
     retriable = True
 
 
 class SchemaRegistryError(SerializationError):
-    """A schema registry did not give what a serializer needs; the cause is its client's error. Not in the log.
+    """A schema registry did not provide what a serializer needs; the cause is its client's error. Not in the log.
 
     Args:
         topic: where the record was to go.
@@ -250,7 +251,7 @@ class SchemaRegistryError(SerializationError):
 
 
 class SchemaRegistryUnavailableError(SchemaRegistryError):
-    """A schema registry had no answer within ``max_block_ms``: out of reach, failing, or slow. Not in the log."""
+    """A schema registry did not answer within ``max_block_ms``: unreachable, failing, or slow. Not in the log."""
 
     retriable = True
 
@@ -259,19 +260,25 @@ class SchemaRegistryUnavailableError(SchemaRegistryError):
 
 
 class BufferExhaustedError(KafkaError, BufferError):
-    """``buffer_memory`` stayed full, for at most ``max_block_ms``. Not in the log: the record was not admitted."""
+    """``buffer_memory`` stayed full, for up to ``max_block_ms``. Not in the log: the record was not admitted."""
 
 
 class MetadataUnavailableError(KafkaError):
-    """The topic's partitions are not known yet and the call does not wait. Not in the log: not admitted."""
+    """The topic's partitions are not known yet and the call does not wait.
+
+    Not in the log: the record was not admitted.
+    """
 
 
 class MetadataTimeoutError(KafkaError, TimeoutError):
-    """The topic's partitions did not become known within ``max_block_ms``. Not in the log: not admitted."""
+    """The topic's partitions did not become known within ``max_block_ms``.
+
+    Not in the log: the record was not admitted.
+    """
 
 
 class BootstrapError(KafkaError, TimeoutError):
-    """No bootstrap server could be used; ``failures`` holds each address with its cause. Nothing was sent.
+    """No bootstrap server could be used; ``failures`` has each address with the cause. Nothing was sent.
 
     Args:
         failures: one (address as "host:port", cause) for each address that was tried, in that order.
@@ -287,24 +294,24 @@ class BootstrapError(KafkaError, TimeoutError):
 
 
 class AuthenticationError(KafkaError):
-    """A broker and this client do not accept each other. Not in the log by this connection."""
+    """A broker and this client do not accept each other. Not in the log through this connection."""
 
 
 class TlsError(AuthenticationError):
-    """The TLS handshake failed: certificate, host name, protocol or cipher. Nothing was sent on that connection."""
+    """The TLS handshake failed: certificate, host name, protocol or cipher. Nothing was sent on this connection."""
 
 
 class DeliveryTimeoutError(KafkaError, TimeoutError):
     """The record was not acknowledged within ``delivery_timeout_ms``; the cause is the last error of its batch.
 
-    In the log: ``maybe_written`` tells.
+    In the log: see ``maybe_written``.
     """
 
 
 class FlushTimeoutError(KafkaError, TimeoutError):
-    """``flush(timeout)`` ended before its records did. Nothing was dropped: they go on, so ``maybe_written``. With
-    ``pending`` 0 all had ended: done callbacks are still to be called, which the loop goes on with, or the memory of
-    records that expired in flight is still to come back; the message tells which.
+    """``flush(timeout)`` ran out before its records had ended. Nothing was dropped: they go on, so ``maybe_written``.
+    If ``pending`` is 0, all had ended, but done callbacks are still to be called, which the loop will do, or the memory
+    of records that expired in flight has not been returned yet; the message says which.
 
     Args:
         pending: how many of the records covered by the call had not ended.
@@ -316,18 +323,18 @@ class FlushTimeoutError(KafkaError, TimeoutError):
 
 
 class TransactionAbortedError(KafkaError):
-    """The record went with its transaction, which was aborted or can only be; the cause is what spoilt it, if anything.
+    """The record's transaction was aborted, or can only be aborted; the cause is what spoiled it, if anything did.
 
-    In the log: ``maybe_written`` tells; in any case never visible to ``read_committed`` readers.
+    In the log: see ``maybe_written``; never visible to ``read_committed`` readers in any case.
     """
 
     abortable = True
 
 
 class ProtocolError(KafkaError):
-    """Bytes that break the Kafka protocol, from a broken peer or by a bug. The connection is given up.
+    """Bytes that violate the Kafka protocol, from a broken peer or because of a bug. The connection is closed.
 
-    In the log: ``maybe_written`` tells; whatever was in flight on the connection is unknown.
+    In the log: see ``maybe_written``; the fate of whatever was in flight on the connection is unknown.
     """
 
 
@@ -335,11 +342,11 @@ class ProtocolError(KafkaError):
 
 
 class DeliveryErrors(KafkaError, ExceptionGroup[Exception]):
-    """Failed deliveries that nobody had looked at: one error a failed batch, at most 100, and a total.
+    """Failed deliveries that nobody had looked at: one error per failed batch, at most 100, and a total.
 
-    ``record_count`` of the group is the number of records that failed, that of each error inside the number of records
-    of its batch. ``except*`` takes the errors apart by their classes; KafkaError itself matches the whole group.
-    In the log: each error's own ``maybe_written`` tells; the group's is True if any of them is.
+    The group's ``record_count`` is the number of records that failed; that of each error inside counts the records in
+    its batch. ``except*`` separates the errors by their classes; KafkaError itself matches the whole group.
+    In the log: see each error's own ``maybe_written``; the group's is True if any of them is.
     """
 
     def __new__(cls, message: str, errors: Sequence[Exception], **_: Any) -> Self:
@@ -358,7 +365,7 @@ class DeliveryErrors(KafkaError, ExceptionGroup[Exception]):
 
         Args:
             failures: at least one (error, records of that batch), oldest first. The first 100 are kept as copies, so
-                that an error which several batches share counts the records of each.
+                that an error shared by several batches counts the records of each.
             total_records: all failed records, also those of batches beyond the first 100 or not in ``failures``.
         """
         shown = [_for_batch(error, count) for error, count in failures[:MAX_GROUPED_ERRORS]]
@@ -371,15 +378,15 @@ class DeliveryErrors(KafkaError, ExceptionGroup[Exception]):
         return group
 
     def derive(self, errors: Sequence[Exception], /) -> Self:  # type: ignore[override]
-        """The same kind of group for a part of the errors, as ``split`` and ``except*`` want it."""
+        """The same kind of group for a part of the errors, as ``split`` and ``except*`` need it."""
         return type(self)(self.message, errors)
 
 
 class SendManyError(DeliveryErrors):
     """``send_many`` or ``send_arrow`` did not deliver everything; ``result`` is its BatchResult.
 
-    In the log: the records that ``result`` calls acked; of the failed ones each error's ``maybe_written`` tells. The
-    group's is True as well if anything was acked: the same call again would write that twice.
+    In the log: the records that ``result`` counts as acked; for the failed ones see each error's ``maybe_written``. The
+    group's is also True if anything was acked: making the same call again would write that twice.
     """
 
     def __init__(
@@ -436,8 +443,8 @@ def _describe(cause: BaseException) -> str:
 
 # --- answers of the broker --------------------------------------------------------------------------------------------
 
-# One row a code: number, Kafka's name, flags, meaning. The flags are those of a producer:
-#   R retriable   M refresh metadata   F fatal   A abortable   N begin anew with a new producer (KIP-1050)
+# One row per code: number, Kafka's name, flags, meaning. The flags are those that hold for a producer:
+#   R retriable   M refresh metadata   F fatal   A abortable   N start again with a new producer (KIP-1050)
 #   ? in doubt: the broker may send it after the leader has appended, e.g. when it lost the leadership, or the disk, or
 #     its patience while acks=all waited for the followers
 # Source: org.apache.kafka.common.protocol.Errors of Kafka 4.3; DelayedProduce and ReplicaManager for the doubt.
@@ -477,19 +484,19 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (32, "INVALID_TIMESTAMP", "", "the timestamp is outside what the topic allows (message.timestamp.*.max.ms)"),
     (33, "UNSUPPORTED_SASL_MECHANISM", "", "the broker does not offer this SASL mechanism"),
     (34, "ILLEGAL_SASL_STATE", "", "the request does not fit the state of the SASL exchange"),
-    (35, "UNSUPPORTED_VERSION", "F", "the broker does not speak a version of the request that fits"),
-    (36, "TOPIC_ALREADY_EXISTS", "", "there is a topic of this name already"),
+    (35, "UNSUPPORTED_VERSION", "F", "the broker does not support a usable version of the request"),
+    (36, "TOPIC_ALREADY_EXISTS", "", "there is already a topic with this name"),
     (37, "INVALID_PARTITIONS", "", "the number of partitions is not valid"),
     (38, "INVALID_REPLICATION_FACTOR", "", "the replication factor is below 1 or above the number of brokers"),
     (39, "INVALID_REPLICA_ASSIGNMENT", "", "the assignment of replicas is not valid"),
     (40, "INVALID_CONFIG", "", "a config of the topic or the broker is not valid"),
     (41, "NOT_CONTROLLER", "R", "the broker is not the controller"),
-    (42, "INVALID_REQUEST", "", "the broker could make no sense of the request; its log says more"),
+    (42, "INVALID_REQUEST", "", "the broker could not make sense of the request; its log says more"),
     (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "", "the topic's message format is too old for this"),
     (44, "POLICY_VIOLATION", "", "a policy of the cluster forbids it"),
     (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", "", "the batch does not follow the last one that the broker has"),
-    (46, "DUPLICATE_SEQUENCE_NUMBER", "?", "the broker has the batch already, which counts as success"),
-    (47, "INVALID_PRODUCER_EPOCH", "AN", "the batch bears an older epoch than the broker knows"),
+    (46, "DUPLICATE_SEQUENCE_NUMBER", "?", "the broker already has the batch, which counts as success"),
+    (47, "INVALID_PRODUCER_EPOCH", "AN", "the batch has an older epoch than the one the broker knows"),
     (48, "INVALID_TXN_STATE", "A", "the state of the transaction does not allow this"),
     (49, "INVALID_PRODUCER_ID_MAPPING", "FN", "the producer id no longer belongs to the transactional id"),
     (50, "INVALID_TRANSACTION_TIMEOUT", "F", "the broker's transaction.max.timeout.ms is below transaction_timeout_ms"),
@@ -511,14 +518,14 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (66, "DELEGATION_TOKEN_EXPIRED", "", "the delegation token has expired"),
     (67, "INVALID_PRINCIPAL_TYPE", "", "the type of principal is not supported"),
     (68, "NON_EMPTY_GROUP", "", "the group still has members"),
-    (69, "GROUP_ID_NOT_FOUND", "", "there is no group of this id"),
+    (69, "GROUP_ID_NOT_FOUND", "", "there is no group with this id"),
     (70, "FETCH_SESSION_ID_NOT_FOUND", "R", "the broker does not know the fetch session"),
     (71, "INVALID_FETCH_SESSION_EPOCH", "R", "the epoch of the fetch session is not valid"),
     (72, "LISTENER_NOT_FOUND", "RM", "the leader has no listener of the kind this connection uses"),
     (73, "TOPIC_DELETION_DISABLED", "", "topics may not be deleted"),
     (74, "FENCED_LEADER_EPOCH", "RM", "the leader epoch is older than the broker's"),
     (75, "UNKNOWN_LEADER_EPOCH", "R", "the leader epoch is newer than the broker's"),
-    (76, "UNSUPPORTED_COMPRESSION_TYPE", "", "the broker does not take this compression type"),
+    (76, "UNSUPPORTED_COMPRESSION_TYPE", "", "the broker does not accept this compression type"),
     (77, "STALE_BROKER_EPOCH", "", "the broker's epoch has changed"),
     (78, "OFFSET_NOT_AVAILABLE", "R", "a new leader does not know its offsets yet"),
     (79, "MEMBER_ID_REQUIRED", "", "the group member needs an id first"),
@@ -539,18 +546,18 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (94, "INCONSISTENT_VOTER_SET", "", "sender or receiver is not among the expected voters"),
     (95, "INVALID_UPDATE_VERSION", "", "the version of the update is not valid"),
     (96, "FEATURE_UPDATE_FAILED", "", "the finalized features could not be changed"),
-    (97, "PRINCIPAL_DESERIALIZATION_FAILURE", "", "a forwarded request bears a principal that can't be read"),
+    (97, "PRINCIPAL_DESERIALIZATION_FAILURE", "", "a forwarded request has a principal that can't be read"),
     (98, "SNAPSHOT_NOT_FOUND", "", "the snapshot does not exist"),
     (99, "POSITION_OUT_OF_RANGE", "", "the position is outside the snapshot"),
     (100, "UNKNOWN_TOPIC_ID", "RM", "the broker does not know the topic id"),
     (101, "DUPLICATE_BROKER_REGISTRATION", "", "the broker id is taken"),
-    (102, "BROKER_ID_NOT_REGISTERED", "", "no broker of this id is registered"),
+    (102, "BROKER_ID_NOT_REGISTERED", "", "no broker with this id is registered"),
     (103, "INCONSISTENT_TOPIC_ID", "RM", "the topic id is not that of the partition's log"),
     (104, "INCONSISTENT_CLUSTER_ID", "", "the cluster id is not that of this cluster"),
     (105, "TRANSACTIONAL_ID_NOT_FOUND", "", "the coordinator does not know the transactional id"),
     (106, "FETCH_SESSION_TOPIC_ID_ERROR", "R", "the fetch session mixes topics with and without ids"),
     (107, "INELIGIBLE_REPLICA", "", "a replica may not be in the in-sync set"),
-    (108, "NEW_LEADER_ELECTED", "", "the partition's state was changed, but the leader is another one now"),
+    (108, "NEW_LEADER_ELECTED", "", "the partition's state was changed, but its leader is now another one"),
     (109, "OFFSET_MOVED_TO_TIERED_STORAGE", "", "the offset is in tiered storage only"),
     (110, "FENCED_MEMBER_EPOCH", "", "the coordinator has fenced the group member"),
     (111, "UNRELEASED_INSTANCE_ID", "", "another member still holds the group instance id"),
@@ -558,9 +565,9 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (113, "STALE_MEMBER_EPOCH", "", "the group member's epoch is old"),
     (114, "MISMATCHED_ENDPOINT_TYPE", "", "the request is for another kind of endpoint"),
     (115, "UNSUPPORTED_ENDPOINT_TYPE", "", "the kind of endpoint is not supported"),
-    (116, "UNKNOWN_CONTROLLER_ID", "", "there is no controller of this id"),
+    (116, "UNKNOWN_CONTROLLER_ID", "", "there is no controller with this id"),
     (117, "UNKNOWN_SUBSCRIPTION_ID", "", "the telemetry subscription has changed"),
-    (118, "TELEMETRY_TOO_LARGE", "", "the pushed metrics are larger than the broker takes"),
+    (118, "TELEMETRY_TOO_LARGE", "", "the pushed metrics are larger than the broker accepts"),
     (119, "INVALID_REGISTRATION", "", "the controller refused the registration"),
     (120, "TRANSACTION_ABORTABLE", "A", "the transaction can't go on; abort it, then begin another"),
     (121, "INVALID_RECORD_STATE", "", "the record's state does not allow this acknowledgement"),
@@ -568,17 +575,17 @@ _CODES: tuple[tuple[int, str, str, str], ...] = (
     (123, "INVALID_SHARE_SESSION_EPOCH", "R", "the epoch of the share session is not valid"),
     (124, "FENCED_STATE_EPOCH", "", "the epoch of the share group's state is old"),
     (125, "INVALID_VOTER_KEY", "", "the voter's key is not that of the replica"),
-    (126, "DUPLICATE_VOTER", "", "the voter is in the set already"),
+    (126, "DUPLICATE_VOTER", "", "the voter is already in the set"),
     (127, "VOTER_NOT_FOUND", "", "the voter is not in the set"),
     (128, "INVALID_REGULAR_EXPRESSION", "", "the regular expression is not valid"),
-    (129, "REBOOTSTRAP_REQUIRED", "", "the client's picture of the cluster is beyond repair; bootstrap again"),
+    (129, "REBOOTSTRAP_REQUIRED", "", "the client's metadata is beyond repair; bootstrap again"),
     (130, "STREAMS_INVALID_TOPOLOGY", "", "the topology is not valid"),
     (131, "STREAMS_INVALID_TOPOLOGY_EPOCH", "", "the epoch of the topology is not valid"),
     (132, "STREAMS_TOPOLOGY_FENCED", "", "the epoch of the topology is old"),
-    (133, "SHARE_SESSION_LIMIT_REACHED", "R", "the broker holds no more share sessions"),
+    (133, "SHARE_SESSION_LIMIT_REACHED", "R", "the broker can't hold any more share sessions"),
 )
 
-_NOT_BY_THIS = "Not in the log by this answer; ``maybe_written`` is True if an earlier attempt may have put it there."
+_NOT_BY_THIS = "This attempt wrote nothing; ``maybe_written`` is True if an earlier one may have written the record."
 _MAYBE = "May be in the log: the broker can send this after the leader has appended the records."
 
 _ROWS = {row[0]: row for row in _CODES}
@@ -596,7 +603,7 @@ _CLASSES: dict[int, type[BrokerError]] = {}
 class BrokerError(KafkaError):
     """A broker answered with an error code; each code has its own class, made from the table in this module.
 
-    ``maybe_written`` is always True where the code itself leaves it open (``in_doubt``). Without a message the code's
+    ``maybe_written`` is always True if the code itself leaves it open (``in_doubt``). Without a message, the code's
     meaning is used. In the log: see each class.
     """
 
@@ -617,7 +624,7 @@ class BrokerError(KafkaError):
         super().__init_subclass__(**kwargs)
 
 
-# One statement a code, as type checkers and readers need it; what the classes say comes from the table.
+# One statement per code, as type checkers and readers need it; what the classes say comes from the table.
 
 
 # fmt: off
@@ -759,7 +766,7 @@ class ShareSessionLimitReachedError(BrokerError, code=133): ...
 
 
 def excerpt(text: str, length: int = 300) -> str:
-    """What somebody else said, as a message may show it: one line without control characters, and not too long."""
+    """Text from elsewhere in a form that a message may show: one line, no control characters, and not too long."""
     shown = printable(" ".join(text[: 4 * length].split()))
     return shown if len(shown) <= length else f"{shown[:length]}..."
 
@@ -778,7 +785,7 @@ def broker_error(code: int, message: str | None = None, *, maybe_written: bool =
     """The error for a broker's answer.
 
     Args:
-        code: any error code but 0; one that the table does not know becomes an UnknownServerError that names it.
+        code: any error code but 0; one that is not in the table becomes an UnknownServerError that names it.
         message: the broker's own, or what the caller can say about topic, partition and broker.
         maybe_written: what is known of earlier attempts; the code may add its own doubt.
     """

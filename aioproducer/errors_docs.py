@@ -13,25 +13,25 @@ _INTRODUCTION = """\
 
 <!-- Made from aioproducer/errors.py by python -m aioproducer.errors_docs; change that, not this. -->
 
-Every error of the producer is a `KafkaError`. Programs decide by class, or by these attributes, never by text:
+Every error of the producer is a `KafkaError`. Decide by class, or by these attributes, never by the text:
 
-| Attribute | True says |
+| Attribute | If True |
 |---|---|
-| `retriable` | the same request may succeed later; the producer has tried again already, as far as it was allowed |
+| `retriable` | the same request may succeed later; the producer has already retried as far as it was allowed to |
 | `refresh_metadata` | what was known about the cluster is stale; the producer asks again by itself |
 | `fatal` | this producer can do nothing more: close it and make a new one |
 | `abortable` | the transaction can only be aborted; the producer goes on afterwards |
-| `application_recoverable` | somebody else has taken over: make a new producer, begin at what was committed last |
+| `application_recoverable` | somebody else has taken over: start again from what was committed, with a new producer |
 | `in_doubt` | the answer itself leaves open whether the records were appended |
-| `maybe_written` | of the instance: nobody knows whether the record is in the log; False: it surely is not |
+| `maybe_written` | (set per instance) nobody knows whether the record is in the log; False: it certainly is not |
 
-`code` is Kafka's number of the error, None for errors that only this side knows; `name` is Kafka's name.
+`code` is Kafka's number for the error, None for errors that only this client has; `name` is Kafka's name.
 
 <!-- README: Errors -->
 """
 
 _OWN = """
-## Errors of this side
+## Errors of the client
 
 | Class | Also a | Flags | Meaning |
 |---|---|---|---|
@@ -40,8 +40,8 @@ _OWN = """
 _BROKER = """
 ## Answers of a broker
 
-One class a code, all of them `BrokerError`, to be imported from `aioproducer.errors`; the flags are a producer's. A
-code that is not in the table becomes an `UnknownServerError` whose message names the number.
+One class per code, all subclasses of `BrokerError`, to be imported from `aioproducer.errors`; the flags are those that
+hold for a producer. A code that is not in the table becomes an `UnknownServerError` whose message names the number.
 
 | Code | Class | Kafka's name | Flags | Meaning |
 |---|---|---|---|---|
