@@ -54,15 +54,15 @@ class Answer:
         return [
             f"## {self.question}",
             "",
-            f"Counted by callgrind: a run of {MANY:,} records less one of {FEW:,}, divided by the difference, so that "
-            "start and end are left out; no compression. A program runs some fifty times slower under it, so what "
-            "happens once a millisecond or once a wait happens more often a record: that is why the interpreter, "
-            "the event loop, requests, checksums and the rest are one row here. "
+            f"Counted by callgrind: a run of {MANY:,} records minus one of {FEW:,}, divided by the difference, so that "
+            "start and end are left out; no compression. Under callgrind a program runs some fifty times slower, so "
+            "what happens once per millisecond or once per wait happens more often per record: that is why the "
+            "interpreter, the event loop, requests, checksums and the rest are one row here. "
             "The profile above has their time.",
             "",
             *report.table(("instructions a record", *names), rows),
             "",
-            f"The functions of `{names[0]}` with the most, but for the interpreter's:",
+            f"The functions of `{names[0]}` with the most instructions, except the interpreter's:",
             "",
             *report.table(("function", "library", "instructions a record"), self.functions()),
             "",

@@ -1,4 +1,4 @@
-"""What do metrics cost that somebody reads each second, at full speed?"""
+"""What do metrics that are read every second cost at full speed?"""
 
 from __future__ import annotations
 

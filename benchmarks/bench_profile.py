@@ -1,4 +1,4 @@
-"""Where does the time of a record go, in each way of sending, and what could not be less?"""
+"""Where does the time for a record go in each way of sending, and what is the least it could be?"""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class Answer:
         lines = [
             f"## {self.question}",
             "",
-            f"Server: {SinkServer().describe()}. Samples of `perf record`, {SAMPLES_PER_SECOND:,} a CPU second, of the "
-            "measured section and all of its threads. Microseconds of CPU a record, and their share. The last row is "
-            "what this machine takes for copying the record, its checksum, the socket and the codec alone; a call "
-            f"by name with three arguments, which `submit_nowait` and `submit` need besides, takes "
+            f"Server: {SinkServer().describe()}. Samples of `perf record`, {SAMPLES_PER_SECOND:,} per CPU second, of "
+            "the measured section and all of its threads. Microseconds of CPU per record, and their share. The last "
+            "row is what this machine takes just for copying the record, its checksum, the socket and the codec; a "
+            "call by name with three arguments, which `submit_nowait` and `submit` need in addition, takes "
             f"{self.limits.call * 1e6:.3f}.",
             "",
         ]

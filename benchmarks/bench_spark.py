@@ -1,4 +1,4 @@
-"""How many rows a second does Spark write to Kafka, beside its own sink?"""
+"""How many rows a second does Spark write to Kafka, compared with its own sink?"""
 
 from __future__ import annotations
 
@@ -51,18 +51,17 @@ INTRODUCTION = """\
 # Benchmarks: Spark
 
 Written by `make bench-spark` on {today}. One Spark session, `local[{tasks}]` with {memory} of driver memory, one broker
-on the same machine. Every way of writing writes the same rows, one after the other and round by round; two rounds that
-do not count go before them. The rows have a key (8 bytes, the id) and a value (JSON of the size that the column tells);
-Spark makes them while it writes them, so what a row costs Spark itself is in all figures. Topics have {partitions}
-partitions; no compression, otherwise the clients' own defaults, which are acks=all and idempotence for both. Each run
-has a topic of its own, with {warm_up} records in each partition beforehand, so that the broker has made its files. And
-before each run as much memory as it writes, and 1 GiB, is used for a moment: what a virtual machine has given back to
-its host costs seconds a gigabyte to fetch again, which would be charged to the broker that writes to it.
+on the same machine. Every way of writing writes the same rows, one after the other and round by round, after two rounds
+that do not count. The rows have a key (8 bytes, the id) and a value (JSON of the size given in the column); Spark makes
+them while it writes them, so all figures include what a row costs Spark itself. Topics have {partitions} partitions; no
+compression, otherwise the clients' own defaults, which are acks=all and idempotence for both. Each run has a topic of
+its own, with {warm_up} records in each partition beforehand, so that the broker has created its files. Before each run,
+as much memory as it writes, plus 1 GiB, is touched for a moment: memory that a virtual machine has given back to its
+host costs seconds per gigabyte to fetch again, which would be charged to the broker that writes to it.
 
 Cells: **median** (least-most) of the rounds, and the median's ratio to the first row's. The time is that of `save()`:
 planning, tasks and commit. CPU seconds are those of Spark, JVM and Python workers together. A run counts only if the
-broker has exactly as many records as there were rows; with exactly-once they are read back by a `read_committed`
-consumer.
+broker has exactly as many records as there were rows; with exactly-once, a `read_committed` consumer reads them back.
 """
 
 SPARK_CPU = Measure(
@@ -116,7 +115,7 @@ WAYS: Final = (
     Way("Spark's own sink", "pyspark", "", '`format("kafka")`, a JVM producer', source="kafka"),
     Way("aioproducer", "aioproducer", "", '`format("aioproducer")`, at least once'),
     Way("aioproducer, exactly once", "aioproducer", "", "with `transactional.id.prefix`", transactions=True),
-    Way("aioproducer, rows", "aioproducer", "", "`writer=rows`: a Python object a row", options={"writer": "rows"}),
+    Way("aioproducer, rows", "aioproducer", "", "`writer=rows`: a Python object per row", options={"writer": "rows"}),
     Way("nothing", "pyspark", "", "Arrow batches to a Python writer that drops them", source="nothing", writes=False),
 )
 

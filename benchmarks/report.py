@@ -23,22 +23,23 @@ CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 INTRODUCTION = """\
 # Benchmarks
 
-Written by `{command}` on {today}. All clients run in one plan, one after the other and round by round, each round in
-an order drawn anew, each run in a fresh process. Cells: **median** (least-most) of the rounds, and the median's ratio
-to the first row's. CPU time is user and system time of the client's whole process between the end of a warm-up and the
-last record's end; import, start and closing are left out. CPU seconds a million records are the steadiest figure;
-records/s also depends on how the machine's cores are shared with the server.
+Written by `{command}` on {today}. All clients run in one plan, one after the other and round by round, each round in a
+newly drawn order, each run in a fresh process. Cells: **median** (least-most) of the rounds, and the median's ratio to
+the first row's. CPU time is user and system time of the client's whole process between the end of a warm-up and the end
+of the last record; import, start and closing are not included. CPU seconds per million records are the steadiest
+figure; records/s also depends on how the client and the server share the machine's cores.
 
 The same for all: acks=all, idempotence on, 6 partitions, 16-byte keys, murmur2 partitioning, the same JSON values from
-a pool made beforehand, the client's own default batch size, uvloop for what runs on asyncio. A run counts only if every
-record's end was seen by the client and the server has exactly as many records. Where the gaps of the event loop are
-measured, the garbage collector leaves alone what was imported (`gc.freeze()` after the warm-up): to go through that
-takes it 13 ms, in any client's program. They are told twice, the second time without what the loop's thread, ready to
-run, waited for a processor: where two cores carry client, compressor, server and the kernel's own threads, some of the
-longest are not the client's to shorten.
+a pool made beforehand, the client's own default batch size, and uvloop for clients that run on asyncio. A run counts
+only if the client saw every record end and the server has exactly as many records. Where the gaps of the event loop are
+measured, the garbage collector skips everything that was imported (`gc.freeze()` after the warm-up): scanning it takes
+13 ms, in any client's program. The gaps are shown twice, the second time without the time that the loop's thread, ready
+to run, waited for a processor: where two cores carry client, compressor, server and the kernel's own threads, some of
+the longest gaps are not the client's to shorten.
 
-Before each run at a broker here, as much memory as the run writes, and 1 GiB, is used for a moment: what a virtual
-machine has given back to its host costs seconds a gigabyte to fetch again, which would be charged to the broker.
+Before each run against a broker on this machine, as much memory as the run writes, plus 1 GiB, is touched for a moment:
+memory that a virtual machine has given back to its host costs seconds per gigabyte to fetch again, which would be
+charged to the broker.
 """
 
 
@@ -128,7 +129,7 @@ class Section:
         good = sum(not run.problems for run in self.runs)
         strangers = [run.strangers_cores for run in self.runs if not run.problems]
         busy = f" Other programs used {statistics.median(strangers):.2f} cores meanwhile (median)." if strangers else ""
-        return f"{len(self.runs)} runs, {good} verified: acknowledged and counted by the server alike.{busy}"
+        return f"{len(self.runs)} runs, {good} verified: the server counted as many records as were acknowledged.{busy}"
 
 
 def section(bench: Bench, clients: list[Client], server: str, runs: list[Run]) -> Section:
@@ -297,7 +298,7 @@ def update(parts: Sequence[Part], command: str, directory: Path) -> list[Path]:
     document = directory / "benchmarks.md"
     opening, *sections = document.read_text(encoding="utf-8").split("\n## ")
     known = {one.partition("\n")[0]: one.rstrip("\n") for one in sections}
-    note = f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}`, apart from the rest."
+    note = f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}`, separately from the rest."
     for part in parts:
         heading, *lines = part.markdown()
         known[part.question] = "\n".join([heading.removeprefix("## "), "", note, *lines]).rstrip("\n")

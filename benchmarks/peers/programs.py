@@ -66,7 +66,7 @@ class Librdkafka(Program):
 
 
 class Franz(Program):
-    """kgo.Client.Produce with a promise a record."""
+    """kgo.Client.Produce with a promise per record."""
 
     def command(self) -> list[str]:
         return [str(programs.franz_program())]
