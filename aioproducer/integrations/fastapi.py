@@ -22,6 +22,7 @@ from typing import Annotated, Any, TypeAlias
 
 from aioproducer import Producer
 from aioproducer.extras import missing
+from aioproducer.integrations.sse import check_interval
 from aioproducer.integrations.starlette import (
     DEFAULT_NAME,
     Lifespan,
@@ -97,6 +98,7 @@ def metrics_router(
     name: str = DEFAULT_NAME,
 ) -> APIRouter:
     """Live metrics as ``aioproducer.integrations.starlette.metrics_routes`` streams them, shown in the schema."""
+    check_interval(interval)
     router = APIRouter(tags=["metrics"])
 
     @router.get(

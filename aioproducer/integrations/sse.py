@@ -27,7 +27,7 @@ LOOK_S = 0.1
 _ENDING = (ProducerState.CLOSING, ProducerState.CLOSED)
 
 
-async def metrics_events(
+def metrics_events(
     producer: Producer,
     *,
     interval: float = 1.0,
@@ -46,7 +46,34 @@ async def metrics_events(
         extra: called for each event; what it returns stands beside ``metrics``.
         ended: looked at several times a second; the stream ends soon after it has become true.
         health: in place of the producer's own, for frameworks that know more.
+    Raises:
+        TypeError, ValueError: at once, ``interval`` is no number.
     """
+    check_interval(interval)
+    return _events(producer, interval, extra, ended, health)
+
+
+def check_interval(interval: float) -> None:
+    """Refuse what is no number of seconds, before there is a stream that could only break off, or never pause.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    try:
+        is_number = interval == interval + 0.0  # NaN is like nothing, not even like itself
+    except TypeError:
+        raise TypeError(f"interval is a {type(interval).__name__}; seconds are needed") from None
+    if not is_number:
+        raise ValueError("interval is not a number; seconds are needed")
+
+
+async def _events(
+    producer: Producer,
+    interval: float,
+    extra: Callable[[], Mapping[str, Any]] | None,
+    ended: Callable[[], bool] | None,
+    health: Callable[[Producer], ProducerHealth],
+) -> AsyncIterator[str]:
     yield f"retry: {RETRY_MS}\n\n"
     while True:
         event = snapshot(producer, health(producer))

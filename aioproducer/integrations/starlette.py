@@ -185,7 +185,10 @@ def metrics_routes(
         interval: seconds from one event to the next.
         extra: adds to each event what the application counts itself.
         name: of several producers, which one.
+    Raises:
+        TypeError, ValueError: at once, ``interval`` is no number.
     """
+    sse.check_interval(interval)
 
     async def events(request: Request) -> Response:
         return metrics_response(request, interval=interval, extra=extra, name=name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import signal
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,24 @@ async def test_a_stream_ends_when_it_is_told_to(cluster: FakeCluster) -> None:
         told = True
         with pytest.raises(StopAsyncIteration):
             await asyncio.wait_for(last, PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "refuses",
+    [
+        starlette.metrics_routes,
+        fastapi.metrics_router,
+        lambda *, interval: metrics_events(Producer(bootstrap_servers="localhost:9092"), interval=interval),
+    ],
+    ids=["starlette", "fastapi", "metrics_events"],
+)
+def test_an_interval_that_is_no_number_is_refused_at_once(refuses: Callable[..., object]) -> None:
+    """Not in the stream, whose answer has begun by then; and one of nan seconds would never pause."""
+    with pytest.raises(ValueError, match="interval is not a number; seconds are needed"):
+        refuses(interval=math.nan)
+    for wrong in "1", None:
+        with pytest.raises(TypeError, match=f"interval is a {type(wrong).__name__}; seconds are needed"):
+            refuses(interval=wrong)
 
 
 @pytest.mark.parametrize("framework", ["starlette", "fastapi"])
