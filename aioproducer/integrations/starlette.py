@@ -24,6 +24,7 @@ from aioproducer.deadline import is_limit
 from aioproducer.errors import InvalidTopicError, TransactionStateError, WrongLoopError
 from aioproducer.extras import missing
 from aioproducer.integrations import sse
+from aioproducer.metadata import check_topic_name
 
 try:
     from starlette.applications import Starlette
@@ -75,7 +76,7 @@ def producer_lifespan(
             ``delivery_timeout_ms`` lets records live; let the orchestrator's grace period be longer than that.
         name: tells several producers of an application apart: put one lifespan in the other.
     Raises:
-        TypeError, ValueError: at once, an argument that could only fail later, or at the end.
+        TypeError, ValueError, InvalidTopicError: at once, an argument that could only fail later, or at the end.
         BootstrapError, AuthenticationError, MetadataTimeoutError: when the application starts, if it is to wait.
         ProducerClosedError: when the application starts, if the producer was closed before.
         RuntimeError: when the application starts, if two of its producers have the same name.
@@ -254,7 +255,12 @@ _NEEDED = "a Producer, or a plain function that makes one, is needed"
 def _topics(topics: Iterable[str]) -> tuple[str, ...]:
     if isinstance(topics, str):  # its letters are names of topics too, which brokers may create
         raise TypeError(f"topics is the str {topics!r}; an iterable of names is needed, such as [{topics!r}]")
-    return tuple(topics)
+    wanted = tuple(topics)
+    for topic in wanted:
+        if not isinstance(topic, str):
+            raise TypeError(f"topics has a {type(topic).__name__}; names are needed")
+        check_topic_name(topic)  # else the producer would go on trying for ever, with wait_for_kafka=False
+    return wanted
 
 
 def _made(producer: Producer | Callable[[], Producer]) -> Producer:

@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aioproducer import DeliveryErrors, KafkaError, Producer
-from aioproducer.errors import BootstrapError, ProducerClosedError, WrongLoopError
+from aioproducer.errors import BootstrapError, InvalidTopicError, ProducerClosedError, WrongLoopError
 from aioproducer.integrations.fastapi import ProducerDep, health_router, producer_dependency
 from aioproducer.integrations.starlette import add_error_handlers, health_routes, producer_lifespan, producer_of
 from aioproducer.testing import FakeCluster
@@ -89,6 +89,8 @@ def clicks(**lifespan: Any) -> FastAPI:
         ({"close_timeout": "20"}, TypeError, "close_timeout is a str; seconds"),
         ({"close_timeout": float("nan")}, ValueError, "close_timeout is not a number; seconds"),
         ({"topics": "clicks"}, TypeError, r"topics is the str 'clicks'; .* such as \['clicks'\]"),
+        ({"topics": ["clicks", b"orders"]}, TypeError, "topics has a bytes; names are needed"),
+        ({"topics": ["a b"], "wait_for_kafka": False}, InvalidTopicError, "'a b' can't be a topic"),
         ({"producer": None}, TypeError, "producer is a NoneType; a Producer, or a plain function"),
     ],
 )
