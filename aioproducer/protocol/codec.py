@@ -5,7 +5,8 @@ Plain messages prefix strings with an int16 length, bytes and arrays with an int
 
 Readers take whole ``bytes`` and a position and return the value with the position after it. Bytes off the wire are
 untrusted: a length is compared with what is left before it is used, so time and memory are bounded by the input. A
-reader that meets nonsense raises ValueError, IndexError or struct.error; ``schema.py`` turns them into ProtocolError.
+reader that meets nonsense raises ValueError, IndexError or struct.error; ``schema.py`` turns them into
+ProtocolError, in the words of ``nonsense``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ class Codec:
     """The struct format of a value of fixed size, so that neighbours can be read in one go; else empty."""
     read_in_steps: ReadInSteps | None = None
     """The reader as a generator that yields its position after each element; for arrays of structs and their owners."""
+
+
+def nonsense(error: Exception, data: bytes | memoryview) -> str:
+    """What a reader's error says about the bytes; Python's own words on an end that came too soon mean nothing."""
+    if isinstance(error, (IndexError, struct.error)):
+        return f"it ends too soon, after {len(data)} bytes"
+    return str(error)
 
 
 def in_steps(codec: Codec, data: bytes, at: int) -> Generator[int, None, tuple[Any, int]]:

@@ -61,7 +61,7 @@ def read_response_header(frame: bytes | memoryview, flexible: bool) -> tuple[int
         if flexible:
             _, at = codec.read_tags(cast(bytes, frame), at, {})
     except (ValueError, IndexError, struct.error) as error:
-        raise ProtocolError(f"a response header can't be read: {error}") from error
+        raise ProtocolError(f"a response header can't be read: {codec.nonsense(error, frame)}") from error
     return correlation_id, at
 
 

@@ -127,7 +127,7 @@ class Message(Struct):
         """
         data = bytes(data)
         plan = cls._codec(cls._version_of(data, version))
-        with cls._refusing_nonsense(version):
+        with cls._refusing_nonsense(data, version):
             message: Self = _to_the_end(data, *plan.read(data, 0))
             return message
 
@@ -150,7 +150,7 @@ class Message(Struct):
         data = bytes(data)
         steps = codec.in_steps(cls._codec(cls._version_of(data, version)), data, 0)
         pause_at = budget_bytes
-        with cls._refusing_nonsense(version):
+        with cls._refusing_nonsense(data, version):
             try:
                 while True:
                     if (at := next(steps)) >= pause_at:
@@ -170,7 +170,7 @@ class Message(Struct):
         first = _first_field(cls, version)
         if first.name != name:
             return None
-        with cls._refusing_nonsense(version):
+        with cls._refusing_nonsense(data, version):
             return first.codec.read(bytes(data), 0)[0]
 
     @classmethod
@@ -186,11 +186,12 @@ class Message(Struct):
 
     @classmethod
     @contextmanager
-    def _refusing_nonsense(cls, version: int) -> Iterator[None]:
+    def _refusing_nonsense(cls, data: bytes | memoryview, version: int) -> Iterator[None]:
         try:
             yield
         except _MALFORMED as error:
-            raise ProtocolError(f"{cls.__name__} can't be read in version {version}: {error}") from error
+            told = codec.nonsense(error, data)
+            raise ProtocolError(f"{cls.__name__} can't be read in version {version}: {told}") from error
 
 
 def _to_the_end(data: bytes, message: Any, end: int) -> Any:

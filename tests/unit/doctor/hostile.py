@@ -47,6 +47,12 @@ def answers_garbage(peer: socket.socket) -> None:
     peer.sendall(b"\0\0\0\x10" + head[8:12] + b"\xff" * 12)
 
 
+def answers_nothing(peer: socket.socket) -> None:
+    """A frame that ends behind the correlation id."""
+    head = peer.recv(65_536)
+    peer.sendall(b"\0\0\0\x04" + head[8:12])
+
+
 @contextmanager
 def server(speak: Speak, context: ssl.SSLContext | None = None) -> Iterator[int]:
     """A server on a free port of the loopback, by plain TCP or TLS."""

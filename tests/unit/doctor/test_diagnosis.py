@@ -162,6 +162,7 @@ async def test_bootstrap_addresses_of_two_clusters() -> None:
         (hostile.speaks_http, "it speaks HTTP"),
         (hostile.speaks_garbage, "does not speak Kafka's protocol"),
         (hostile.answers_garbage, "does not speak Kafka's protocol"),
+        (hostile.answers_nothing, "it ends too soon, after 0 bytes"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
