@@ -83,8 +83,8 @@ def _check(options: PerfOptions) -> None:
         raise CommandError("give either --record-size or --payload-file: what the records hold")
     if options.warmup_records >= options.num_records:
         raise CommandError("--warmup-records are part of --num-records, so they have to be fewer")
-    if not math.isfinite(options.throughput):
-        raise CommandError("--throughput takes a number of records a second, or -1 for as many as go")
+    if not math.isfinite(options.throughput) or (options.throughput <= 0 and options.throughput != -1):
+        raise CommandError("--throughput takes a number of records a second above 0, or -1 for as many as go")
     for size, name in ((options.record_size or 0, "--record-size"), (options.key_size, "--key-size")):
         if size > payloads.LARGEST_BYTES:
             raise CommandError(f"{name} is above {payloads.LARGEST_BYTES:,} bytes")

@@ -102,6 +102,8 @@ def test_no_cluster() -> None:
         (("--record-size", "1", "-X", "lingr.ms=1"), "linger_ms"),
         (("--record-size", "1", "--throughput", "inf"), "--throughput takes"),
         (("--record-size", "1", "--throughput", "nan"), "--throughput takes"),
+        (("--record-size", "1", "--throughput", "0"), "--throughput takes"),
+        (("--record-size", "1", "--throughput", "-5"), "--throughput takes"),
         (("--record-size", "99999999999"), "--record-size is above"),
         (("--record-size", "1", "--key-size", "99999999999"), "--key-size is above"),
         (("--payload-file", __file__, "--payload-delimiter", ""), "--payload-delimiter"),
