@@ -134,6 +134,10 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             raise ConfigError("a schema is needed, or use_latest_version, or use_schema_id")
         if latest_cache_ttl_sec is not None and not use_latest_version:
             raise ConfigError("latest_cache_ttl_sec needs use_latest_version: other schemas never change")
+        if not _is_age(latest_cache_ttl_sec):
+            raise ConfigError(
+                f"latest_cache_ttl_sec is {latest_cache_ttl_sec!r}; seconds from 0 on, or None, are needed"
+            )
         self.registry = registry
         self._schema = schema
         self._subject_name = subject_name(subject_name_strategy, record_name)
@@ -257,6 +261,11 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
                 f"schema {schema_id} has rules for writers ({', '.join(map(str, names))}), which this serializer does "
                 "not execute; use confluent-kafka's own serializer for it"
             )
+
+
+def _is_age(seconds: float | None) -> bool:
+    """Whether times of the clock can be told apart by it."""
+    return seconds is None or (isinstance(seconds, (int, float)) and seconds >= 0)  # which NaN is not
 
 
 class BoundSchemaSerializer(Generic[Value_contra]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import math
 import sys
 from typing import Any
 
@@ -369,6 +370,9 @@ async def test_a_registry_without_guids() -> None:
         ({"use_schema_id": 1, "auto_register_schemas": True}, "contradicts use_schema_id"),
         ({"use_schema_id": 1, "use_latest_version": True}, "contradict each other"),
         ({"latest_cache_ttl_sec": 5.0}, "needs use_latest_version"),
+        ({"use_latest_version": True, "latest_cache_ttl_sec": "300"}, "ttl_sec is '300'; seconds from 0 on"),
+        ({"use_latest_version": True, "latest_cache_ttl_sec": math.nan}, "ttl_sec is nan; seconds from 0 on"),
+        ({"use_latest_version": True, "latest_cache_ttl_sec": -1}, "ttl_sec is -1; seconds from 0 on"),
         ({"framing": "footer"}, "prefix, header"),
         ({"subject_name_strategy": "table"}, "topic, record, topic_record"),
         ({"subject_name_strategy": 5}, "topic, record, topic_record"),
