@@ -24,6 +24,11 @@ def header_name(is_key: bool) -> str:
     return "__key_schema_id" if is_key else "__value_schema_id"
 
 
+def is_id(schema_id: object) -> bool:
+    """Whether it can stand in a prefix."""
+    return isinstance(schema_id, int) and 0 <= schema_id < 1 << 32
+
+
 def prefix(schema_id: int, message_path: Sequence[int] = ()) -> bytes:
     """What stands before the payload.
 

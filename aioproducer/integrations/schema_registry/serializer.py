@@ -211,6 +211,8 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             return schema_id, guid, encoder
 
         schema_id, guid, encoder = await self.registry.ask(request, limit_ms / 1000)
+        if not framing.is_id(schema_id):
+            raise LookupFailedError("its answer has no id of a schema: is it a schema registry, or a proxy?")
         prefix, header = b"", None
         if not self._in_header:
             prefix = framing.prefix(schema_id, self._message_path)

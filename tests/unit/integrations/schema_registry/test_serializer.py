@@ -360,6 +360,13 @@ async def test_a_registry_without_guids() -> None:
             await AvroSerializer(without, ORDER, framing="header").prepare("orders")
 
 
+async def test_an_answer_without_an_id(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """Of a proxy, which answers with JSON of its own, and 200."""
+    fake_schema_registry.fail(200)
+    with pytest.raises(SchemaRegistryError, match="its answer has no id of a schema"):
+        await AvroSerializer(registry, ORDER).prepare("orders")
+
+
 # --- what can't be ----------------------------------------------------------------------------------------------------
 
 
