@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -33,6 +33,7 @@ DURATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 
 CREATION_CONTEXT = frozenset({"traceparent", "b3", "x-b3-traceid"})
 """Headers by which a record's own context is known, in the common formats."""
 
+Buffer = bytes | bytearray | memoryview
 Pairs = list[tuple[str, bytes | None]]
 
 
@@ -50,10 +51,10 @@ class _AsPairs(Setter[Pairs]):
 
 class _OfPairs(Getter[Pairs]):
     def get(self, carrier: Pairs, key: str) -> list[str] | None:
-        return [(value or b"").decode("ascii", "replace") for name, value in carrier if name.lower() == key] or None
+        return [str(value, "ascii", "replace") for name, value in _readable(carrier) if name.lower() == key] or None
 
     def keys(self, carrier: Pairs) -> list[str]:
-        return [name for name, _ in carrier]
+        return [name for name, _ in _readable(carrier)]
 
 
 class _Bulk:
@@ -292,7 +293,15 @@ def _pairs(headers: Any) -> Pairs:
 
 def _context_of(headers: Pairs) -> bytes | None:
     """The header by which a record's context is known."""
-    return next((value for name, value in headers if value is not None and name.lower() in CREATION_CONTEXT), None)
+    return next((bytes(value) for name, value in _readable(headers) if name.lower() in CREATION_CONTEXT), None)
+
+
+def _readable(headers: Pairs) -> Iterator[tuple[str, Buffer]]:
+    """Those that say something: others are null, or none that a record may have, which the producer tells itself."""
+    for pair in headers:
+        name, value = pair if len(pair) == 2 else ("", None)
+        if isinstance(name, str) and isinstance(value, (bytes, bytearray, memoryview)):
+            yield name, value
 
 
 def _end(span: Span, error: BaseException | None) -> None:

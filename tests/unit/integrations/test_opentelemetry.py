@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pyarrow
@@ -25,7 +25,7 @@ from opentelemetry.trace import (
     get_current_span,
 )
 
-from aioproducer import BufferExhaustedError, KafkaError, Producer, Record, SendManyError
+from aioproducer import BufferExhaustedError, KafkaError, Producer, Record, SendManyError, SerializationError
 from aioproducer.integrations.opentelemetry import Tracing, observe
 from aioproducer.testing import FakeCluster
 
@@ -184,6 +184,32 @@ async def test_a_context_of_its_own_stays(cluster: FakeCluster, telemetry: Telem
     for span in spans:
         (link,) = span.links
         assert format_span_id(link.context.span_id) == "0123456789abcdef"
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+async def test_a_context_in_whatever_bytes_the_producer_takes(
+    cluster: FakeCluster, telemetry: Telemetry, caplog: pytest.LogCaptureFixture, kind: Callable[[bytes], Any]
+) -> None:
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        await producer.send("orders", b"1", headers={"traceparent": kind(THEIRS.encode())})
+    assert headers(cluster) == [{"traceparent": [THEIRS]}]
+    (span,) = telemetry.spans("send orders")
+    assert span.kind is SpanKind.CLIENT
+    assert [format_span_id(link.context.span_id) for link in span.links] == [THEIRS[36:52]]
+    assert (len(telemetry.measured("messaging.client.sent.messages")), caplog.text) == (1, "")
+
+
+@pytest.mark.parametrize("wrong", [[("traceparent", THEIRS)], [(1, b"x")], [("a",)]])
+async def test_headers_that_no_record_has_are_a_failure(
+    cluster: FakeCluster, telemetry: Telemetry, caplog: pytest.LogCaptureFixture, wrong: Any
+) -> None:
+    """Not of the interceptor, which would say so with a traceback for each record."""
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        with pytest.raises(SerializationError):
+            await producer.send("orders", b"1", headers=wrong)
+    (span,) = telemetry.spans("send orders")
+    assert span.status.status_code is StatusCode.ERROR
+    assert caplog.text == ""
 
 
 async def test_a_failure(cluster: FakeCluster, telemetry: Telemetry) -> None:
