@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError, InvalidTopicError
@@ -44,6 +45,9 @@ REFUSED = {
 """Configs of the producer that can't be set here, and why."""
 
 MIN_IDLE_TIMEOUT_MS = 1
+
+MAX_JOB_SIZE = 193
+"""Of a jobId in the name of a file, of whose 255 characters the log needs the others."""
 
 TRANSACTION_TIMEOUT_MS = 900_000
 """How long after its first row a task's transaction may stay open, unless configs say otherwise: a broker's most."""
@@ -164,6 +168,8 @@ def _transactional(own: Mapping[str, str]) -> Transactional | None:
             if value is not None:
                 raise ConfigError(f"option {name} is for transactions: option transactional.id.prefix is missing")
         return None
+    if job is not None:
+        _check_job(job)
     checkpoint = own.get("checkpointlocation")
     if log is None and checkpoint is None:
         raise ConfigError(
@@ -173,6 +179,16 @@ def _transactional(own: Mapping[str, str]) -> Transactional | None:
     if log is not None:
         return Transactional(prefix, resolved(log, "transactionLog"), job)
     return Transactional(prefix, f"{resolved(str(checkpoint), 'checkpointLocation')}/{LOG_DIRECTORY}", job)
+
+
+def _check_job(job: str) -> None:
+    """Refuse what the log could not write down, which it has to when all rows are sent."""
+    size = len(quote(job, safe="").replace(".", "%2E"))
+    if size > MAX_JOB_SIZE:
+        raise ConfigError(
+            f"option jobId takes {size} characters in the name of a file, of at most {MAX_JOB_SIZE}: each byte of "
+            "other characters than letters from A to z, digits, _, - and ~ takes 3"
+        )
 
 
 def _check_producer(producer: Mapping[str, str], transactional: Transactional | None) -> None:

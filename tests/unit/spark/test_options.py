@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.batch_names import batch_write
+from aioproducer.spark.commit_log import CommitLog, Winners
 from aioproducer.spark.options import SinkOptions, Transactional
+from aioproducer.spark.storage import Storage
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -104,3 +108,18 @@ def test_configs_may_have_names_with_underscores() -> None:
     given = {"kafka.bootstrap_servers": "x:1", "transactional.id.prefix": "p", "transactionLog": "/log"}
     options = SinkOptions.parse({**given, "kafka.transaction_timeout_ms": "60000"})
     assert options.producer == {"bootstrap.servers": "x:1", "transaction.timeout.ms": "60000"}
+
+
+@pytest.mark.parametrize(("longest", "longer"), [("x" * 193, "x" * 194), ("ü" * 32, "ü" * 33), ("." * 64, "." * 65)])
+def test_a_job_is_named_as_the_log_can_write_it_down(tmp_path: Path, longest: str, longer: str) -> None:
+    """Else the write would fail when all rows are sent."""
+    exactly_once = {**SERVERS, "transactional.id.prefix": "p", "transactionLog": str(tmp_path)}
+    options = SinkOptions.parse({**exactly_once, "jobId": longest})
+    assert options.transactional is not None
+    log = CommitLog(Storage(options.transactional.log))
+    batch = batch_write(options.transactional.job)
+    log.record(Winners(batch, ()))
+    log.finish(batch)
+    assert log.committed() == {batch}
+    with pytest.raises(ConfigError, match="in the name of a file, of at most 193"):
+        SinkOptions.parse({**exactly_once, "jobId": longer})
