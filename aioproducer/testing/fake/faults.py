@@ -284,6 +284,8 @@ def error_code(error: str | int | type[BrokerError]) -> int:
         ValueError: Kafka has no such error.
     """
     if isinstance(error, int):
+        if error == 0 or not -(1 << 15) <= error < 1 << 15:
+            raise ValueError(f"error={error}: no error has this number; 0 is success, and others are -32768 to 32767")
         return error
     if isinstance(error, str):
         known = next((cls for cls in BrokerError.__subclasses__() if cls.name == error.upper()), None)
@@ -303,6 +305,6 @@ def _is_after(when: str) -> bool:
 
 
 def _duration(duration_ms: int) -> int:
-    if duration_ms < 0:
-        raise ValueError(f"duration_ms={duration_ms}: at least 0")
+    if not 0 <= duration_ms < 1 << 31:
+        raise ValueError(f"duration_ms={duration_ms}: 0 to 2147483647")
     return duration_ms

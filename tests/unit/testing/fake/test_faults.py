@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from aioproducer.errors import BrokerError, KafkaError, NotLeaderOrFollowerError
@@ -79,6 +81,9 @@ class TestFail:
             model().faults.fail("Produce", "NO_SUCH_ERROR")
         with pytest.raises(ValueError, match="Consume"):
             model().faults.fail("Consume", "UNKNOWN_SERVER_ERROR")
+        for number in (0, 32_768, -32_769):
+            with pytest.raises(ValueError, match=f"error={number}: no error has this number"):
+                model().faults.fail("Metadata", number)
         for no_code in (BrokerError, KafkaError):
             with pytest.raises(ValueError, match="no error of Kafka"):
                 model().faults.fail("Produce", no_code)  # type: ignore[arg-type]
@@ -91,6 +96,9 @@ class TestFail:
             model().faults.swallow("Produce", when="never")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="how='truncate': garbage, correlation_id or truncated"):
             model().faults.garble("Produce", how="truncate")  # type: ignore[arg-type]
+        for duration_ms in (-1, 1 << 31, math.nan):
+            with pytest.raises(ValueError, match=f"duration_ms={duration_ms}: 0 to 2147483647"):
+                model().faults.throttle("Produce", duration_ms)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="skip=-1: at least 0"):
             model().faults.drop("Produce", skip=-1)
 
