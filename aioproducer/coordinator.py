@@ -23,8 +23,9 @@ from aioproducer.errors import (
     broker_error,
     error_class,
 )
-from aioproducer.net.client import SLOW_MS, NetworkClient
+from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection, not_written
+from aioproducer.net.nodes import SLOW_MS
 from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION, Coordinator, FindCoordinatorRequest
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.transaction_errors import Reaction, as_told, reaction

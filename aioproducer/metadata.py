@@ -34,8 +34,9 @@ from aioproducer.errors import (
     error_class,
 )
 from aioproducer.metadata_schedule import MetadataSchedule, MetadataUpdate
-from aioproducer.net.client import SLOW_MS, NetworkClient
+from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection, not_written
+from aioproducer.net.nodes import SLOW_MS
 from aioproducer.protocol.header import decode_response_in_steps
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 

@@ -19,8 +19,9 @@ from aioproducer.errors import (
     broker_error,
     error_class,
 )
-from aioproducer.net.client import SLOW_MS, NetworkClient
+from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
+from aioproducer.net.nodes import SLOW_MS
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.transaction_manager import TransactionManager, is_identity
 

@@ -7,10 +7,8 @@ a caller that can wait awaits ``ready_connection`` or ``any_ready_connection``.
 A connection that is no longer wanted but has requests in flight is retired: it takes no more and ends when they are
 answered. No new connection to its node is made before that, so a broker never has more requests of ours than allowed.
 
-A broker answers the requests of a connection in their order, so a Produce that it can't answer yet holds up what was
-sent after it. If no other broker is left to be asked, ``connect_somewhere`` makes a second connection to it, separate
-from the node's own. It is for callers that accept any connection, never for records, and ends once the first is no
-longer held up.
+Which nodes there are, which to ask and which to connect to next is decided by ``Nodes``; its module also says when a
+node gets a second connection, which ``connect_somewhere`` makes.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import asyncio
 import copy
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from aioproducer.cluster import Broker
 from aioproducer.config import ProducerConfig
@@ -35,15 +33,14 @@ from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.bootstrap import Bootstrap
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.dialer import Dialer, Limit
+from aioproducer.net.features import FinalizedFeatures
+from aioproducer.net.idle import IdleTimer
 from aioproducer.net.node import Node, ReconnectPolicy
+from aioproducer.net.nodes import Nodes, held_up
 from aioproducer.net.tls import Tls
 from aioproducer.protocol.metadata import MetadataResponse
 
 logger: logging.Logger = logging.getLogger("aioproducer.client")
-
-SLOW_MS = 1_000
-"""After this long without a result, a connection attempt or a metadata request no longer keeps us from asking another
-broker at the same time: a broker that hangs must not hold up what the others could answer."""
 
 WARN_EVERY_MS = 60_000
 """A broker that stays away is told of no more often."""
@@ -81,10 +78,8 @@ class NetworkClient:
         """Called for each connection that came up."""
         self._config = config
         self._loop = loop
-        self._rng = rng
         self._on_internal_error = on_internal_error
         self._metrics = metrics or ProducerMetrics()
-        self._policy = ReconnectPolicy(config, rng)
         self._dialer = Dialer(
             config,
             loop=loop,
@@ -95,18 +90,15 @@ class NetworkClient:
             authenticate=authenticate,
             metrics=self._metrics,
         )
-        self._nodes: dict[int, Node] = {}
-        self._asides: dict[int, Node] = {}  # the second connections to nodes whose own is held up
-        self._bootstrap: Connection | None = None
+        self._nodes = Nodes(ReconnectPolicy(config, rng), rng)
+        self._features = FinalizedFeatures()
         self._open: dict[Connection, None] = {}
+        self._idle_timer = IdleTimer(loop, config.connections_max_idle_ms, self._open)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._alive: dict[Connection, None] = {}
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._first_out = 0
         self._first_at: dict[int, int] = {}
-        self._features_epoch = -1
-        self._features: dict[str, int] = {}
-        self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
@@ -120,15 +112,12 @@ class NetworkClient:
 
         The connection that bootstrap left counts for none: it may go by an address that takes no records.
         """
-        nodes = self._nodes.values()
-        if any(node.connection is not None for node in nodes) or all(node.error is None for node in nodes):
-            return None
-        return self._newest_failure()
+        return self._nodes.unreachable
 
     @property
     def bootstrapped(self) -> bool:
         """Whether the connection that bootstrap left still stands for the brokers."""
-        return self._bootstrap is not None
+        return self._nodes.bootstrap is not None
 
     @property
     def in_flight_count(self) -> int:
@@ -146,13 +135,13 @@ class NetworkClient:
         return None if self._first_out or node_id in self._first_at else self._free(node_id, now_ms)
 
     def _free(self, node_id: int, now_ms: int) -> Connection | None:
-        node = self._nodes.get(node_id)
+        node = self._nodes.by_id.get(node_id)
         connection = node.connection if node is not None else None
         return connection if connection is not None and connection.can_send(now_ms) else None
 
     def knows(self, node_id: int) -> bool:
         """Whether the cluster lists a node."""
-        node = self._nodes.get(node_id)
+        node = self._nodes.by_id.get(node_id)
         return node is not None and not node.gone
 
     def feature(self, name: str) -> int:
@@ -160,14 +149,14 @@ class NetworkClient:
 
         Source: KIP-584.
         """
-        return self._features.get(name, 0)
+        return self._features.levels.get(name, 0)
 
     def connect_soon(self, node_id: int) -> None:
         """Start to connect to a node, unless it is connected, connecting, backing off or unknown.
 
         ``on_change`` tells when that has ended, one way or the other.
         """
-        node = self._nodes.get(node_id)
+        node = self._nodes.by_id.get(node_id)
         now_ms = self._now_ms()
         if node is not None and not self._closed and node.connectable(now_ms):
             self._start(node, now_ms)
@@ -177,7 +166,7 @@ class NetworkClient:
 
         None if only an event can change anything, which ``on_change`` or the answer to a request will tell.
         """
-        node = self._nodes.get(node_id)
+        node = self._nodes.by_id.get(node_id)
         if node is None or node.gone or node.connecting:
             return None
         if node.connection is None:
@@ -189,12 +178,12 @@ class NetworkClient:
 
     def authentication_error(self, node_id: int) -> AuthenticationError | None:
         """Why a node and this client did not accept each other at the last attempt."""
-        node = self._nodes.get(node_id)
+        node = self._nodes.by_id.get(node_id)
         return node.authentication_error if node is not None else None
 
     def error_of(self, node_id: int) -> KafkaError | None:
         """Why nothing goes to a node: how the latest attempt or connection ended, or its throttle; else None."""
-        node = self._nodes.get(node_id)
+        node = self._nodes.by_id.get(node_id)
         if node is None or node.connection is None:
             return node.error if node is not None else None
         left_ms = node.connection.throttled_until_ms - self._now_ms()
@@ -231,7 +220,7 @@ class NetworkClient:
         while True:
             now_ms = self._now_ms()
             self._check_open()
-            node = self._nodes.get(node_id)
+            node = self._nodes.by_id.get(node_id)
             if node is None or node.gone:
                 raise not_written(ConnectionLostError(f"the cluster has no node {node_id}"))
             if node.authentication_error is not None:
@@ -252,24 +241,14 @@ class NetworkClient:
         One that is held up comes after the others, and the one that bootstrap left, if it belongs to no node, comes
         last of those that are equal.
         """
-        best: Connection | None = None
-        best_load = (False, 0)
-        for connection in self._candidates():
-            if connection not in but_not and connection.can_send(now_ms):
-                if not connection.in_flight_count:
-                    return connection
-                load = (self.held_up(connection, now_ms), connection.in_flight_count)
-                if best is None or load < best_load:
-                    best, best_load = connection, load
-        return best
+        return self._nodes.least_loaded(now_ms, but_not=but_not)
 
     def held_up(self, connection: Connection, now_ms: int) -> bool:
         """Whether the oldest request of a connection has waited too long for others to wait behind it.
 
         The answer to a request of a broker that throttles is late on purpose, and so are those to what comes then.
         """
-        since_ms = connection.unanswered_since_ms
-        return since_ms is not None and since_ms + SLOW_MS <= now_ms and connection.throttled_until_ms <= now_ms
+        return held_up(connection, now_ms)
 
     def connect_somewhere(self, now_ms: int) -> asyncio.Task[None] | None:
         """Start to connect to one more node: the one that was left alone for longest, and may be tried now.
@@ -280,33 +259,12 @@ class NetworkClient:
         Returns:
             What has begun: it ends, without an error, when the attempt has.
         """
-        attempts = [*self._nodes.values(), *self._asides.values()]
-        if self._closed or any(node.connecting and node.attempted_ms + SLOW_MS > now_ms for node in attempts):
-            return None
-        free = [node for node in self._in_random_order() if node.connectable(now_ms)]
-        free = free or [aside for aside in self._asides_of_held_up(now_ms) if aside.connectable(now_ms)]
-        return self._start(min(free, key=lambda node: node.attempted_ms), now_ms) if free else None
-
-    def _asides_of_held_up(self, now_ms: int) -> list[Node]:
-        for node in self._in_random_order():
-            connection = node.connection
-            if connection is not None and not connection.closed and self.held_up(connection, now_ms):
-                self._asides.setdefault(node.node_id, Node(Broker(node.node_id, node.host, node.port), self._policy))
-        return list(self._asides.values())
-
-    def _end_aside(self, node_id: int) -> None:
-        """Nothing more is to be asked aside of a node's own connection; what is in flight there is still answered."""
-        aside = self._asides.pop(node_id, None)
-        if aside is not None:
-            self._give_up(aside)
+        node = None if self._closed else self._nodes.to_connect(now_ms)
+        return self._start(node, now_ms) if node is not None else None
 
     def exhausted(self, now_ms: int) -> bool:
         """Whether no broker is connected or connecting, and none may be tried now."""
-        if self._bootstrap is not None and not self._bootstrap.closed:
-            return False
-        return not any(
-            node.connection is not None or node.connecting or node.connectable(now_ms) for node in self._nodes.values()
-        )
+        return self._nodes.exhausted(now_ms)
 
     async def any_ready_connection(self, deadline_ms: int) -> Connection:
         """Wait until some node can take a request, and return the least loaded such connection.
@@ -321,7 +279,7 @@ class NetworkClient:
             ProducerClosedError: the client was closed.
         """
         now_ms = self._now_ms()
-        connection = self.least_loaded(now_ms)
+        connection = self._nodes.least_loaded(now_ms)
         if connection is not None:
             return connection
         self._first_out += 1
@@ -335,27 +293,21 @@ class NetworkClient:
         while True:
             now_ms = self._now_ms()
             self._check_open()
-            connection = self.least_loaded(now_ms)
+            connection = self._nodes.least_loaded(now_ms)
             if connection is not None:
                 return connection
-            if self.exhausted(now_ms):
-                raise self._newest_failure()
+            if self._nodes.exhausted(now_ms):
+                raise self._nodes.newest_failure()
             if now_ms >= deadline_ms:
-                raise not_written(ConnectionLostError("no broker was ready in time")) from self._newest_failure()
+                raise not_written(ConnectionLostError("no broker was ready in time")) from self._nodes.newest_failure()
             self.connect_somewhere(now_ms)
-            await self._changed(now_ms, deadline_ms, self._next_look_ms(now_ms))
+            await self._changed(now_ms, deadline_ms, self._nodes.next_look_ms(now_ms))
 
     def serving(self, api_key: int, *, rather: int | None = None) -> Connection | None:
         """A connection to a broker that knows an API: the one to the node ``rather``, else that with the fewest
         requests in flight, busy or not; None if no open one does. Connects to nobody.
         """
-        serving = [
-            connection
-            for connection in self._candidates()
-            if not connection.closed and not connection.retiring and connection.api_range(api_key) is not None
-        ]
-        same = [connection for connection in serving if connection.node_id == rather]
-        return min(same or serving, key=lambda connection: connection.in_flight_count, default=None)
+        return self._nodes.serving(api_key, rather=rather)
 
     async def when_free(self, connection: Connection, deadline_ms: int) -> Connection:
         """Wait until a connection can take a request; if it is lost meanwhile, its node's next one.
@@ -375,62 +327,11 @@ class NetworkClient:
             await self._changed(now_ms, deadline_ms, throttled_until_ms if throttled_until_ms > now_ms else None)
         return connection
 
-    def _next_look_ms(self, now_ms: int) -> int | None:
-        """When time alone makes another node usable, or worth trying."""
-        candidates, nodes = list(self._candidates()), [*self._nodes.values(), *self._asides.values()]
-        times = [connection.throttled_until_ms for connection in candidates]
-        unanswered = [connection.unanswered_since_ms for connection in candidates]
-        times += [since_ms + SLOW_MS for since_ms in unanswered if since_ms is not None]
-        times += [node.retry_at_ms for node in nodes if node.connection is None and not node.connecting]
-        times += [node.attempted_ms + SLOW_MS for node in nodes if node.connecting]
-        return min((time_ms for time_ms in times if time_ms > now_ms), default=None)
-
-    def _candidates(self) -> Iterator[Connection]:
-        for node in self._in_random_order():
-            if node.connection is not None:
-                yield node.connection
-        for aside in self._asides.values():
-            if aside.connection is not None:
-                yield aside.connection
-        if self._bootstrap is not None:
-            yield self._bootstrap
-
-    def _in_random_order(self) -> list[Node]:
-        nodes = list(self._nodes.values())
-        start = self._rng.randrange(len(nodes)) if len(nodes) > 1 else 0
-        return nodes[start:] + nodes[:start]
-
-    def _newest_failure(self) -> KafkaError:
-        failed = [node for node in self._nodes.values() if node.error is not None]
-        if not failed:
-            return not_written(ConnectionLostError("no broker is known"))
-        error = max(failed, key=lambda node: node.attempted_ms).error
-        assert error is not None
-        if isinstance(error, AuthenticationError):
-            return copy.copy(error)
-        lost = not_written(ConnectionLostError(f"no broker can be reached: {error}"))
-        lost.__cause__ = error
-        return lost
-
     # --- which nodes there are ----------------------------------------------------------------------------------------
 
     def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
         """Take over what the cluster says: new brokers, changed addresses, brokers that are gone."""
-        for node_id, broker in brokers.items():
-            node = self._nodes.get(node_id)
-            if node is None:
-                self._nodes[node_id] = Node(broker, self._policy)
-            else:
-                node.gone = False
-                if not node.is_at(broker.host, broker.port):
-                    node.moved(broker)
-                    self._give_up(node)
-        for node in list(self._nodes.values()):
-            if node.node_id not in brokers:
-                node.gone = True
-                self._give_up(node)
-                self._forget_if_gone(node)
-        self._adopt_bootstrap()
+        self._nodes.update(brokers)
 
     async def bootstrap(self, deadline_ms: int | None = None) -> MetadataResponse:
         """Go through ``bootstrap_servers`` in order until one tells its brokers; returns that answer, without topics.
@@ -452,9 +353,7 @@ class NetworkClient:
             connection.abort()
             await connection.wait_closed()
         self._check_open()
-        previous, self._bootstrap = self._bootstrap, None if connection.ended else connection
-        if previous is not None:
-            previous.close_when_idle()
+        self._nodes.replace_bootstrap(None if connection.ended else connection)
         self._changed_now()
         return response
 
@@ -466,36 +365,6 @@ class NetworkClient:
         """
         self.abort_all(ConnectionLostError("the connection was closed to start again from bootstrap_servers"))
         return await self.bootstrap()
-
-    def _adopt_bootstrap(self) -> None:
-        """The bootstrap connection becomes that of the node at its address; else it goes once a node is connected."""
-        connection = self._bootstrap
-        if connection is None:
-            return
-        for node in self._nodes.values():
-            if node.is_at(connection.host, connection.port) and node.connectable(node.retry_at_ms):
-                self._bootstrap = None
-                connection.belongs_to(node.node_id)
-                node.connected(connection)
-                return
-
-    def _retire_bootstrap(self) -> None:
-        if self._bootstrap is not None and any(node.connection is not None for node in self._nodes.values()):
-            connection, self._bootstrap = self._bootstrap, None
-            connection.close_when_idle()
-
-    def _give_up(self, node: Node) -> None:
-        """End what leads to the node's former address, or aside of its own connection."""
-        self._end_aside(node.node_id)
-        if node.task is not None:
-            node.task.cancel()
-            node.task = None
-        if node.connection is not None:
-            node.connection.close_when_idle()
-
-    def _forget_if_gone(self, node: Node) -> None:
-        if node.gone and node.connection is None and self._nodes.get(node.node_id) is node:
-            del self._nodes[node.node_id]
 
     # --- connections come and go --------------------------------------------------------------------------------------
 
@@ -520,7 +389,7 @@ class NetworkClient:
             if node.task is not asyncio.current_task():
                 return  # given up meanwhile, and another attempt may be under way
             node.failed(error, self._now_ms())
-            if self._nodes.get(node.node_id) is node:  # a second connection proves nothing about the first
+            if self._nodes.by_id.get(node.node_id) is node:  # a second connection proves nothing about the first
                 self._warn(node, error)
                 self.on_disconnect(node.node_id, error)
         except asyncio.CancelledError:
@@ -540,36 +409,25 @@ class NetworkClient:
                 return
             self._register(connection)
             node.connected(connection)
-            self._retire_bootstrap()
+            self._nodes.retire_bootstrap()
         self._changed_now()
 
     def _register(self, connection: Connection) -> None:
-        told = connection.api_versions
-        if told.finalized_features_epoch >= self._features_epoch:
-            self._features_epoch = told.finalized_features_epoch
-            self._features = {each.name: each.max_version_level for each in told.finalized_features}
+        self._features.take(connection.api_versions)
         self._open[connection] = self._alive[connection] = None
         self._metrics.record_connection_opened(self._now_ms())
         connection.add_ended_callback(lambda: self._alive.pop(connection, None))
-        self._watch_idle()
+        self._idle_timer.watch()
         self.on_open(connection)
 
     def _connection_closed(self, connection: Connection, error: KafkaError | None) -> None:
         if connection in self._open:
             del self._open[connection]
             self._metrics.record_connection_closed(self._now_ms())
-        if self._bootstrap is connection:
-            self._bootstrap = None
         on_purpose = error is None or connection.retiring
-        node, aside = self._nodes.get(connection.node_id), self._asides.get(connection.node_id)
-        if aside is not None and aside.connection is connection:
-            aside.disconnected(None if on_purpose else error, self._now_ms())
-        elif node is not None and node.connection is connection:
-            node.disconnected(None if on_purpose else error, self._now_ms())
-            self._end_aside(node.node_id)
-            if isinstance(error, RequestTimedOutError):
-                self._warn(node, error)
-            self._forget_if_gone(node)
+        node = self._nodes.disconnected(connection, None if on_purpose else error, self._now_ms())
+        if node is not None and isinstance(error, RequestTimedOutError):
+            self._warn(node, error)
         if error is not None:
             self.on_disconnect(connection.node_id, error)
         self._changed_now()
@@ -585,19 +443,14 @@ class NetworkClient:
             logger.warning("node %d: %s", node.node_id, str(error))
 
     def _capacity_freed(self, connection: Connection) -> None:
-        aside = self._asides.get(connection.node_id)
-        if aside is not None and aside.connection is not connection and not self.held_up(connection, self._now_ms()):
-            self._end_aside(connection.node_id)
+        aside = self._nodes.asides.get(connection.node_id)
+        if aside is not None and aside.connection is not connection and not held_up(connection, self._now_ms()):
+            self._nodes.end_aside(connection.node_id)
         self._changed_now()
 
     def abort_all(self, error: KafkaError | None = None) -> None:
         """End every connection and every attempt now; what is in flight gets the error."""
-        for node_id in list(self._asides):
-            self._end_aside(node_id)
-        for node in self._nodes.values():
-            if node.task is not None:
-                node.task.cancel()
-                node.task = None
+        self._nodes.cancel_attempts()
         for connection in list(self._open):
             connection.abort(error)
 
@@ -617,8 +470,7 @@ class NetworkClient:
     def drop(self) -> None:
         """As ``close``, without waiting for the ends of its tasks."""
         self._closed = True
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        self._idle_timer.end()
         self.abort_all()
         for task in self._tasks:
             task.cancel()
@@ -627,25 +479,6 @@ class NetworkClient:
     def _check_open(self) -> None:
         if self._closed:
             raise ProducerClosedError("the producer was closed")
-
-    # --- idle connections ---------------------------------------------------------------------------------------------
-
-    def _watch_idle(self) -> None:
-        idle_ms = self._config.connections_max_idle_ms
-        if idle_ms >= 0 and self._idle_timer is None and self._open and not self._closed:
-            oldest_ms = min(connection.last_used_ms for connection in self._open)
-            self._idle_timer = self._loop.call_at((oldest_ms + idle_ms + 1) / 1000, self._close_idle)
-
-    def _close_idle(self) -> None:
-        self._idle_timer = None
-        limit_ms = self._now_ms() - self._config.connections_max_idle_ms
-        for connection in list(self._open):
-            if connection.last_used_ms <= limit_ms:
-                if connection.in_flight_count:
-                    connection.last_used_ms = self._now_ms()  # it waits for an answer, so it is in use
-                else:
-                    connection.abort()
-        self._watch_idle()
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 

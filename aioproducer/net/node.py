@@ -115,6 +115,18 @@ class Node:
         if error is not None:
             self._back_off(error, now_ms)
 
+    def cancel_attempt(self) -> None:
+        """End the attempt that is under way, if there is one; it then leaves the node alone."""
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    def give_up(self) -> None:
+        """Nothing more is to go where the attempt or the connection leads."""
+        self.cancel_attempt()
+        if self.connection is not None:
+            self.connection.close_when_idle()
+
     def moved(self, broker: Broker) -> None:
         """The broker has a new address, which nothing bad is known about."""
         self.host, self.port = broker.host, broker.port

@@ -26,8 +26,8 @@ LIVING = frozenset(
     f"aioproducer.{name}"
     for name in (
         "_accumulator", "_admission", "_producer_batch", "batch_outcomes", "engine", "memory_queue", "metadata",
-        "net.client", "net.connection", "net.dialer", "net.in_flight", "net.node", "producer", "producer_id", "sealer",
-        "sender", "transaction_manager",
+        "net.client", "net.connection", "net.dialer", "net.features", "net.idle", "net.in_flight", "net.node",
+        "net.nodes", "producer", "producer_id", "sealer", "sender", "transaction_manager",
     )
 )  # fmt: skip
 """Modules whose objects live and end with a producer."""

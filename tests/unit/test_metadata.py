@@ -28,7 +28,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartitionError,
 )
 from aioproducer.metadata import Metadata
-from aioproducer.net import client as client_module
+from aioproducer.net import nodes as nodes_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.api_versions import ApiVersionsRequest
@@ -445,7 +445,7 @@ async def test_a_throttled_broker_is_left_alone(two: FakeCluster) -> None:
         assert two.asked[-1][0] == 2
         two.throttle_time_ms = 50
         await setup.wait("b")
-        second = setup.client._nodes[2].connection
+        second = setup.client._nodes.by_id[2].connection
         assert second is not None
         assert second.throttled_until_ms > setup.now_ms
 
@@ -479,7 +479,7 @@ async def test_a_slow_broker_is_not_waited_for_when_another_can_answer(
         two.brokers[0].silent(MetadataRequest)
         assert await setup.wait("a") == 1
         assert [node_id for node_id, _ in two.asked[1:]] == [2]
-        connection = setup.client._nodes[1].connection
+        connection = setup.client._nodes.by_id[1].connection
         assert connection is not None
         assert connection.in_flight_count == 1  # its late answer is dropped
 
@@ -490,7 +490,7 @@ async def test_a_broker_that_holds_an_answer_back_still_tells_of_new_topics(
 ) -> None:
     """It answers in order; with the other place free, Metadata would wait behind what it does not answer."""
     monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
-    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    monkeypatch.setattr(nodes_module, "SLOW_MS", 20)
     cluster.topics = {"a": [(1, 0)]}
     go_on = asyncio.Event()
 
@@ -514,7 +514,7 @@ async def test_brokers_that_all_hold_answers_back_still_tell_of_new_topics(
     two: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
-    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    monkeypatch.setattr(nodes_module, "SLOW_MS", 20)
     two.topics = {"a": [(1, 0)]}
     go_on = asyncio.Event()
 
@@ -566,7 +566,7 @@ async def test_a_slow_broker_may_still_be_the_one_that_answers(
         if slow.decode().topics == []:  # that of bootstrap
             slow = await two.brokers[0].next_request(MetadataRequest)
         two.brokers[1].peers[0].drop()
-        while setup.client._nodes[2].connection is not None:
+        while setup.client._nodes.by_id[2].connection is not None:
             await setup.client._changed(setup.now_ms, setup.soon(), None)
         slow.reply(two.answer(slow))
         assert await waiting == 1

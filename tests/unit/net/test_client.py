@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import socket
 import sys
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -25,7 +27,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.net import client as client_module
+from aioproducer.net import nodes as nodes_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -71,7 +73,7 @@ class Client(NetworkClient):
 
     def connection(self, node_id: int) -> Connection | None:
         """The open connection to a node, busy or not."""
-        node = self._nodes.get(node_id)
+        node = self._nodes.by_id.get(node_id)
         return None if node is None or node.connection is None or node.connection.closed else node.connection
 
     @property
@@ -223,8 +225,8 @@ async def test_all_addresses_of_a_name_are_tried(broker: FakeBroker, monkeypatch
     async with Client(f"kafka.example:{broker.port}") as client:
         client._dialer._loop = proxy  # type: ignore[assignment]
         await client.bootstrap(client.soon())
-        assert client._bootstrap is not None
-        assert (client._bootstrap.host, client._bootstrap.address) == ("kafka.example", "127.0.0.1")
+        assert client._nodes.bootstrap is not None
+        assert (client._nodes.bootstrap.host, client._nodes.bootstrap.address) == ("kafka.example", "127.0.0.1")
         await client.rebootstrap()
         assert asked == ["kafka.example", "kafka.example"]
 
@@ -236,8 +238,8 @@ async def test_canonical_names_replace_the_configured_ones(broker: FakeBroker) -
     async with Client(broker, client_dns_lookup="resolve_canonical_bootstrap_servers_only") as client:
         client._loop = Resolving(client._loop, getnameinfo=getnameinfo)  # type: ignore[assignment]
         await client.bootstrap(client.soon())
-        assert client._bootstrap is not None
-        assert client._bootstrap.host == "localhost"
+        assert client._nodes.bootstrap is not None
+        assert client._nodes.bootstrap.host == "localhost"
 
 
 async def test_a_name_that_can_not_be_made_canonical_is_passed_over(broker: FakeBroker) -> None:
@@ -313,9 +315,9 @@ async def test_a_bootstrap_connection_to_another_address_serves_until_a_node_is_
         bootstrap = client.least_loaded(client.now_ms)
         assert bootstrap is not None
         assert bootstrap.node_id == -1
-        client._nodes[2].retry_at_ms = client.soon()
+        client._nodes.by_id[2].retry_at_ms = client.soon()
         assert not client.exhausted(client.now_ms)
-        client._nodes[2].retry_at_ms = 0
+        client._nodes.by_id[2].retry_at_ms = 0
         client.connect_soon(2)
         await client.until(lambda: client.free_connection(2, client.now_ms))
         assert bootstrap.closed
@@ -379,13 +381,13 @@ async def test_failed_attempts_back_off_and_ready_resets_it(broker: FakeBroker) 
         for _ in range(3):
             connected = asyncio.ensure_future(client.ready_connection(1, client.soon()))
             await client.until(lambda: len(client.disconnects) > len(delays))
-            delays.append(client._nodes[1].retry_at_ms - client.failed_ms)
+            delays.append(client._nodes.by_id[1].retry_at_ms - client.failed_ms)
             client.connect_soon(1)
-            assert not client._nodes[1].connecting
+            assert not client._nodes.by_id[1].connecting
             connected.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await connected
-            client._nodes[1].retry_at_ms = client.now_ms  # the wait itself is not the point here
+            client._nodes.by_id[1].retry_at_ms = client.now_ms  # the wait itself is not the point here
         assert 7 <= delays[0] <= 12
         assert 15 <= delays[1] <= 24
         assert 31 <= delays[2] <= 48
@@ -396,7 +398,7 @@ async def test_failed_attempts_back_off_and_ready_resets_it(broker: FakeBroker) 
         await client.ready_connection(1, client.soon())
         (await broker.connected.get()).drop()
         await client.until(lambda: client.connection(1) is None)
-        assert 7 <= client._nodes[1].retry_at_ms - client.failed_ms <= 12
+        assert 7 <= client._nodes.by_id[1].retry_at_ms - client.failed_ms <= 12
 
 
 async def test_a_node_that_stays_away_is_warned_of_once_a_minute(
@@ -418,7 +420,7 @@ async def test_a_node_that_stays_away_is_warned_of_once_a_minute(
             await fail()
         (warning,) = told()
         assert warning.startswith(f"aioproducer.client WARNING node 1: no connection to {broker.host}:{broker.port}: ")
-        client._nodes[1].warn_at_ms = client.now_ms  # a minute later
+        client._nodes.by_id[1].warn_at_ms = client.now_ms  # a minute later
         await fail()
         assert told() == [warning, warning]
 
@@ -472,7 +474,7 @@ async def test_an_attempt_that_takes_too_long_is_given_up_and_the_next_may_take_
         await client.until(lambda: client.disconnects)
         assert "not ready within" in str(client.disconnects[0][1])
         assert client.retry_at_ms(3, client.now_ms) is not None
-        assert 480 <= client._nodes[3].limit_ms() <= 720
+        assert 480 <= client._nodes.by_id[3].limit_ms() <= 720
         await hanging.peers[0].gone.wait()
 
 
@@ -567,7 +569,7 @@ async def test_authentication_failures_are_kept_until_an_attempt_succeeds(broker
         with pytest.raises(SaslAuthenticationFailedError):
             await client.ready_connection(1, client.soon())
         wrong = False
-        client._nodes[1].retry_at_ms = 0
+        client._nodes.by_id[1].retry_at_ms = 0
         client.connect_soon(1)
         await client.until(lambda: client.free_connection(1, client.now_ms))
         assert client.authentication_error(1) is None
@@ -618,7 +620,7 @@ class Held:
 async def test_a_broker_that_is_held_up_is_asked_by_a_second_connection(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    monkeypatch.setattr(nodes_module, "SLOW_MS", 20)
     held = Held(broker)
     async with Client(max_in_flight_requests_per_connection=1) as client:
         client.know(broker)
@@ -641,7 +643,7 @@ async def test_a_broker_that_is_held_up_is_asked_by_a_second_connection(
 async def test_what_a_second_connection_was_asked_is_still_answered(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    monkeypatch.setattr(nodes_module, "SLOW_MS", 20)
     held, late = Held(broker), asyncio.Event()
 
     async def answer_late(_: ReceivedRequest) -> MetadataResponse:
@@ -671,7 +673,7 @@ async def test_no_second_connection_before_it_is_needed(broker: FakeBroker, monk
         answer = held.send(first)
         assert not client.held_up(first, client.now_ms)
         assert client.connect_somewhere(client.now_ms) is None
-        monkeypatch.setattr(client_module, "SLOW_MS", 0)
+        monkeypatch.setattr(nodes_module, "SLOW_MS", 0)
         first.throttle(client.soon())
         assert client.connect_somewhere(client.now_ms) is None
         first.throttled_until_ms = 0
@@ -688,7 +690,7 @@ async def test_no_second_connection_before_it_is_needed(broker: FakeBroker, monk
 async def test_a_second_connection_goes_with_the_first(
     end: str, broker: FakeBroker, other: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "SLOW_MS", 0)
+    monkeypatch.setattr(nodes_module, "SLOW_MS", 0)
     held = Held(broker)
     async with Client() as client:
         client.know(broker)
@@ -715,7 +717,7 @@ async def test_a_second_connection_goes_with_the_first(
 async def test_a_second_connection_that_fails_says_nothing_of_the_node(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(client_module, "SLOW_MS", 0)
+    monkeypatch.setattr(nodes_module, "SLOW_MS", 0)
     held = Held(broker)
     async with Client(reconnect_backoff_ms=5_000, reconnect_backoff_max_ms=5_000) as client:
         client.know(broker)
@@ -853,7 +855,7 @@ async def test_logins_are_counted(broker: FakeBroker) -> None:
         client.know(broker)
         with pytest.raises(SaslAuthenticationFailedError):
             await client.ready_connection(1, client.soon())
-        client._nodes[1].error = None
+        client._nodes.by_id[1].error = None
         await client.ready_connection(1, client.soon())
         found = metrics.snapshot(client.now_ms)["producer-metrics"]
         assert (found["failed-authentication-total"], found["successful-authentication-total"]) == (1, 1)
@@ -889,7 +891,7 @@ async def test_any_ready_connection_tries_the_others_when_one_fails(broker: Fake
 async def test_a_broker_that_hangs_does_not_hold_up_the_others(
     broker: FakeBroker, hanging: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "SLOW_MS", 20)
+    monkeypatch.setattr(nodes_module, "SLOW_MS", 20)
     async with Client() as client:
         client.know(hanging)
         client.connect_soon(3)
@@ -1024,7 +1026,7 @@ async def test_a_node_that_is_gone_ends_and_may_come_back(broker: FakeBroker, ot
         request.reply(broker.metadata())
         await waiting
         await client.until(lambda: connection.closed)
-        assert 1 not in client._nodes
+        assert 1 not in client._nodes.by_id
         client.know(broker, other)
         assert await client.ready_connection(1, client.soon()) is not connection
 
@@ -1092,10 +1094,28 @@ async def test_idle_connections_stay_when_the_limit_is_off(broker: FakeBroker) -
     async with Client(connections_max_idle_ms=-1) as client:
         client.know(broker)
         await client.ready_connection(1, client.soon())
-        assert client._idle_timer is None
+        assert client._idle_timer._timer is None
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_keeps_a_connection_that_has_ended(broker: FakeBroker) -> None:
+    """Not until the garbage collector runs either."""
+    async with Client() as client:
+        client.know(broker)
+        connection = await client.ready_connection(1, client.soon())
+        connection.abort()
+        await connection.wait_closed()
+        gone = weakref.ref(connection)
+        del connection
+        gc.disable()
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert gone() is None
+        finally:
+            gc.enable()
 
 
 async def test_close_ends_connections_attempts_and_waits(broker: FakeBroker, hanging: FakeBroker) -> None:
