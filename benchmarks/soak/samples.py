@@ -25,9 +25,10 @@ LAG_PERIOD_S = 0.01
 LIVING = frozenset(
     f"aioproducer.{name}"
     for name in (
-        "_accumulator", "_admission", "_producer_batch", "batch_outcomes", "engine", "memory_queue", "metadata",
-        "net.client", "net.connection", "net.dialer", "net.features", "net.idle", "net.in_flight", "net.node",
-        "net.nodes", "producer", "producer_id", "sealer", "sender", "transaction_manager",
+        "_accumulator", "_admission", "_producer_batch", "batch_outcomes", "engine", "flushes", "memory_queue",
+        "metadata", "net.client", "net.connection", "net.deadlines", "net.dialer", "net.features", "net.idle",
+        "net.in_flight", "net.node", "net.nodes", "net.write_buffer", "producer", "producer_id", "sealer", "sender",
+        "transaction_manager",
     )
 )  # fmt: skip
 """Modules whose objects live and end with a producer."""
