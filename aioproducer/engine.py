@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from aioproducer._accumulator import RecordAccumulator
 from aioproducer._admission import Admission
 from aioproducer._delivery import DeliveryLedger
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.cluster import Cluster
 from aioproducer.config import ProducerConfig
+from aioproducer.config_batching import accumulator_of
 from aioproducer.coordinator import Coordinators
 from aioproducer.deadline import Deadline
 from aioproducer.errors import (
@@ -53,12 +53,6 @@ T = TypeVar("T")
 ROOM_BYTES = 512 * 1024
 """What ready() waits for: much more than a block, so that the callers do not stop for each one, and little enough to be
 filled within some milliseconds, which is how long they keep the loop then."""
-
-LINGER_STRETCH = 50
-"""Times ``linger_ms``: how long batches of few records wait at full speed, where that config is not set."""
-
-JAVA_BATCH_SIZE = 16384
-"""Keyless records change partition after so many bytes unless ``batch_size`` is set, however large a batch may grow."""
 
 
 class Engine:
@@ -95,7 +89,7 @@ class Engine:
             transaction=TransactionPartitions() if config.transactional_id is not None else None,
         )
         self.transaction: TransactionRunner | None = None
-        self.accumulator = _accumulator(config, self._ledger, rng)
+        self.accumulator = accumulator_of(config, self._ledger, rng)
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
         self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
         self.flushes = Flushes(
@@ -513,32 +507,3 @@ class Engine:
 
     def metrics_snapshot(self) -> dict[str, dict[str, Any]]:
         return self._metrics.snapshot(self.now_ms())
-
-
-def _accumulator(config: ProducerConfig, ledger: DeliveryLedger, rng: random.Random) -> RecordAccumulator:
-    """What of the configs concerns the batches."""
-    adaptive = config.partitioner_adaptive_partitioning_enable
-    return RecordAccumulator(
-        ledger=ledger,
-        random=rng,
-        batch_size=min(config.batch_size, config.max_request_size),
-        sticky_size=config.batch_size if "batch_size" in config.given else min(JAVA_BATCH_SIZE, config.batch_size),
-        linger_ms=config.linger_ms,
-        buffer_memory=config.buffer_memory,
-        delivery_timeout_ms=config.delivery_timeout_ms,
-        max_request_size=config.max_request_size,
-        compresses=config.compression_type != "none",
-        ignore_keys=config.partitioner_ignore_keys,
-        adaptive=adaptive,
-        round_robin=config.partitioner_class == "round_robin",
-        availability_timeout_ms=config.partitioner_availability_timeout_ms if adaptive else 0,
-        mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
-        longest_linger_ms=_longest_linger_ms(config),
-    )
-
-
-def _longest_linger_ms(config: ProducerConfig) -> int:
-    """Of batches of few records at full speed; it leaves an attempt its time."""
-    if "linger_ms" in config.given:
-        return config.linger_ms
-    return min(LINGER_STRETCH * config.linger_ms, config.delivery_timeout_ms - config.request_timeout_ms)

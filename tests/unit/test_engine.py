@@ -13,7 +13,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import KafkaError, ProducerClosedError
 from aioproducer.transaction_state import TransactionState
-from tests.unit.core import TOPIC_ID, add_topic, drain_all, end, put
+from tests.unit.core import TOPIC_ID, drain_all, end, put
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -53,31 +53,6 @@ async def test_a_topic_forgotten_too_early_is_asked_for_again() -> None:
     engine._cluster_changed(Cluster(), ("orders",))
     assert engine.accumulator.topic("orders") is topic
     assert "orders" in engine._metadata._schedule.topics
-
-
-@pytest.mark.parametrize(("configs", "longest_ms"), [({}, 250), ({"linger_ms": 5}, 5), ({"linger_ms": "0"}, 0)])
-async def test_a_linger_that_was_asked_for_is_meant_as_it_is(configs: dict[str, object], longest_ms: int) -> None:
-    """Only the default gives way at full speed."""
-    assert engine_of(**configs).accumulator.longest_linger_ms == longest_ms
-
-
-async def test_what_lingers_at_full_speed_can_still_be_sent_in_time() -> None:
-    engine = engine_of(delivery_timeout_ms=100, request_timeout_ms=60)
-    assert engine.accumulator.longest_linger_ms == 40
-
-
-@pytest.mark.parametrize("adaptive", [True, False])
-async def test_only_adaptive_partitioning_leaves_brokers_out(adaptive: bool) -> None:
-    """As in Java, ``partitioner_availability_timeout_ms`` means nothing where each partition gets its equal share."""
-    accumulator = engine_of(
-        partitioner_adaptive_partitioning_enable=adaptive, partitioner_availability_timeout_ms=50, batch_size=1_000
-    ).accumulator
-    topic = add_topic(accumulator, leaders=[1, 2])
-    accumulator.node_stalled(2, 0)
-    for _ in range(40):
-        put(accumulator, topic, bytes(2_000), partition=-1, now_ms=1_000)
-    chosen = {batch.partition for node_id in (1, 2) for batch in drain_all(accumulator, node_id, now_ms=1_000)}
-    assert chosen == ({0} if adaptive else {0, 1})
 
 
 async def test_a_topic_without_records_is_forgotten() -> None:
