@@ -1,8 +1,7 @@
 """TransactionRunner: begins, prepares, commits and aborts the transactions of one producer.
 
-Theory of operation. Each call of the program that has to ask a broker runs in a task of the producer. The caller waits
-for it, for at most ``max_block_ms``; when the caller is cancelled or out of time, the task goes on without it. The next
-call waits for that task first, and if it is the same call again, it takes over the task's outcome.
+Theory of operation. Each call of the program that has to ask a broker runs in a task of the producer, one after the
+other (``TransactionCalls``).
 
     commit   no more records -> all that were admitted have ended -> EndTxn(commit) -> READY
     abort    no more records -> drop what was not sent, wait for what was -> EndTxn(abort) -> READY
@@ -27,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from aioproducer.config import ProducerConfig
@@ -43,6 +42,7 @@ from aioproducer.errors import (
 )
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
+from aioproducer.transaction_calls import TransactionCalls
 from aioproducer.transaction_manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from aioproducer.transaction_outcome import TransactionDescription, TransactionOutcome, outcome_after_end
 from aioproducer.transaction_partitions import TransactionPartitions
@@ -56,8 +56,6 @@ INVALID_TXN_STATE = 48
 FEATURE = "transaction.version"
 
 ENDS = frozenset({"commit_transaction", "abort_transaction"})
-SHARED = ENDS | {"prepare_transaction"}
-"""Calls whose end belongs to whoever calls the same next."""
 
 
 class Records(Protocol):
@@ -122,8 +120,7 @@ class TransactionRunner:
         self._partitions.on_wanted = self._add_soon
         self._feature = feature
         self._records = records
-        self._left: tuple[str, asyncio.Task[Any]] | None = None
-        """The latest call, until its end was told to whoever made it, or another one goes on in its place."""
+        self._calls = TransactionCalls(loop=loop, timed_out=self._timed_out, cut_short=self._cut_short)
         self._adding: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._new_epoch_due = False
@@ -157,8 +154,7 @@ class TransactionRunner:
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """What has to be cancelled when the producer ends."""
-        tasks = [self._adding, self._asking, self._left[1] if self._left is not None else None]
-        return [task for task in tasks if task is not None]
+        return [task for task in (self._adding, self._asking, self._calls.latest) if task is not None]
 
     async def close(self, timeout: float | None) -> None:
         """Let a call that goes on end, and abort a transaction that is open and not prepared; as far as time allows."""
@@ -166,15 +162,15 @@ class TransactionRunner:
         deadline_ms = self._now_ms() + timeout_ms
         self._abort_asked = True
         try:
-            if self._left is not None and self.states.state is not TransactionState.FATAL_ERROR:
-                await self._wait(*self._left, deadline_ms, tells=True)
+            if self.states.state is not TransactionState.FATAL_ERROR:
+                await self._calls.wait_for_latest(deadline_ms)
         except KafkaError as error:
             logger.warning("a call of a transaction failed while the producer was closing: %s", str(error))
         if self.states.is_open:
             self.closed_over = self.number
-        if self.states.is_open and self._left is None and timeout_ms and not self._hurried:
+        if self.states.is_open and self._calls.latest is None and timeout_ms and not self._hurried:
             try:
-                await self._call("abort_transaction", self._start_abort(), deadline_ms)
+                await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
             except KafkaError as error:
                 logger.warning(
                     "the open transaction of %r could not be aborted, so the coordinator does that after "
@@ -196,11 +192,11 @@ class TransactionRunner:
         self.states.check("begin_transaction")
         version = 2 if self._feature(FEATURE) >= 2 else 1
         if self._new_epoch_due or version > self._version:
-            await self._call("begin_transaction", self._bump(), deadline_ms)
+            await self._calls.run("begin_transaction", self._bump(), deadline_ms)
         self.states.call("begin_transaction")
         self._version = version
         self.number += 1
-        self._left = None
+        self._calls.forget_latest()
         self._partitions.begin(version)
         self._ended_by_broker = False
         self._commit_asked = False
@@ -219,7 +215,7 @@ class TransactionRunner:
         self.states.call("prepare_transaction")
         self._records.admit(False)
         began_ms = self._now_ms()
-        prepared: PreparedTransaction = await self._call("prepare_transaction", self._prepare(), deadline_ms)
+        prepared: PreparedTransaction = await self._calls.run("prepare_transaction", self._prepare(), deadline_ms)
         self._records.timed("prepare", self._now_ms() - began_ms)
         return prepared
 
@@ -236,7 +232,7 @@ class TransactionRunner:
                 await self._abort_after_failure(deadline_ms)
             raise
         self._records.admit(False)
-        await self._call("commit_transaction", self._commit(or_abort), deadline_ms)
+        await self._calls.run("commit_transaction", self._commit(or_abort), deadline_ms)
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -246,7 +242,7 @@ class TransactionRunner:
         self.states.check("send_offsets_to_transaction")
         self._abort_asked = False  # an abort that was cancelled while it waited
         if offsets:
-            await self._call("send_offsets_to_transaction", self._send_offsets(offsets, group), deadline_ms)
+            await self._calls.run("send_offsets_to_transaction", self._send_offsets(offsets, group), deadline_ms)
 
     async def abort(self) -> None:
         deadline_ms = self._deadline_ms()
@@ -255,11 +251,11 @@ class TransactionRunner:
             same.result()
             return
         self.states.check("abort_transaction")
-        await self._call("abort_transaction", self._start_abort(), deadline_ms)
+        await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
 
     async def _abort_after_failure(self, deadline_ms: int) -> None:
         try:
-            await self._call("abort_transaction", self._start_abort(), deadline_ms)
+            await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
         except KafkaError as error:
             logger.warning("a transaction that could not be committed could not be aborted either: %s", str(error))
 
@@ -274,20 +270,8 @@ class TransactionRunner:
             TransactionTimeoutError: the other call has not ended in time.
         """
         number = self.number
-        while self._left is not None:
-            left, task = self._left
-            is_same = left == name and name in SHARED
-            if task.done() and not is_same:
-                break
-            try:
-                await self._wait(left, task, deadline_ms, tells=is_same)
-            except KafkaError as error:
-                if not task.done() or task.cancelled():
-                    raise  # nobody knows how it will end, or would have
-                if not is_same:
-                    logger.info("%s(), which another call waited for, failed: %s", left, str(error))
-            if is_same:
-                return task
+        if (same := await self._calls.turn(name, deadline_ms)) is not None:
+            return same
         if 0 < self.closed_over == number:
             raise closed_meanwhile(name)
         if self.number != number:
@@ -296,41 +280,18 @@ class TransactionRunner:
             )
         return None
 
-    async def _call(self, name: str, work: Coroutine[Any, Any, Any], deadline_ms: int) -> Any:
-        task = self._loop.create_task(work, name=f"aioproducer {name}")
-        task.add_done_callback(_retrieve)
-        self._left = name, task
-        began_ms = self._now_ms()
-        return await self._wait(name, task, deadline_ms, began_ms, tells=True)
-
-    async def _wait(
-        self, name: str, task: asyncio.Task[Any], deadline_ms: int, began_ms: int | None = None, *, tells: bool
-    ) -> Any:
-        """The end of a call; out of time, or cancelled, it is left behind.
-
-        Args:
-            tells: to whoever made this call, or made it again.
-        """
-        began_ms = self._now_ms() if began_ms is None else began_ms
-        done, _ = await asyncio.wait([task], timeout=max(0, deadline_ms - self._now_ms()) / 1000)
-        if not done:
-            raise self._timed_out(name, began_ms) from self._coordinators.last_error
-        if tells and self._left is not None and self._left[1] is task:
-            self._left = None
-        if task.cancelled():
-            raise self._cut_short(name)
-        return task.result()
-
     def _timed_out(self, name: str, began_ms: int) -> TransactionTimeoutError:
         last = self._coordinators.last_error
         told = f"; the last error was: {last}" if last is not None else ""
         goes_on = "" if name == "start" else "; it goes on, and the same call again waits for its end"
-        return TransactionTimeoutError(
+        error = TransactionTimeoutError(
             f"{name}() of transactional id {self.transactional_id!r} had not ended after "
             f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}",
             # A commit that goes on may be asked for later.
             maybe_written=name in ENDS and (self._in_doubt or self.states.state is TransactionState.COMMITTING),
         )
+        error.__cause__ = last
+        return error
 
     def _cut_short(self, name: str) -> ProducerClosedError:
         in_doubt = name in ENDS and self._in_doubt
@@ -690,12 +651,6 @@ class TransactionRunner:
     def _give_up_waiting(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Keep asyncio from logging an error that nobody waited for because the call was cancelled."""
-    if not task.cancelled():
-        task.exception()
 
 
 def closed_meanwhile(name: str) -> ProducerClosedError:

@@ -36,8 +36,8 @@ LAYERS = (
     ("net",),
     (
         "batch_outcomes", "coordinator", "deadline", "failure_report", "flushes", "memory_queue", "metadata",
-        "processors", "producer_id", "sealer", "sender", "telemetry", "transaction_records", "transaction_requests",
-        "transaction_runner", "turns",
+        "processors", "producer_id", "sealer", "sender", "telemetry", "transaction_calls", "transaction_records",
+        "transaction_requests", "transaction_runner", "turns",
     ),
     ("engine",),
     ("bulk", "closing"),

@@ -1,0 +1,109 @@
+"""TransactionCalls: the calls of a producer's transactions, one after the other.
+
+Theory of operation. Each call of the program that has to ask a broker runs in a task of the producer. The caller waits
+for it, for at most ``max_block_ms``; cancelled, or out of time, he leaves it behind and it goes on. Whoever calls next
+waits for it first, and if he calls the same again, its end is his.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aioproducer.errors import KafkaError
+
+logger: logging.Logger = logging.getLogger("aioproducer.transaction")
+
+SHARED = frozenset({"prepare_transaction", "commit_transaction", "abort_transaction"})
+"""Calls whose end belongs to whoever calls the same next."""
+
+
+class TransactionCalls:
+    """The calls of one producer.
+
+    Args:
+        timed_out: the error of a call, with its cause, that has not ended in time, by its name and when the wait began.
+        cut_short: that of one whose task was cancelled.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        timed_out: Callable[[str, int], KafkaError],
+        cut_short: Callable[[str], KafkaError],
+    ) -> None:
+        self._loop = loop
+        self._timed_out = timed_out
+        self._cut_short = cut_short
+        self._latest: tuple[str, asyncio.Task[Any]] | None = None
+
+    @property
+    def latest(self) -> asyncio.Task[Any] | None:
+        """The latest call, until its end was told to whoever made it, or another one goes on in its place."""
+        return self._latest[1] if self._latest is not None else None
+
+    def forget_latest(self) -> None:
+        """Its end is nobody's any more."""
+        self._latest = None
+
+    async def turn(self, name: str, deadline_ms: int) -> asyncio.Task[Any] | None:
+        """Wait for a call that was left behind, or that another task waits for; its task if it is the same one.
+
+        Raises:
+            KafkaError: ``timed_out`` or ``cut_short``: the other call has not ended in time, or never will.
+        """
+        while self._latest is not None:
+            left, task = self._latest
+            is_same = left == name and name in SHARED
+            if task.done() and not is_same:
+                break
+            try:
+                await self._wait(left, task, deadline_ms, tells=is_same)
+            except KafkaError as error:
+                if not task.done() or task.cancelled():
+                    raise  # nobody knows how it will end, or would have
+                if not is_same:
+                    logger.info("%s(), which another call waited for, failed: %s", left, str(error))
+            if is_same:
+                return task
+        return None
+
+    async def run(self, name: str, work: Coroutine[Any, Any, Any], deadline_ms: int) -> Any:
+        """Make a call whose turn it is; its result, or its error."""
+        task = self._loop.create_task(work, name=f"aioproducer {name}")
+        task.add_done_callback(_retrieve)
+        self._latest = name, task
+        return await self._wait(name, task, deadline_ms, tells=True)
+
+    async def wait_for_latest(self, deadline_ms: int) -> None:
+        """Wait for the latest call in place of whoever made it: its error is raised here."""
+        if self._latest is not None:
+            await self._wait(*self._latest, deadline_ms, tells=True)
+
+    async def _wait(self, name: str, task: asyncio.Task[Any], deadline_ms: int, *, tells: bool) -> Any:
+        """The end of a call; out of time, or cancelled, it is left behind.
+
+        Args:
+            tells: to whoever made this call, or made it again.
+        """
+        began_ms = self._now_ms()
+        done, _ = await asyncio.wait([task], timeout=max(0, deadline_ms - self._now_ms()) / 1000)
+        if not done:
+            raise self._timed_out(name, began_ms)
+        if tells and self._latest is not None and self._latest[1] is task:
+            self._latest = None
+        if task.cancelled():
+            raise self._cut_short(name)
+        return task.result()
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Keep asyncio from logging an error that nobody waited for because the call was cancelled."""
+    if not task.cancelled():
+        task.exception()
