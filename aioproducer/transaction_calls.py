@@ -1,8 +1,8 @@
 """TransactionCalls: the calls of a producer's transactions, one after the other.
 
 Theory of operation. Each call of the program that has to ask a broker runs in a task of the producer. The caller waits
-for it, for at most ``max_block_ms``; cancelled, or out of time, he leaves it behind and it goes on. Whoever calls next
-waits for it first, and if he calls the same again, its end is his.
+for it, for at most ``max_block_ms``; when the caller is cancelled or out of time, the task goes on without it. The next
+call waits for that task first, and if it is the same call again, it takes over the task's outcome.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from aioproducer.errors import KafkaError
 logger: logging.Logger = logging.getLogger("aioproducer.transaction")
 
 SHARED = frozenset({"prepare_transaction", "commit_transaction", "abort_transaction"})
-"""Calls whose end belongs to whoever calls the same next."""
+"""Calls whose outcome the next call takes over, if it is the same call."""
 
 
 class TransactionCalls:
     """The calls of one producer.
 
     Args:
-        timed_out: the error of a call, with its cause, that has not ended in time, by its name and when the wait began.
-        cut_short: that of one whose task was cancelled.
+        timed_out: makes the error, with its cause, of a call that has not ended in time, from its name and when the
+            wait began.
+        cut_short: makes the error of a call whose task was cancelled.
     """
 
     def __init__(
