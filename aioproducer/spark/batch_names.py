@@ -8,6 +8,7 @@ write:RANDOM  a batch write without: each call of save() is another one
 from __future__ import annotations
 
 import uuid
+from urllib.parse import quote
 
 _JOB = "job:"
 _WRITE = "write:"
@@ -21,6 +22,11 @@ def micro_batch(query: str, number: str) -> str:
 def batch_write(job: str | None) -> str:
     """A batch write; None for one that is never done again under its name."""
     return f"{_WRITE}{uuid.uuid4().hex}" if job is None else f"{_JOB}{job}"
+
+
+def in_file_name(name: str) -> str:
+    """A batch, or the job in it, as it stands in the names of files of the log, where a dot ends it."""
+    return quote(name, safe="").replace(".", "%2E")
 
 
 def is_single(batch: str) -> bool:

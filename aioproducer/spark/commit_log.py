@@ -23,10 +23,10 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from aioproducer.records import PreparedTransaction
-from aioproducer.spark.batch_names import is_single, micro_batch_of
+from aioproducer.spark.batch_names import in_file_name, is_single, micro_batch_of
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.storage import Storage
 
@@ -114,7 +114,7 @@ class CommitLog:
 
     def finish(self, batch: str) -> None:
         """Note that all winners of a batch are committed."""
-        self._storage.write(_quoted(batch) + COMMITTED, b"")
+        self._storage.write(in_file_name(batch) + COMMITTED, b"")
         self.tidy(batch)
 
     def withdraw(self, winners: Winners) -> None:
@@ -165,7 +165,7 @@ class CommitLog:
                 if _batch_of(name) in done:
                     self._storage.remove(name)
             for batch in _old(done, keep):
-                self._storage.remove(_quoted(batch) + COMMITTED)
+                self._storage.remove(in_file_name(batch) + COMMITTED)
         except OSError as error:
             # What is committed stays so, and the next batch does this again.
             logger.warning("old files of the transaction log can't be removed: %s", str(error))
@@ -182,12 +182,8 @@ class CommitLog:
             raise SparkWriteError(f"{self._storage.path(name)} is no record of a transaction log: {error!r}") from error
 
 
-def _quoted(batch: str) -> str:
-    return quote(batch, safe="").replace(".", "%2E")
-
-
 def _record_name(winners: Winners) -> str:
-    return f"{_quoted(winners.batch)}.{winners.record}{WINNERS}"
+    return f"{in_file_name(winners.batch)}.{winners.record}{WINNERS}"
 
 
 def _batch_of(name: str) -> str:

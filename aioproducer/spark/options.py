@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError, InvalidTopicError
 from aioproducer.metadata import check_topic_name
+from aioproducer.spark.batch_names import in_file_name
 from aioproducer.spark.storage import resolved
 
 KAFKA = "kafka."
@@ -183,7 +183,7 @@ def _transactional(own: Mapping[str, str]) -> Transactional | None:
 
 def _check_job(job: str) -> None:
     """Refuse what the log could not write down, which it has to when all rows are sent."""
-    size = len(quote(job, safe="").replace(".", "%2E"))
+    size = len(in_file_name(job))
     if size > MAX_JOB_SIZE:
         raise ConfigError(
             f"option jobId takes {size} characters in the name of a file, of at most {MAX_JOB_SIZE}: each byte of "

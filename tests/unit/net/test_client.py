@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import random
 import socket
 import sys
@@ -35,6 +34,7 @@ from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer
+from tests.unit.net.lifetimes import goes_by_itself
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -1109,13 +1109,7 @@ async def test_nothing_keeps_a_connection_that_has_ended(broker: FakeBroker) -> 
         await connection.wait_closed()
         gone = weakref.ref(connection)
         del connection
-        gc.disable()
-        try:
-            for _ in range(3):
-                await asyncio.sleep(0)
-            assert gone() is None
-        finally:
-            gc.enable()
+        assert await goes_by_itself(gone)
 
 
 async def test_close_ends_connections_attempts_and_waits(broker: FakeBroker, hanging: FakeBroker) -> None:

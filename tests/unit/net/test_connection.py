@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import re
 import socket
 import struct
@@ -33,6 +32,7 @@ from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitPro
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.version import VERSION
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer, framed
+from tests.unit.net.lifetimes import goes_by_itself
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -767,13 +767,7 @@ async def test_a_connection_that_has_ended_goes_without_the_garbage_collector(br
     owner.closed.clear()
     gone = weakref.ref(connection)
     del connection
-    gc.disable()
-    try:
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert gone() is None
-    finally:
-        gc.enable()
+    assert await goes_by_itself(gone)
 
 
 # --- without an answer ------------------------------------------------------------------------------------------------
