@@ -20,6 +20,7 @@ from aioproducer.deadline import Deadline
 from aioproducer.engine import Engine
 from aioproducer.errors import FlushTimeoutError, KafkaError, ProducerClosedError
 from aioproducer.record_preparation import RecordPreparation
+from aioproducer.refusals import closed
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
@@ -185,11 +186,6 @@ class Closing:
                 logger.warning("%s.close had not ended after timeout=%s: cancelled", tasks[task], deadline.timeout)
                 task.cancel()
             await asyncio.wait(tasks, timeout=LAST_SERIALIZERS_S)
-
-
-def closed() -> KafkaError:
-    """What a call gets after ``close``."""
-    return ProducerClosedError("the producer was closed; it does not start again, make a new one")
 
 
 def closed_too_early(batch: ProducerBatch) -> KafkaError:

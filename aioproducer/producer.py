@@ -1,4 +1,4 @@
-"""Producer: the public calls. The fast path of sending is compiled, in its base class; what may wait is here."""
+"""Producer: the public calls. What admits single records stands in its base classes, compiled where nothing waits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ import random
 import warnings
 import weakref
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, Unpack
 
-from aioproducer._admission import Admission, check_partition, encodable_headers
-from aioproducer._delivery import Delivery, watch
 from aioproducer.bulk import MAX_ERRORS, BulkSend
-from aioproducer.closing import Closing, closed, closed_too_early
+from aioproducer.closing import Closing, closed_too_early
 from aioproducer.compression import codec
 from aioproducer.config import ProducerConfig, read_properties, underscored
 from aioproducer.config_keywords import ProducerConfigs
@@ -25,24 +22,19 @@ from aioproducer.deadline import Deadline
 from aioproducer.engine import Engine
 from aioproducer.errors import (
     AlreadyStartedError,
-    BufferExhaustedError,
     DeliveryErrors,
     KafkaError,
-    MetadataUnavailableError,
-    NotStartedError,
     ProducerFailedError,
-    SerializationError,
     TransactionStateError,
     WrongLoopError,
 )
+from aioproducer.forks import ForkWatch
 from aioproducer.group_offsets import checked_group, checked_offsets
 from aioproducer.health import ProducerHealth, ProducerState
-from aioproducer.record_preparation import RecordPreparation
 from aioproducer.records import (
     ArrowData,
     BatchResult,
     ConsumerGroupMetadata,
-    Headers,
     Key_contra,
     OffsetAndMetadata,
     PartitionInfo,
@@ -51,19 +43,22 @@ from aioproducer.records import (
     TopicPartition,
     Value_contra,
 )
+from aioproducer.refusals import closed, in_fork, not_started
+from aioproducer.slow_admission import SlowAdmission, checked_topic
 from aioproducer.start_count import StartCount
-from aioproducer.transaction_runner import TransactionRunner, closed_meanwhile
+from aioproducer.transaction_block import Transaction
+from aioproducer.transaction_runner import TransactionRunner
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
 Sendable: TypeAlias = tuple[Key_contra | None, Value_contra | None] | Value_contra | Record | None
 """What ``send_many`` takes for one record."""
 
-_started: weakref.WeakSet[Producer] = weakref.WeakSet()
+_started: ForkWatch[Producer] = ForkWatch(lambda producer: producer._forked())
 _starts = StartCount()
 
 
-class Producer(Admission[Key_contra, Value_contra]):
+class Producer(SlowAdmission[Key_contra, Value_contra]):
     """Publishes records to an Apache Kafka cluster from one asyncio event loop.
 
     Making one does no I/O and needs no running loop. ``async with`` starts and closes it; all calls belong to the loop
@@ -84,21 +79,11 @@ class Producer(Admission[Key_contra, Value_contra]):
     """Whether it counts among those of which a program needs but one; False in a class of which somebody needs many."""
 
     def __init__(self, /, **configs: Unpack[ProducerConfigs[Key_contra, Value_contra]]) -> None:
-        self._config = config = ProducerConfig.parse(configs)
+        config = ProducerConfig.parse(configs)
         codec(config.compression_type)  # which says now what is not installed
-        self._refusal: Callable[[], KafkaError] = _not_started
+        super().__init__(config)
         self._starting: asyncio.Task[None] | None = None
         self._closing: Closing | None = None
-        self._engine: Engine | None = None
-        self._refused_bytes = 0
-        """What the last record takes that submit_nowait() has refused; ready() waits for that much, once."""
-        self._preparation = RecordPreparation(
-            interceptors=config.interceptor_classes,
-            key_serializer=config.key_serializer,
-            value_serializer=config.value_serializer,
-            partitioner=config.partitioner_class if callable(config.partitioner_class) else None,
-            max_block_ms=config.max_block_ms,
-        )
 
     @classmethod
     def from_config(cls, configs: Mapping[str, Any]) -> Self:
@@ -145,7 +130,7 @@ class Producer(Admission[Key_contra, Value_contra]):
                 those of a producer that had begun to run leave it failed.
             ProducerClosedError: the producer was closed, before or meanwhile.
         """
-        if self._refusal is not _not_started:
+        if self._refusal is not not_started:
             raise self._refusal()
         if self._engine is not None:
             raise AlreadyStartedError("the producer was started already; one start() is enough")
@@ -163,7 +148,6 @@ class Producer(Admission[Key_contra, Value_contra]):
         _started.add(self)
         if self._is_counted:
             _starts.started(engine.now_ms(), len(_started))
-        _watch_forks()
         self._preparation.started(self._config.client_id)
         self._open_admission(
             engine.accumulator,
@@ -193,7 +177,7 @@ class Producer(Admission[Key_contra, Value_contra]):
                 raise
             if self._closing is None:
                 raise ProducerFailedError("the task of start() was cancelled by somebody") from error
-        if self._refusal is not _not_started:
+        if self._refusal is not not_started:
             raise self._refusal()
 
     def _make_engine(self, loop: asyncio.AbstractEventLoop) -> Engine:
@@ -218,7 +202,7 @@ class Producer(Admission[Key_contra, Value_contra]):
             WrongLoopError: called from another loop while the producer's own is not closed, or in a forked process.
             TypeError, ValueError: ``timeout`` is no number; the producer is as it was.
         """
-        if self._refusal is _in_fork:
+        if self._refusal is in_fork:
             raise self._refusal()
         loop = asyncio.get_running_loop()
         if self._engine is not None and self._engine.loop is not loop:
@@ -270,7 +254,7 @@ class Producer(Admission[Key_contra, Value_contra]):
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
-        if engine is not None and self._closing is None and self._refusal is not _in_fork:
+        if engine is not None and self._closing is None and self._refusal is not in_fork:
             warnings.warn(
                 f"{self!r} was never closed; use async with, or await close()",
                 ResourceWarning,
@@ -322,7 +306,7 @@ class Producer(Admission[Key_contra, Value_contra]):
             isinstance(records, (Iterable, AsyncIterable)) or hasattr(records, "__getitem__")
         ):
             raise TypeError(f"records is a {type(records).__name__}; an iterable of records is needed")
-        bulk = self._bulk("send_many", _checked_topic(topic))
+        bulk = self._bulk("send_many", checked_topic(topic))
         if self._preparation.is_trivial:
             return await bulk.send(records, raise_on_error=raise_on_error)
         return await self._told(topic, bulk.send_slowly(records, self._submit_slow, raise_on_error=raise_on_error))
@@ -399,7 +383,7 @@ class Producer(Admission[Key_contra, Value_contra]):
     ) -> BatchResult:
         """``send_arrow``, for who wants each row that failed told, which is as much memory."""
         self._check_admitting()
-        bulk = self._bulk("send_arrow", None if topic is None else _checked_topic(topic), most_errors=most_errors)
+        bulk = self._bulk("send_arrow", None if topic is None else checked_topic(topic), most_errors=most_errors)
         if self._preparation.is_trivial:
             return await bulk.send_arrow(data, columns, None, raise_on_error=raise_on_error)
         return await self._told(topic, bulk.send_arrow(data, columns, self._submit_slow, raise_on_error=raise_on_error))
@@ -424,167 +408,6 @@ class Producer(Admission[Key_contra, Value_contra]):
             on_admitted=on_admitted,
             most_errors=most_errors,
         )
-
-    # --- sending: the slow path ---------------------------------------------------------------------------------------
-
-    async def _submit_slow(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: Headers | None,
-        timestamp_ms: int | None,
-        awaited: bool,
-    ) -> Delivery:
-        """Admit a record that has to wait for metadata or memory, or that code of the user's has to see first."""
-        self._check_admitting()
-        engine = self._running_engine()
-        record = self._preparation.intercept(
-            Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
-        )
-        admitted: list[Delivery] = []
-        try:
-            return await self._admit_prepared(engine, record, awaited, admitted)
-        except BaseException as error:
-            if not admitted:  # else its end is yet to come, and only its caller is gone
-                self._not_admitted(record, error)
-            raise
-
-    async def _admit_prepared(
-        self, engine: Engine, record: Record, awaited: bool, admitted: list[Delivery]
-    ) -> Delivery:
-        deadline_ms = engine.now_ms() + self._config.max_block_ms
-        topic = _checked_topic(record.topic)
-        partition = check_partition(record.partition, topic)
-        transaction = engine.transaction.number if engine.transaction is not None else None
-        headers = encodable_headers(record.headers, topic)  # before anything is waited for
-        await engine.wait_for_topic(topic, partition, deadline_ms)
-        began_ms = engine.now_ms()
-        if self._preparation.adds_headers:
-            headers = headers or []
-            record = replace(record, headers=headers)
-        key, value = await self._preparation.serialize(record)
-        partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
-        deadline_ms += engine.now_ms() - began_ms  # the user's own time does not count
-
-        def admit(queued: bool = False) -> Delivery | None:
-            self._check_admitting(transaction)
-            delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited, queued=queued)
-            if delivery is not None:
-                admitted.append(self._watched(delivery, record))
-            return delivery
-
-        delivery = admit()
-        while delivery is None:
-            if not engine.is_known(topic, partition):  # not any more: it changed while the user's code ran
-                await engine.wait_for_topic(topic, partition, deadline_ms)
-                delivery = admit()
-                continue
-            delivery = await engine.wait_for_memory(lambda: admit(queued=True), deadline_ms)
-            if delivery is None and engine.is_known(topic, partition):
-                raise BufferExhaustedError(
-                    f"no memory for a record for topic {topic!r} within max_block_ms={self._config.max_block_ms}: "
-                    f"{engine.used_bytes:,} of buffer_memory={self._config.buffer_memory:,} bytes are in use"
-                )
-        return delivery
-
-    def _submit_now_slow(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: Headers | None,
-        timestamp_ms: int | None,
-    ) -> Delivery:
-        """Admit a record that code of the user's has to see first, or raise what it would have to wait for."""
-        self._check_admitting()
-        engine = self._running_engine()
-        record = self._preparation.intercept(
-            Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
-        )
-        try:
-            delivery = self._admit_prepared_now(engine, record)
-        except BaseException as error:
-            self._not_admitted(record, error)
-            raise
-        return self._watched(delivery, record)
-
-    def _not_admitted(self, record: Record, error: BaseException) -> None:
-        """Let the interceptors hear of a record that they have seen; the error may be a cancellation, or the user's."""
-        told = error if isinstance(error, KafkaError) else KafkaError("given up before it was in the buffer")
-        self._preparation.ended(None, told, record.headers)
-
-    def _admit_prepared_now(self, engine: Engine, record: Record) -> Delivery:
-        topic = _checked_topic(record.topic)
-        partition = check_partition(record.partition, topic)
-        if not engine.is_known(topic, partition):
-            engine.want_topic(topic)
-            raise MetadataUnavailableError(
-                f"topic {topic!r}"
-                + ("" if partition is None else f", partition {partition}")
-                + " is not known yet; await submit() or partitions_for() once, they wait for it"
-            )
-        if not self._preparation.is_trivial:
-            if self._preparation.adds_headers:
-                record = replace(record, headers=encodable_headers(record.headers, topic) or [])
-            key, value = self._preparation.serialize_nowait(record)
-            partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
-            delivery = self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, False)
-            if delivery is not None:
-                return delivery
-            self._check_admitting()  # the user's code may have closed the producer, or ended the transaction
-        engine.refused_for_memory()
-        self._refused_bytes = self._wanted_bytes
-        raise BufferExhaustedError(
-            f"no memory for a record for topic {topic!r}: {engine.used_bytes:,} of "
-            f"buffer_memory={self._config.buffer_memory:,} bytes are in use, {len(engine.memory_queue)} callers wait; "
-            "await ready()"
-        )
-
-    def _watched(self, delivery: Delivery, record: Record) -> Delivery:
-        """Let the interceptors hear of the record's end, which does not count as somebody looking at it."""
-        if self._preparation.intercepts:
-            headers = record.headers
-
-            def ended(delivery: Delivery) -> None:
-                error = delivery.peek_exception()
-                metadata = None if error is not None else delivery.result()
-                self._preparation.ended(metadata, error, headers)
-
-            watch(delivery, ended)
-        return delivery
-
-    async def ready(self) -> None:
-        """Wait for room in the buffer, first come, first served, and give the loop a turn.
-
-        The full-speed pattern is ``submit_nowait`` until BufferExhaustedError, then ``await ready()``. Room means
-        512 KiB, or a quarter of ``buffer_memory`` if that is less, so that the pattern does not stop for every block.
-        It is no less than what the record takes that ``submit_nowait`` has refused last, since the ``ready`` before.
-
-        Raises:
-            BufferExhaustedError: there was none within ``max_block_ms``.
-            NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
-        """
-        self._check_open()
-        engine = self._running_engine()
-        wanted, self._refused_bytes = self._refused_bytes, 0
-        if not len(engine.memory_queue) and engine.has_room(wanted):
-            await asyncio.sleep(0)
-            self._look_again()
-            return
-
-        def attempt() -> bool | None:
-            self._check_open()
-            return True if engine.has_room(wanted) else None
-
-        if not await engine.wait_for_memory(attempt, engine.now_ms() + self._config.max_block_ms):
-            record = f" for a record of up to {wanted:,} bytes" if wanted else ""
-            raise BufferExhaustedError(
-                f"no room{record} within max_block_ms={self._config.max_block_ms}: {engine.used_bytes:,} of "
-                f"buffer_memory={self._config.buffer_memory:,} bytes are in use"
-            )
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -714,7 +537,7 @@ class Producer(Admission[Key_contra, Value_contra]):
         """
         self._check_open()
         engine = self._running_engine()
-        topic = _checked_topic(topic)
+        topic = checked_topic(topic)
         await engine.wait_for_topic(topic, None, engine.now_ms() + self._config.max_block_ms)
         return engine.partitions_of(topic)
 
@@ -764,129 +587,19 @@ class Producer(Admission[Key_contra, Value_contra]):
     def _state(self) -> ProducerState:
         if self._closing is not None:
             return ProducerState.CLOSED if self._closing.is_over else ProducerState.CLOSING
-        if self._refusal is not _not_started:
+        if self._refusal is not not_started:
             return ProducerState.FAILED
         if self._engine is None:
             return ProducerState.NEW
         return ProducerState.RUNNING if self._is_open else ProducerState.STARTING
 
-    # --- refusing -----------------------------------------------------------------------------------------------------
-
-    def _check_admitting(self, transaction: int | None = None) -> None:
-        """Raise what a record deserves that comes too early, too late, or from elsewhere.
-
-        Args:
-            transaction: number of the one that its call began in, if that was earlier.
-        """
-        self._check_open()
-        runner = self._running_engine().transaction
-        if runner is not None:
-            runner.states.check_record()
-            if transaction is not None and transaction != runner.number:
-                raise TransactionStateError(
-                    "the call began in a transaction that has ended since; the record was not added to the next one"
-                )
-
-    def _check_open(self) -> None:
-        """Raise what a call deserves that comes before the start, after the end, or from elsewhere."""
-        if not self._is_open:
-            raise self._refusal()
-        if self._running_engine().loop is not _running_loop():
-            raise WrongLoopError(
-                "this producer was started in another event loop; use it from coroutines and callbacks of that loop, "
-                "or start a producer of its own for each loop"
-            )
-
-    def _refuse(self) -> NoReturn:
-        """Called by the compiled path when it does not admit."""
-        if not self._is_open:
-            raise self._refusal()
-        if not self._is_admitting:
-            self._check_admitting()
-        raise WrongLoopError(
-            "this producer was started in another thread; hand the record over with "
-            "loop.call_soon_threadsafe(producer.submit_nowait, ...) or "
-            "asyncio.run_coroutine_threadsafe(producer.send(...), loop), where loop is the event loop of that thread"
-        )
-
-    def _running_engine(self) -> Engine:
-        if self._engine is None:
-            raise self._refusal()
-        return self._engine
-
     def _engine_ended(self, error: KafkaError) -> None:
         """Something ended that must not: refuse everything from now on, with the reason."""
         engine = self._engine
-        if self._refusal is _not_started and engine is not None:
+        if self._refusal is not_started and engine is not None:
             self._refusal = lambda: engine.failure_of(error)
             self._close_admission()
 
     def _forked(self) -> None:
-        self._refusal = _in_fork
+        self._refusal = in_fork
         self._close_admission()
-
-
-class Transaction:
-    """One transaction as an async context manager; made by ``Producer.transaction()``."""
-
-    def __init__(self, runner: TransactionRunner) -> None:
-        self._runner = runner
-        self._number = 0
-
-    async def __aenter__(self) -> Self:
-        await self._runner.begin()
-        self._number = self._runner.number
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        runner = self._runner
-        if error is None and runner.closed_over == self._number:
-            raise closed_meanwhile("commit_transaction")
-        if runner.number != self._number or not (runner.states.is_open or runner.states.error is not None):
-            return  # the body has ended or prepared it
-        if error is None:
-            await runner.commit(or_abort=True)
-            return
-        try:
-            await runner.abort()
-        except KafkaError as failure:
-            error.add_note(f"aborting the transaction failed too: {failure}")
-
-
-def _checked_topic(topic: object) -> str:
-    if not isinstance(topic, str):
-        raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
-    return str.__str__(topic)  # a plain one, also of an enumeration's member
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _not_started() -> KafkaError:
-    return NotStartedError("the producer was not started; use async with, or await start()")
-
-
-def _in_fork() -> KafkaError:
-    return WrongLoopError("this process was forked from the one that started the producer; start a new one here")
-
-
-def _after_fork() -> None:
-    for producer in list(_started):
-        producer._forked()
-
-
-_forks_watched = False
-
-
-def _watch_forks() -> None:
-    """Have producers refuse in forked children; done with the first start, as import must have no side effects."""
-    global _forks_watched
-    if not _forks_watched and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_after_fork)
-        _forks_watched = True

@@ -28,10 +28,10 @@ LAYERS = (
     (
         "backoff", "cluster", "compression", "config", "config_batching", "config_def", "config_docs", "config_jaas",
         "config_keywords", "config_librdkafka_table", "config_login", "config_proxy", "config_security", "config_table",
-        "config_tls", "config_values", "errors_docs", "group_offsets", "metadata_schedule", "metrics", "oauth_token",
-        "otlp", "partitioners", "properties", "protocol", "record_preparation", "serializers", "start_count",
-        "telemetry_report", "telemetry_subscription", "transaction_errors", "transaction_manager",
-        "transaction_outcome", "transaction_partitions", "transaction_state",
+        "config_tls", "config_values", "errors_docs", "forks", "group_offsets", "metadata_schedule", "metrics",
+        "oauth_token", "otlp", "partitioners", "properties", "protocol", "record_preparation", "refusals",
+        "serializers", "start_count", "telemetry_report", "telemetry_subscription", "transaction_errors",
+        "transaction_manager", "transaction_outcome", "transaction_partitions", "transaction_state",
     ),
     ("net",),
     (
@@ -40,7 +40,7 @@ LAYERS = (
         "transaction_requests", "transaction_runner", "turns",
     ),
     ("engine",),
-    ("bulk", "closing"),
+    ("bulk", "closing", "slow_admission", "transaction_block"),
     ("config_librdkafka", "consumers", "event_loop", "producer", "transactions"),
     ("__init__",),
     ("audit", "cli", "compat", "doctor", "integrations", "spark", "testing"),

@@ -22,7 +22,6 @@ import os
 import secrets
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import Any
 from aioproducer.audit.mark import HEADER, PRODUCER_NAME
 from aioproducer.audit.statement import FAILED, TopicStatement, as_text, closing
 from aioproducer.errors import ConfigError, KafkaError
+from aioproducer.forks import ForkWatch
 from aioproducer.records import Record, RecordMetadata
 
 RUNS_A_LINE = 1_000
@@ -38,7 +38,7 @@ RUNS_A_LINE = 1_000
 
 logger: logging.Logger = logging.getLogger("aioproducer.audit")
 
-_audits: weakref.WeakSet[Audit] = weakref.WeakSet()
+_audits: ForkWatch[Audit] = ForkWatch(lambda audit: audit._begin())
 
 
 class _Topic:
@@ -93,7 +93,6 @@ class Audit:
                 f"name={name!r} of an Audit: up to 80 letters, digits and ._- are needed, and no . or _ to begin with"
             )
         _audits.add(self)
-        _watch_forks()
 
     def _begin(self) -> None:
         """Take a name of its own, under which nothing was sent; what a process sends is in no statement of another."""
@@ -282,19 +281,3 @@ class Audit:
             self._size_bytes = size_bytes
             for _ in lines:
                 self._lines.popleft()
-
-
-def _after_fork() -> None:
-    for audit in list(_audits):
-        audit._begin()
-
-
-_forks_watched = False
-
-
-def _watch_forks() -> None:
-    """Have audits begin anew in forked children; done with the first one, as import must have no side effects."""
-    global _forks_watched
-    if not _forks_watched and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_after_fork)
-        _forks_watched = True

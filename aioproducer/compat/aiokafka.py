@@ -26,7 +26,7 @@ from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
 from aioproducer.config_values import with_ports
 from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError
-from aioproducer.producer import Transaction
+from aioproducer.transaction_block import Transaction
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
 

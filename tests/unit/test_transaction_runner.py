@@ -28,7 +28,6 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.net.connection import Connection
-from aioproducer.producer import Transaction
 from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from aioproducer.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -38,6 +37,7 @@ from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitPro
 from aioproducer.protocol.schema import Message
 from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from aioproducer.transaction_block import Transaction
 from aioproducer.transaction_manager import TransactionManager
 from aioproducer.transaction_partitions import TransactionPartitions
 from aioproducer.transaction_runner import TransactionRunner

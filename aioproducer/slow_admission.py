@@ -1,0 +1,263 @@
+"""SlowAdmission: admits the records that have to wait, or that code of the user's has to see first.
+
+The compiled fast path, its base class, hands a record over if the topic or memory has to be waited for, or if an
+interceptor, a serializer or a partitioner has to run that it can't call by itself. The steps are the same for every
+record: interceptors, metadata of the topic, serializers, partitioner, memory. ``submit_nowait`` takes them without
+waiting, and raises what it would have to wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from aioproducer._admission import Admission, check_partition, encodable_headers
+from aioproducer._delivery import Delivery, watch
+from aioproducer.config import ProducerConfig
+from aioproducer.engine import Engine
+from aioproducer.errors import (
+    BufferExhaustedError,
+    KafkaError,
+    MetadataUnavailableError,
+    SerializationError,
+    TransactionStateError,
+)
+from aioproducer.record_preparation import RecordPreparation
+from aioproducer.records import Headers, Key_contra, Record, Value_contra
+from aioproducer.refusals import in_other_loop, in_other_thread, not_started
+
+
+class SlowAdmission(Admission[Key_contra, Value_contra]):
+    """The part of a Producer that may wait before a record is admitted, and that says why one is not."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._engine: Engine | None = None
+        """From ``start`` on."""
+        self._refusal: Callable[[], KafkaError] = not_started
+        """What a call gets while nothing is admitted."""
+        self._preparation = RecordPreparation(
+            interceptors=config.interceptor_classes,
+            key_serializer=config.key_serializer,
+            value_serializer=config.value_serializer,
+            partitioner=config.partitioner_class if callable(config.partitioner_class) else None,
+            max_block_ms=config.max_block_ms,
+        )
+        self._refused_bytes = 0
+        """What the last record takes that submit_nowait() has refused; ready() waits for that much, once."""
+
+    async def _submit_slow(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        awaited: bool,
+    ) -> Delivery:
+        """Admit a record that has to wait for metadata or memory, or that code of the user's has to see first."""
+        self._check_admitting()
+        engine = self._running_engine()
+        record = self._preparation.intercept(
+            Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+        )
+        admitted: list[Delivery] = []
+        try:
+            return await self._admit_prepared(engine, record, awaited, admitted)
+        except BaseException as error:
+            if not admitted:  # else its end is yet to come, and only its caller is gone
+                self._not_admitted(record, error)
+            raise
+
+    async def _admit_prepared(
+        self, engine: Engine, record: Record, awaited: bool, admitted: list[Delivery]
+    ) -> Delivery:
+        deadline_ms = engine.now_ms() + self._config.max_block_ms
+        topic = checked_topic(record.topic)
+        partition = check_partition(record.partition, topic)
+        transaction = engine.transaction.number if engine.transaction is not None else None
+        headers = encodable_headers(record.headers, topic)  # before anything is waited for
+        await engine.wait_for_topic(topic, partition, deadline_ms)
+        began_ms = engine.now_ms()
+        if self._preparation.adds_headers:
+            headers = headers or []
+            record = replace(record, headers=headers)
+        key, value = await self._preparation.serialize(record)
+        partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
+        deadline_ms += engine.now_ms() - began_ms  # the user's own time does not count
+
+        def admit(queued: bool = False) -> Delivery | None:
+            self._check_admitting(transaction)
+            delivery = self._admit(topic, value, key, partition, headers, record.timestamp_ms, awaited, queued=queued)
+            if delivery is not None:
+                admitted.append(self._watched(delivery, record))
+            return delivery
+
+        delivery = admit()
+        while delivery is None:
+            if not engine.is_known(topic, partition):  # not any more: it changed while the user's code ran
+                await engine.wait_for_topic(topic, partition, deadline_ms)
+                delivery = admit()
+                continue
+            delivery = await engine.wait_for_memory(lambda: admit(queued=True), deadline_ms)
+            if delivery is None and engine.is_known(topic, partition):
+                raise BufferExhaustedError(
+                    f"no memory for a record for topic {topic!r} within max_block_ms={self._config.max_block_ms}: "
+                    f"{engine.used_bytes:,} of buffer_memory={self._config.buffer_memory:,} bytes are in use"
+                )
+        return delivery
+
+    def _submit_now_slow(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+    ) -> Delivery:
+        """Admit a record that code of the user's has to see first, or raise what it would have to wait for."""
+        self._check_admitting()
+        engine = self._running_engine()
+        record = self._preparation.intercept(
+            Record(value, key, topic=topic, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+        )
+        try:
+            delivery = self._admit_prepared_now(engine, record)
+        except BaseException as error:
+            self._not_admitted(record, error)
+            raise
+        return self._watched(delivery, record)
+
+    def _not_admitted(self, record: Record, error: BaseException) -> None:
+        """Let the interceptors hear of a record that they have seen; the error may be a cancellation, or the user's."""
+        told = error if isinstance(error, KafkaError) else KafkaError("given up before it was in the buffer")
+        self._preparation.ended(None, told, record.headers)
+
+    def _admit_prepared_now(self, engine: Engine, record: Record) -> Delivery:
+        topic = checked_topic(record.topic)
+        partition = check_partition(record.partition, topic)
+        if not engine.is_known(topic, partition):
+            engine.want_topic(topic)
+            raise MetadataUnavailableError(
+                f"topic {topic!r}"
+                + ("" if partition is None else f", partition {partition}")
+                + " is not known yet; await submit() or partitions_for() once, they wait for it"
+            )
+        if not self._preparation.is_trivial:
+            if self._preparation.adds_headers:
+                record = replace(record, headers=encodable_headers(record.headers, topic) or [])
+            key, value = self._preparation.serialize_nowait(record)
+            partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
+            delivery = self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, False)
+            if delivery is not None:
+                return delivery
+            self._check_admitting()  # the user's code may have closed the producer, or ended the transaction
+        engine.refused_for_memory()
+        self._refused_bytes = self._wanted_bytes
+        raise BufferExhaustedError(
+            f"no memory for a record for topic {topic!r}: {engine.used_bytes:,} of "
+            f"buffer_memory={self._config.buffer_memory:,} bytes are in use, {len(engine.memory_queue)} callers wait; "
+            "await ready()"
+        )
+
+    def _watched(self, delivery: Delivery, record: Record) -> Delivery:
+        """Let the interceptors hear of the record's end, which does not count as somebody looking at it."""
+        if self._preparation.intercepts:
+            headers = record.headers
+
+            def ended(delivery: Delivery) -> None:
+                error = delivery.peek_exception()
+                metadata = None if error is not None else delivery.result()
+                self._preparation.ended(metadata, error, headers)
+
+            watch(delivery, ended)
+        return delivery
+
+    async def ready(self) -> None:
+        """Wait for room in the buffer, first come, first served, and give the loop a turn.
+
+        The full-speed pattern is ``submit_nowait`` until BufferExhaustedError, then ``await ready()``. Room means
+        512 KiB, or a quarter of ``buffer_memory`` if that is less, so that the pattern does not stop for every block.
+        It is no less than what the record takes that ``submit_nowait`` has refused last, since the ``ready`` before.
+
+        Raises:
+            BufferExhaustedError: there was none within ``max_block_ms``.
+            NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
+        """
+        self._check_open()
+        engine = self._running_engine()
+        wanted, self._refused_bytes = self._refused_bytes, 0
+        if not len(engine.memory_queue) and engine.has_room(wanted):
+            await asyncio.sleep(0)
+            self._look_again()
+            return
+
+        def attempt() -> bool | None:
+            self._check_open()
+            return True if engine.has_room(wanted) else None
+
+        if not await engine.wait_for_memory(attempt, engine.now_ms() + self._config.max_block_ms):
+            record = f" for a record of up to {wanted:,} bytes" if wanted else ""
+            raise BufferExhaustedError(
+                f"no room{record} within max_block_ms={self._config.max_block_ms}: {engine.used_bytes:,} of "
+                f"buffer_memory={self._config.buffer_memory:,} bytes are in use"
+            )
+
+    # --- refusing -----------------------------------------------------------------------------------------------------
+
+    def _check_admitting(self, transaction: int | None = None) -> None:
+        """Raise what a record deserves that comes too early, too late, or from elsewhere.
+
+        Args:
+            transaction: number of the one that its call began in, if that was earlier.
+        """
+        self._check_open()
+        runner = self._running_engine().transaction
+        if runner is not None:
+            runner.states.check_record()
+            if transaction is not None and transaction != runner.number:
+                raise TransactionStateError(
+                    "the call began in a transaction that has ended since; the record was not added to the next one"
+                )
+
+    def _check_open(self) -> None:
+        """Raise what a call deserves that comes before the start, after the end, or from elsewhere."""
+        if not self._is_open:
+            raise self._refusal()
+        if self._running_engine().loop is not _running_loop():
+            raise in_other_loop()
+
+    def _refuse(self) -> NoReturn:
+        """Called by the compiled path when it does not admit."""
+        if not self._is_open:
+            raise self._refusal()
+        if not self._is_admitting:
+            self._check_admitting()
+        raise in_other_thread()
+
+    def _running_engine(self) -> Engine:
+        if self._engine is None:
+            raise self._refusal()
+        return self._engine
+
+
+def checked_topic(topic: object) -> str:
+    """The topic as a plain str, also of an enumeration's member.
+
+    Raises:
+        SerializationError: it is no str.
+    """
+    if not isinstance(topic, str):
+        raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
+    return str.__str__(topic)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
