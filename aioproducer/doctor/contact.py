@@ -32,6 +32,7 @@ from aioproducer.errors import (
     excerpt,
 )
 from aioproducer.net.connection import Connection, abort
+from aioproducer.net.opening import open_connection
 from aioproducer.net.probe import login_wanted, wrong_tls
 from aioproducer.net.route import addresses_of, open_stream
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
@@ -75,7 +76,7 @@ class Tools(NamedTuple):
     ) -> Connection:
         """A connection to an IP address, made like a producer's."""
         async with asyncio.timeout(self.timeout_s):
-            return await Connection.open(
+            return await open_connection(
                 address,
                 port,
                 host=host,

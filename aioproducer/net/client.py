@@ -56,7 +56,7 @@ class NetworkClient:
     Args:
         rng: where the jitter of the back-off and the choice between equal nodes come from.
         on_internal_error: gets whatever must not happen; the owner ends.
-        authenticate: the step between TLS and API versions, see ``Connection.open``.
+        authenticate: the step between TLS and API versions, see ``open_connection``.
         metrics: where connections, requests and logins are counted.
     """
 

@@ -1,9 +1,9 @@
 """One connection to one broker: frames out, frames in, and the requests between them.
 
-``open`` brings it up (TCP, TLS, the ``authenticate`` step, ApiVersions), a reader task takes the answers off the stream
-and hands each to its request, and ``Deadlines`` watches that none is late. It ends once, by ``abort``: when the broker
-closes it, breaks the protocol or stays silent past a deadline, or when this side has no more use for it. The requests
-then in flight are told so, and the owner hears of it through ``on_close``.
+``open_connection`` brings it up (TCP, TLS, login, ApiVersions) and has it ``go_live``. A reader task takes the answers
+off the stream and hands each to its request, and ``Deadlines`` watches that none is late. It ends once, by ``abort``:
+when the broker closes it, breaks the protocol or stays silent past a deadline, or when this side has no more use for
+it. The requests then in flight are told so, and the owner hears of it through ``on_close``.
 
 It always ends with ``transport.abort()``: ``close()`` would still flush what the transport holds, so a request that had
 been reported as failed could reach the broker later.
@@ -14,39 +14,34 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from aioproducer._counts import Traffic
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
-    AuthenticationError,
     ConnectionLostError,
     KafkaError,
     ProtocolError,
     RequestTimedOutError,
     TlsError,
-    UnsupportedVersionError,
     broker_error,
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import apis
 from aioproducer.net.deadlines import Deadlines
 from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
-from aioproducer.net.route import open_stream
+from aioproducer.net.session import Session
 from aioproducer.net.tls_errors import HTTP, ONLY_TLS, alert_error, is_tls
+from aioproducer.net.versions import ApiRanges
 from aioproducer.net.write_buffer import WriteBuffer
 from aioproducer.protocol import header
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.version import VERSION
-
-if TYPE_CHECKING:
-    from aioproducer.net.tls import Tls
 
 SOFTWARE_NAME = "aioproducer"
 
@@ -56,9 +51,6 @@ MAX_FRAME_BYTES = 100 * 1024 * 1024
 MAX_OPENING_BYTES = 512 * 1024
 """The same until a connection is ready, while nobody knows who speaks: versions and logins, each read in one step.
 As much as Kafka's brokers take of a client then (``sasl.server.max.receive.size``)."""
-
-READ_BUFFER_BYTES = 256 * 1024
-"""How much of an answer the stream gathers before it makes the broker wait."""
 
 MAX_CORRELATION_ID = 2147483639
 """Kafka keeps the numbers above it for SASL."""
@@ -79,8 +71,8 @@ def not_written(error: KafkaError) -> KafkaError:
     return error
 
 
-def _ignore(*_: object) -> None:
-    pass
+def ignore(*_: object) -> None:
+    """The callback of an owner that need not hear of it."""
 
 
 def abort(writer: asyncio.StreamWriter, transport: asyncio.WriteTransport) -> None:
@@ -93,7 +85,7 @@ def abort(writer: asyncio.StreamWriter, transport: asyncio.WriteTransport) -> No
 
 
 class Connection:
-    """A connection to a broker that has been asked for its API versions; made by ``Connection.open``.
+    """A connection to a broker that has been asked for its API versions; made by ``open_connection``.
 
     Always: ``in_flight_count`` counts what was written and is neither answered nor, where no answer comes, off to the
     socket. After the end nothing is in flight, no timer runs, and the tasks end in the same turns of the loop as the
@@ -126,8 +118,7 @@ class Connection:
         self.retiring: bool = False
         self.last_used_ms: int = int(loop.time() * 1000)
         self.api_versions: ApiVersionsResponse = ApiVersionsResponse(api_keys=[])
-        self._ranges: dict[int, tuple[int, int]] = {}
-        self._versions: dict[type[Message], int] = {}
+        self._ranges = ApiRanges()
         self._reader = reader
         self._writer = writer
         self._transport = transport  # the socket's own; under TLS the writer has another one above it
@@ -135,8 +126,8 @@ class Connection:
         self._request_timeout_ms = config.request_timeout_ms
         self._longest_ms = config.delivery_timeout_ms
         self._max_in_flight = config.max_in_flight_requests_per_connection
-        self._on_close: Callable[[Connection, KafkaError | None], None] = _ignore
-        self._on_capacity: Callable[[Connection], None] = _ignore
+        self._on_close: Callable[[Connection, KafkaError | None], None] = ignore
+        self._on_capacity: Callable[[Connection], None] = ignore
         self._on_internal_error = on_internal_error
         self._in_flight = InFlightRequests()
         self._deadlines = Deadlines(loop, self._in_flight, self._time_out)
@@ -149,10 +140,7 @@ class Connection:
             on_cancelled=self._drain_cancelled,
         )
         self._ready = False
-        self._paused = False
-        self._session_ends_ms: int | None = None
-        self.login_timer: asyncio.TimerHandle | None = None
-        self.login_task: asyncio.Task[None] | None = None
+        self.session: Session = Session()
         self._bare_answer: asyncio.Future[bytes] | None = None
         self._correlation_id = 0
         self._ended = False
@@ -168,84 +156,21 @@ class Connection:
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
-    @classmethod
-    async def open(
-        cls,
-        address: str,
-        port: int,
-        *,
-        node_id: int,
-        config: ProducerConfig,
-        loop: asyncio.AbstractEventLoop,
-        on_internal_error: Callable[[BaseException], None],
-        host: str | None = None,
-        on_close: Callable[[Connection, KafkaError | None], None] = _ignore,
-        on_capacity: Callable[[Connection], None] = _ignore,
-        tls: Tls | None = None,
-        authenticate: Callable[[Connection], Awaitable[None]] | None = None,
-        metrics: ProducerMetrics | None = None,
-    ) -> Connection:
-        """Connect, authenticate and learn the broker's API versions; the caller bounds the time.
+    def go_live(
+        self,
+        on_close: Callable[[Connection, KafkaError | None], None],
+        on_capacity: Callable[[Connection], None],
+    ) -> None:
+        """From now on it is its owner's, who hears of its end, and of room for requests.
 
-        Args:
-            address: one of ``route.addresses_of``; ``host`` is the name that it came from, for messages.
-            node_id: the broker's, or a negative number while it is not known.
-            on_close: called once after this has returned a connection and it ended: with the error, or with None if
-                this side closed it on purpose. What was in flight is told after that.
-            on_capacity: called when a request no longer counts as in flight, after its ``on_response``.
-            on_internal_error: gets what a callback raised; the connection is aborted too.
-            tls: None for a connection in plain.
-            authenticate: runs before the API versions are asked for.
-            metrics: where requests, answers and logins are counted.
         Raises:
-            OSError: no TCP connection, or it broke during the TLS handshake.
-            AuthenticationError: from ``tls`` or ``authenticate``.
-            KafkaError: the connection broke, or the broker refused ApiVersions.
+            KafkaError: it has ended: with the last answer, or as its session was over by then, and nobody was told.
         """
-        reader, writer = await open_stream(config, address, port, limit=READ_BUFFER_BYTES)
-        transport = writer.transport
-        _set_socket_options(writer.get_extra_info("socket"), config)
-        metrics = metrics or ProducerMetrics()
-        if tls is not None:
-            try:
-                await tls.start(writer, host or address)
-            except BaseException as error:
-                abort(writer, transport)
-                if isinstance(error, AuthenticationError):
-                    metrics.record_login_failed(int(loop.time() * 1000))
-                raise
-        connection = cls(
-            reader,
-            writer,
-            transport=transport,
-            node_id=node_id,
-            host=host or address,
-            address=address,
-            port=port,
-            config=config,
-            loop=loop,
-            on_internal_error=on_internal_error,
-            metrics=metrics,
-        )
-        try:
-            if authenticate is not None:
-                await authenticate(connection)
-            await connection.negotiate()
-            connection._raise_if_ended()
-        except BaseException as error:
-            connection.abort()
-            await connection.wait_closed()
-            if isinstance(error, AuthenticationError):
-                metrics.record_login_failed(connection._now_ms())
-            if isinstance(error, KafkaError):
-                not_written(error)  # no record was on its way yet
-            raise
-        if tls is not None or authenticate is not None:
-            metrics.record_login(connection._now_ms())
-        connection._on_close = on_close
-        connection._on_capacity = on_capacity
-        connection._ready = True
-        return connection
+        if self._ended:
+            raise copy.copy(self._ended_by or ConnectionLostError(f"{self}: the connection was closed on this side"))
+        self._on_close = on_close
+        self._on_capacity = on_capacity
+        self._ready = True
 
     def belongs_to(self, node_id: int) -> None:
         """It turns out to be the connection to this node."""
@@ -261,11 +186,6 @@ class Connection:
     def ended(self) -> bool:
         """Whether ``on_close`` has been called, or would have been if it had been set by then."""
         return self._ended
-
-    def _raise_if_ended(self) -> None:
-        """The end may have come with the last answer, or a session been over by then, with nobody there to be told."""
-        if self._ended:
-            raise copy.copy(self._ended_by or ConnectionLostError(f"{self}: the connection was closed on this side"))
 
     def abort(self, error: KafkaError | None = None) -> None:
         """End the connection now; each request in flight gets its own copy of the error, ``maybe_written``.
@@ -288,7 +208,7 @@ class Connection:
 
     async def wait_closed(self) -> None:
         """Wait until the tasks of an aborted connection have ended."""
-        tasks = [task for task in (self._reader_task, self._write_buffer.task, self.login_task) if task is not None]
+        tasks = [task for task in (self._reader_task, self._write_buffer.task, self.session.task) if task is not None]
         await asyncio.wait(tasks)
 
     def add_ended_callback(self, callback: Callable[[], object]) -> None:
@@ -301,7 +221,7 @@ class Connection:
         self._ended = True
         self._ended_by = error
         self._deadlines.end()
-        self._end_login()
+        self.session.end(asyncio.current_task(self._loop))
         self._write_buffer.end()
         requests = self._in_flight.drain_all()
         abort(self._writer, self._transport)
@@ -342,8 +262,7 @@ class Connection:
         if response.error_code:
             raise not_written(broker_error(response.error_code, f"{self} refused ApiVersions"))
         self.api_versions = response
-        self._ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-        self._versions.clear()
+        self._ranges = ApiRanges(response)
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
@@ -351,7 +270,7 @@ class Connection:
 
     def api_range(self, api_key: int) -> tuple[int, int] | None:
         """The versions (first, last) of an API that the broker speaks; None if it does not know the API."""
-        return self._ranges.get(api_key)
+        return self._ranges.range_of(api_key)
 
     def version(self, request: type[Request[Any]]) -> int:
         """The newest version of a request that both sides speak.
@@ -359,20 +278,7 @@ class Connection:
         Raises:
             UnsupportedVersionError: there is none; that concerns this request alone.
         """
-        version = self._versions.get(request)
-        if version is None:
-            version = self._versions[request] = self._common_version(request)
-        return version
-
-    def _common_version(self, request: type[Request[Any]]) -> int:
-        theirs = self._ranges.get(request.API_KEY)
-        if theirs is not None and max(theirs[0], request.MIN_VERSION) <= min(theirs[1], request.MAX_VERSION):
-            return min(theirs[1], request.MAX_VERSION)
-        broker = f"versions {theirs[0]} to {theirs[1]}" if theirs else "no version"
-        raise UnsupportedVersionError(
-            f"{self} speaks {broker} of {apis.name(request.API_KEY)}, "
-            f"this client {request.MIN_VERSION} to {request.MAX_VERSION}"
-        )
+        return self._ranges.newest(request, self)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -392,30 +298,22 @@ class Connection:
             self.in_flight_count < self._max_in_flight
             and self.throttled_until_ms <= now_ms
             and not self.retiring
-            and not self._paused
             and not self.closed
-            and (self._session_ends_ms is None or now_ms < self._session_ends_ms)
+            and self.session.takes_requests(now_ms)
         )
 
     # --- logging in ---------------------------------------------------------------------------------------------------
 
-    def pause(self) -> None:
-        """Take no requests but those of the login until ``resume``; what is in flight goes on."""
-        self._paused = True
+    def begin_login(self) -> None:
+        """Take no requests but those of the login until ``logged_in``; what is in flight goes on."""
+        self.session.is_paused = True
 
-    def resume(self, session_ends_ms: int | None) -> None:
+    def logged_in(self, session_ends_ms: int | None) -> None:
         """Take requests again, until the broker's trust ends: after that it closes the connection at any request."""
-        self._paused = False
-        self._session_ends_ms = session_ends_ms
+        self.session.begin(session_ends_ms)
         if not self._ended:
             self._on_capacity(self)
             self._close_if_retired()
-
-    def _end_login(self) -> None:
-        if self.login_timer is not None:
-            self.login_timer.cancel()
-        if self.login_task is not None and self.login_task is not asyncio.current_task(self._loop):
-            self.login_task.cancel()
 
     async def exchange_bare(self, token: bytes) -> bytes:
         """Send bytes with no more than their size before them, and wait for an answer of that kind.
@@ -465,7 +363,7 @@ class Connection:
             self._loop.call_soon(on_error, error)
             return 0
         now_ms = self._now_ms()
-        if not self._paused:
+        if not self.session.is_paused:
             self.last_used_ms = now_ms
         if on_response is not None:
             deadline_ms = now_ms + timeout_ms
@@ -657,7 +555,7 @@ class Connection:
                 self._bare_answer.set_result(frame)
             return
         now_ms = self._now_ms()
-        if not self._paused:  # a login by itself is no use that would keep an idle connection open
+        if not self.session.is_paused:  # a login by itself is no use that would keep an idle connection open
             self.last_used_ms = now_ms
         self.traffic.received(_SIZE.size + len(frame), now_ms)
         request = self._in_flight.complete(_SIZE.unpack_from(frame)[0])
@@ -685,13 +583,3 @@ def _forget_locals(error: BaseException) -> None:
             with suppress(RuntimeError):  # it still runs
                 frame.clear()
         frame = frame.f_back
-
-
-def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> None:
-    """Small requests go at once; buffers as configured, -1 leaves them to the system."""
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for option, size in (socket.SO_SNDBUF, config.send_buffer_bytes), (socket.SO_RCVBUF, config.receive_buffer_bytes):
-        if size >= 0:
-            sock.setsockopt(socket.SOL_SOCKET, option, size)

@@ -11,6 +11,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection, not_written
+from aioproducer.net.opening import open_connection
 from aioproducer.net.route import addresses_of
 from aioproducer.net.tls import Tls
 
@@ -26,7 +27,7 @@ class Dialer:
     """What all connections of a client have in common, and how a host becomes one of them.
 
     Args:
-        on_close, on_capacity, on_internal_error, tls, authenticate: see ``Connection.open``.
+        on_close, on_capacity, on_internal_error, tls, authenticate: see ``open_connection``.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Dialer:
             raise TimeoutError(f"not ready within {max(until - now, 0) * 1000:.0f} ms ({config})") from error
 
     async def _open(self, address: str, port: int, host: str, node_id: int) -> Connection:
-        return await Connection.open(
+        return await open_connection(
             address,
             port,
             host=host,

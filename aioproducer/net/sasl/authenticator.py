@@ -168,17 +168,18 @@ class SaslAuthenticator:
     def _watch(self, connection: Connection, lifetime_ms: int) -> None:
         """Have the connection logged in again before the session ends."""
         if lifetime_ms <= 0:
-            connection.resume(None)
+            connection.logged_in(None)
             return
         now_s = self._loop.time()
         part = FIRST_PART + (LAST_PART - FIRST_PART) * self._rng.random()
         ends_ms = int(now_s * 1000) + lifetime_ms
-        connection.login_timer = self._loop.call_at(now_s + lifetime_ms / 1000 * part, self._renew, connection, ends_ms)
-        connection.resume(ends_ms)
+        renew_s = now_s + lifetime_ms / 1000 * part
+        connection.session.timer = self._loop.call_at(renew_s, self._renew, connection, ends_ms)
+        connection.logged_in(ends_ms)
 
     def _renew(self, connection: Connection, ends_ms: int) -> None:
         if not connection.closed:
-            connection.login_task = self._loop.create_task(
+            connection.session.task = self._loop.create_task(
                 self._renew_session(connection, ends_ms), name=f"aioproducer login at {connection}"
             )
 
@@ -200,7 +201,7 @@ class SaslAuthenticator:
             )
             connection.close_when_idle()
             return
-        connection.pause()
+        connection.begin_login()
         began_ms = self._now_ms()
         try:
             lifetime_ms = await self._log_in(connection, mechanism, exchange)

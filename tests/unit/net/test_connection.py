@@ -23,8 +23,9 @@ from aioproducer.errors import (
     TlsError,
     UnsupportedVersionError,
 )
-from aioproducer.net import connection as connection_module
+from aioproducer.net import opening
 from aioproducer.net.connection import MAX_CORRELATION_ID, MAX_FRAME_BYTES, MAX_OPENING_BYTES, Connection
+from aioproducer.net.opening import open_connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.header import encode_request
@@ -62,7 +63,7 @@ class Owner:
         self.changed.set()
 
     async def open(self, broker: FakeBroker, *, authenticate: Any = None, **values: object) -> Connection:
-        return await Connection.open(
+        return await open_connection(
             broker.host,
             broker.port,
             node_id=broker.node_id,
@@ -237,7 +238,7 @@ async def test_a_cancelled_attempt_leaves_nothing_behind(broker: FakeBroker, own
 
 async def test_socket_options_are_set(broker: FakeBroker, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    original = connection_module._set_socket_options
+    original = opening._set_socket_options
 
     def spy(sock: Any, settings: ProducerConfig) -> None:
         original(sock, settings)
@@ -245,7 +246,7 @@ async def test_socket_options_are_set(broker: FakeBroker, owner: Owner, monkeypa
         sizes = [sock.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
         seen.append((tcp_nodelay, *sizes))
 
-    monkeypatch.setattr(connection_module, "_set_socket_options", spy)
+    monkeypatch.setattr(opening, "_set_socket_options", spy)
     connection = await owner.open(broker, send_buffer_bytes=70_000, receive_buffer_bytes=50_000)
     ((no_delay, send_bytes, receive_bytes),) = seen
     assert no_delay

@@ -24,6 +24,7 @@ from aioproducer.errors import (
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection
+from aioproducer.net.opening import open_connection
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -67,7 +68,7 @@ class Client:
         return found["successful-authentication-total"], found["failed-authentication-total"]
 
     async def open(self) -> Connection:
-        return await Connection.open(
+        return await open_connection(
             self.broker.host,
             self.broker.port,
             node_id=1,
@@ -112,7 +113,7 @@ async def test_a_login_comes_between_two_looks_at_the_versions(broker: FakeBroke
     assert broker.requests[1].decode().mechanism == "PLAIN"
     assert broker.requests[2].decode().auth_bytes == TOKEN
     assert connection.can_send(connection._now_ms())
-    assert connection.login_timer is None
+    assert connection.session.timer is None
     await end(connection)
 
 
@@ -270,9 +271,9 @@ async def test_a_session_is_renewed_in_line_with_the_requests(broker: FakeBroker
     accept(broker, 60_000)
     client = Client(broker)
     connection = await client.open()
-    assert connection.login_timer is not None
+    assert connection.session.timer is not None
     loop = asyncio.get_running_loop()
-    left_s = connection.login_timer.when() - loop.time()
+    left_s = connection.session.timer.when() - loop.time()
     assert 0.8 * 60 < left_s < 0.95 * 60
     broker.silent(MetadataRequest)
     broker.silent(SaslHandshakeRequest)
@@ -326,7 +327,7 @@ async def test_a_renewed_session_lets_requests_through_again(broker: FakeBroker)
     assert found["reauthentication-latency-max"] >= 0
     assert client.closed == []
     await end(connection)
-    assert connection.login_timer.cancelled()
+    assert connection.session.timer.cancelled()
 
 
 async def test_a_refused_renewal_costs_the_connection_and_is_no_refusal_of_the_client(broker: FakeBroker) -> None:
@@ -385,7 +386,7 @@ async def test_what_is_in_flight_when_a_session_ends_is_answered_first(broker: F
     asked = await broker.next_request(MetadataRequest)
     before = kinds(broker)
     client.authenticator._renew(connection, connection._now_ms() + 20)
-    renewing = connection.login_task
+    renewing = connection.session.task
     assert renewing is not None
     await asyncio.wait([renewing])
     assert not connection.closed
@@ -449,7 +450,7 @@ async def test_a_renewal_that_somebody_cancels_ends_the_connection(broker: FakeB
         mechanism.begin = lambda _: asyncio.sleep(0, exchange)  # type: ignore[method-assign]
     client.authenticator._renew(connection, connection._now_ms() + 60_000)
     await asyncio.sleep(0.05)
-    task = connection.login_task
+    task = connection.session.task
     assert task is not None
     task.cancel()
     async with asyncio.timeout(5):
@@ -464,7 +465,7 @@ async def test_after_its_end_a_session_takes_no_requests(broker: FakeBroker) -> 
     """The broker would close the connection at the next one; a loop that stood still may find itself there."""
     connection = await Client(broker).open()
     now_ms = connection._now_ms()
-    connection.resume(now_ms + 1_000)
+    connection.logged_in(now_ms + 1_000)
     assert connection.can_send(now_ms)
     assert not connection.can_send(now_ms + 1_000)
     await end(connection)

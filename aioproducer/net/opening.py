@@ -1,0 +1,105 @@
+"""Opening a connection: TCP, TLS, the login, and what the broker speaks, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import AuthenticationError, KafkaError
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.net.connection import Connection, abort, ignore, not_written
+from aioproducer.net.route import open_stream
+
+if TYPE_CHECKING:
+    from aioproducer.net.tls import Tls
+
+READ_BUFFER_BYTES = 256 * 1024
+"""How much of an answer the stream gathers before it makes the broker wait."""
+
+
+async def open_connection(
+    address: str,
+    port: int,
+    *,
+    node_id: int,
+    config: ProducerConfig,
+    loop: asyncio.AbstractEventLoop,
+    on_internal_error: Callable[[BaseException], None],
+    host: str | None = None,
+    on_close: Callable[[Connection, KafkaError | None], None] = ignore,
+    on_capacity: Callable[[Connection], None] = ignore,
+    tls: Tls | None = None,
+    authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+    metrics: ProducerMetrics | None = None,
+) -> Connection:
+    """Connect, authenticate and learn the broker's API versions; the caller bounds the time.
+
+    Args:
+        address: one of ``route.addresses_of``; ``host`` is the name that it came from, for messages.
+        node_id: the broker's, or a negative number while it is not known.
+        on_close: called once after this has returned a connection and it ended: with the error, or with None if
+            this side closed it on purpose. What was in flight is told after that.
+        on_capacity: called when a request no longer counts as in flight, after its ``on_response``.
+        on_internal_error: gets what a callback raised; the connection is aborted too.
+        tls: None for a connection in plain.
+        authenticate: runs before the API versions are asked for.
+        metrics: where requests, answers and logins are counted.
+    Raises:
+        OSError: no TCP connection, or it broke during the TLS handshake.
+        AuthenticationError: from ``tls`` or ``authenticate``.
+        KafkaError: the connection broke, or the broker refused ApiVersions.
+    """
+    reader, writer = await open_stream(config, address, port, limit=READ_BUFFER_BYTES)
+    transport = writer.transport
+    _set_socket_options(writer.get_extra_info("socket"), config)
+    metrics = metrics or ProducerMetrics()
+    if tls is not None:
+        try:
+            await tls.start(writer, host or address)
+        except BaseException as error:
+            abort(writer, transport)
+            if isinstance(error, AuthenticationError):
+                metrics.record_login_failed(int(loop.time() * 1000))
+            raise
+    connection = Connection(
+        reader,
+        writer,
+        transport=transport,
+        node_id=node_id,
+        host=host or address,
+        address=address,
+        port=port,
+        config=config,
+        loop=loop,
+        on_internal_error=on_internal_error,
+        metrics=metrics,
+    )
+    try:
+        if authenticate is not None:
+            await authenticate(connection)
+        await connection.negotiate()
+        connection.go_live(on_close, on_capacity)
+    except BaseException as error:
+        connection.abort()
+        await connection.wait_closed()
+        if isinstance(error, AuthenticationError):
+            metrics.record_login_failed(int(loop.time() * 1000))
+        if isinstance(error, KafkaError):
+            not_written(error)  # no record was on its way yet
+        raise
+    if tls is not None or authenticate is not None:
+        metrics.record_login(int(loop.time() * 1000))
+    return connection
+
+
+def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> None:
+    """Small requests go at once; buffers as configured, -1 leaves them to the system."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option, size in (socket.SO_SNDBUF, config.send_buffer_bytes), (socket.SO_RCVBUF, config.receive_buffer_bytes):
+        if size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
