@@ -5,7 +5,7 @@ async with Producer(bootstrap_servers="localhost:9092") as producer:
 """
 
 from aioproducer._delivery import Delivery
-from aioproducer.config_keywords import ProducerConfigs
+from aioproducer.config.keywords import ProducerConfigs
 from aioproducer.errors import (
     AlreadyStartedError,
     AuthenticationError,

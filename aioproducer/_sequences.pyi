@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from aioproducer._producer_batch import ProducerBatch
-from aioproducer.transaction_partitions import TransactionPartitions
+from aioproducer.transaction.partitions import TransactionPartitions
 
 MAX_UNRESOLVED: Final[int]
 """Numbered batches of a partition from the oldest unresolved one on, ended or not: as many as a broker remembers."""

@@ -1,6 +1,6 @@
 """SequenceBooks: which batch of a partition may go next, under which number, and what an acknowledgement changes.
 
-Every batch passes through here. What follows a failure (gaps and bumps) is in transaction_manager.py, which also has
+Every batch passes through here. What follows a failure (gaps and bumps) is in transaction/manager.py, which also has
 the theory of operation for both.
 """
 

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING
 from aioproducer._outcomes import acknowledge, acknowledge_good
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class, excerpt
-from aioproducer.transaction_state import aborted
+from aioproducer.transaction.state import aborted
 
 if TYPE_CHECKING:
     from aioproducer._accumulator import RecordAccumulator
     from aioproducer._produce import PartitionProduceResponse
     from aioproducer._producer_batch import ProducerBatch
-    from aioproducer.config import ProducerConfig
+    from aioproducer.config.producer_config import ProducerConfig
     from aioproducer.metrics import ProducerMetrics
     from aioproducer.sealer import Sealer
-    from aioproducer.transaction_manager import TransactionManager
+    from aioproducer.transaction.manager import TransactionManager
 
 logger: logging.Logger = logging.getLogger("aioproducer.batch_outcomes")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from aioproducer.backoff import ExponentialBackoff
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     KafkaError,
     ProducerClosedError,
@@ -28,7 +28,7 @@ from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.nodes import SLOW_MS
 from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION, Coordinator, FindCoordinatorRequest
 from aioproducer.protocol.schema import Message, Request
-from aioproducer.transaction_errors import Reaction, as_told, reaction
+from aioproducer.transaction.errors import Reaction, as_told, reaction
 
 logger: logging.Logger = logging.getLogger("aioproducer.coordinator")
 

@@ -17,8 +17,8 @@ from aioproducer._delivery import DeliveryLedger
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.cluster import Cluster
-from aioproducer.config import ProducerConfig
-from aioproducer.config_batching import accumulator_of
+from aioproducer.config.batching import accumulator_of
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Coordinators
 from aioproducer.deadline import Deadline
 from aioproducer.errors import (
@@ -39,11 +39,11 @@ from aioproducer.producer_id import ProducerIdRequest
 from aioproducer.records import PartitionInfo
 from aioproducer.sealer import Sealer
 from aioproducer.sender import Sender
-from aioproducer.telemetry import ClientTelemetry
-from aioproducer.transaction_manager import TransactionManager
-from aioproducer.transaction_partitions import TransactionPartitions
-from aioproducer.transaction_records import TransactionRecords
-from aioproducer.transaction_runner import TransactionRunner
+from aioproducer.telemetry.client_telemetry import ClientTelemetry
+from aioproducer.transaction.manager import TransactionManager
+from aioproducer.transaction.partitions import TransactionPartitions
+from aioproducer.transaction.records import TransactionRecords
+from aioproducer.transaction.runner import TransactionRunner
 from aioproducer.turns import Turns
 
 logger: logging.Logger = logging.getLogger("aioproducer.engine")

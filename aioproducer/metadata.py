@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
 from aioproducer.cluster import Broker, Cluster, ClusterTopic
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
     InvalidTopicError,

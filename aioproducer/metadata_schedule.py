@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from aioproducer.backoff import ExponentialBackoff
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 
 LEAST_DELAY_MS = 10
 """Also with ``retry_backoff_ms=0`` nobody is asked in a busy loop."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aioproducer.errors import AuthenticationError
 
 if TYPE_CHECKING:
-    from aioproducer.config import ProducerConfig
+    from aioproducer.config.producer_config import ProducerConfig
 
 _TOKEN = re.compile(r"[!-~]+")
 _KEY = re.compile(r"[A-Za-z]+")

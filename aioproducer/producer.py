@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, Unpack
 from aioproducer.bulk import MAX_ERRORS, BulkSend
 from aioproducer.closing import Closing, closed_too_early
 from aioproducer.compression import codec
-from aioproducer.config import ProducerConfig, read_properties, underscored
-from aioproducer.config_keywords import ProducerConfigs
-from aioproducer.config_librdkafka import translate as translate_librdkafka
+from aioproducer.config.keywords import ProducerConfigs
+from aioproducer.config.librdkafka import translate as translate_librdkafka
+from aioproducer.config.producer_config import ProducerConfig, read_properties, underscored
 from aioproducer.deadline import Deadline
 from aioproducer.engine import Engine
 from aioproducer.errors import (
@@ -29,7 +29,6 @@ from aioproducer.errors import (
     WrongLoopError,
 )
 from aioproducer.forks import ForkWatch
-from aioproducer.group_offsets import checked_group, checked_offsets
 from aioproducer.health import ProducerHealth, ProducerState
 from aioproducer.records import (
     ArrowData,
@@ -46,8 +45,9 @@ from aioproducer.records import (
 from aioproducer.refusals import closed, in_fork, not_started
 from aioproducer.slow_admission import SlowAdmission, checked_topic
 from aioproducer.start_count import StartCount
-from aioproducer.transaction_block import Transaction
-from aioproducer.transaction_runner import TransactionRunner
+from aioproducer.transaction.block import Transaction
+from aioproducer.transaction.group_offsets import checked_group, checked_offsets
+from aioproducer.transaction.runner import TransactionRunner
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 from aioproducer.backoff import ExponentialBackoff
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
     KafkaError,
@@ -23,7 +23,7 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.net.nodes import SLOW_MS
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.transaction_manager import TransactionManager, is_identity
+from aioproducer.transaction.manager import TransactionManager, is_identity
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer_id")
 

@@ -15,7 +15,7 @@ from aioproducer.processors import processor_count
 if TYPE_CHECKING:
     from aioproducer._accumulator import RecordAccumulator
     from aioproducer._producer_batch import ProducerBatch
-    from aioproducer.config import ProducerConfig
+    from aioproducer.config.producer_config import ProducerConfig
 
 logger: logging.Logger = logging.getLogger("aioproducer.sealer")
 

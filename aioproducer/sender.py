@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from aioproducer._accumulator import RecordAccumulator
     from aioproducer._producer_batch import ProducerBatch, TopicQueues
     from aioproducer.batch_outcomes import BatchOutcomes
-    from aioproducer.config import ProducerConfig
+    from aioproducer.config.producer_config import ProducerConfig
     from aioproducer.metadata import Metadata
     from aioproducer.metrics import ProducerMetrics
     from aioproducer.net.client import NetworkClient
     from aioproducer.net.connection import Connection
     from aioproducer.sealer import Sealer
-    from aioproducer.transaction_manager import TransactionManager
+    from aioproducer.transaction.manager import TransactionManager
 
 NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from aioproducer._admission import Admission, check_partition, encodable_headers
 from aioproducer._delivery import Delivery, watch
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import (
     BufferExhaustedError,

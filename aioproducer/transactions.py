@@ -21,8 +21,8 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any, Self, Unpack
 
-from aioproducer.config import ProducerConfig
-from aioproducer.config_keywords import ProducerConfigs
+from aioproducer.config.keywords import ProducerConfigs
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Coordinators
 from aioproducer.errors import (
     AlreadyStartedError,
@@ -47,13 +47,13 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
 from aioproducer.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from aioproducer.records import PreparedTransaction
-from aioproducer.transaction_outcome import (
+from aioproducer.transaction.outcome import (
     TransactionDescription,
     TransactionListing,
     TransactionOutcome,
     outcome_of,
 )
-from aioproducer.transaction_requests import TransactionRequests
+from aioproducer.transaction.requests import TransactionRequests
 
 __all__ = [
     "PreparedTransaction",

@@ -25,7 +25,7 @@ from typer.main import get_command
 import aioproducer
 from aioproducer import errors
 from aioproducer.cli.app import app
-from aioproducer.config_table import CONFIGS
+from aioproducer.config.table import CONFIGS
 from aioproducer.errors_docs import errors_page
 from aioproducer.testing import FakeCluster, TopicAdmin
 from aioproducer.testing.plugin import TopicFactory
@@ -340,8 +340,10 @@ def test_the_readme_names_every_default_that_departs() -> None:
 def test_the_architecture_names_every_module() -> None:
     text = section(ARCHITECTURE, "Modules")
     package = ROOT / "aioproducer"
-    modules = {path.stem for kind in ("*.py", "*.pyx") for path in package.glob(kind)} - {"__init__", "version"}
-    assert not [name for name in sorted(modules) if f"`{name}`" not in text and not name.startswith("config_")]
+    kinds = ("*.py", "*.pyx", "config/*.py", "net/*.py", "telemetry/*.py", "transaction/*.py")
+    modules = {path.relative_to(package).with_suffix("") for kind in kinds for path in package.glob(kind)}
+    unnamed = [one for one in sorted(modules) if f"`{one}`" not in text and f"`{one.name}`" not in text]
+    assert [one for one in unnamed if one.name not in ("__init__", "version")] == []
 
 
 @pytest.mark.parametrize("page", ["architecture", "guarantees"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,26 +26,24 @@ LAYERS = (
         "_running_loop", "_sequences", "_tally", "_varint",
     ),
     (
-        "backoff", "cluster", "compression", "config", "config_batching", "config_def", "config_docs", "config_jaas",
-        "config_keywords", "config_librdkafka_table", "config_login", "config_proxy", "config_security", "config_table",
-        "config_tls", "config_values", "errors_docs", "forks", "group_offsets", "metadata_schedule", "metrics",
-        "oauth_token", "otlp", "partitioners", "properties", "protocol", "record_preparation", "refusals",
-        "serializers", "start_count", "telemetry_report", "telemetry_subscription", "transaction_errors",
-        "transaction_manager", "transaction_outcome", "transaction_partitions", "transaction_state",
+        "backoff", "cluster", "compression", "config", "errors_docs", "forks", "metadata_schedule", "metrics",
+        "oauth_token", "partitioners", "protocol", "record_preparation", "refusals", "serializers", "start_count",
+        "telemetry", "transaction",
     ),
     ("net",),
     (
         "batch_outcomes", "coordinator", "deadline", "failure_report", "flushes", "memory_queue", "metadata",
-        "processors", "producer_id", "sealer", "sender", "telemetry", "transaction_calls", "transaction_records",
-        "transaction_requests", "transaction_runner", "turns",
+        "processors", "producer_id", "sealer", "sender", "telemetry.client_telemetry", "transaction.calls",
+        "transaction.records", "transaction.requests", "transaction.runner", "turns",
     ),
     ("engine",),
-    ("bulk", "closing", "slow_admission", "transaction_block"),
-    ("config_librdkafka", "consumers", "event_loop", "producer", "transactions"),
+    ("bulk", "closing", "slow_admission", "transaction.block"),
+    ("config.librdkafka", "consumers", "event_loop", "producer", "transactions"),
     ("__init__",),
     ("audit", "cli", "compat", "doctor", "integrations", "spark", "testing"),
     ("__main__",),
 )  # fmt: skip
+"""A subpackage stands for all its modules, but for those that have a place of their own."""
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 
 LOOP_RANK = RANK["net"]
@@ -65,9 +63,14 @@ def sources(folder: Path = PACKAGE) -> list[Path]:
     return sorted(path for kind in ("*.py", "*.pyx", "*.pxd") for path in folder.rglob(kind))
 
 
+def in_layers(parts: Sequence[str]) -> str:
+    """The name that stands in LAYERS for a module: its own, or that of its subpackage."""
+    own = ".".join(parts[:2])
+    return own if own in RANK else parts[0]
+
+
 def module_of(path: Path) -> str:
-    """The name that stands in LAYERS: the module's, or that of its subpackage."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(path.suffix)
+    return in_layers(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -89,7 +92,7 @@ def own_imports(path: Path) -> Iterator[str]:
     for name in imports(path):
         parts = name.split(".")
         if parts[0] == "aioproducer":
-            yield parts[1] if len(parts) > 1 and (parts[1] in RANK) else "__init__"
+            yield in_layers(parts[1:]) if len(parts) > 1 and parts[1] in RANK else "__init__"
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from aioproducer.cli.outcome import DONE, SOME_FAILED
-from aioproducer.config_def import REQUIRED, ConfigDef
-from aioproducer.config_librdkafka_table import HINTS, RENAMED
-from aioproducer.config_table import GROUPS, JVM_ONLY
+from aioproducer.config.definition import REQUIRED, ConfigDef
+from aioproducer.config.librdkafka_table import HINTS, RENAMED
+from aioproducer.config.table import GROUPS, JVM_ONLY
 
 
 def show(words: Sequence[str], *, as_json: bool) -> int:

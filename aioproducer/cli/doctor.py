@@ -12,7 +12,7 @@ from rich.text import Text
 from aioproducer import ConfigError
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line
-from aioproducer.config import underscored
+from aioproducer.config.producer_config import underscored
 from aioproducer.doctor import Finding, Report, Status, diagnose
 
 _STYLES = {Status.OK: "green", Status.NOTE: "dim", Status.WARNING: "yellow", Status.FAILED: "bold red"}

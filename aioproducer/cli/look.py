@@ -11,7 +11,7 @@ from typing import Any
 
 from aioproducer import ConfigError, KafkaError
 from aioproducer.cli.outcome import CommandError, one_line
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor.topics import NotTold, topic_configs
 from aioproducer.errors import error_class, excerpt
 from aioproducer.metadata import Metadata

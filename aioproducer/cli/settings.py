@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aioproducer import ConfigError, Producer
 from aioproducer.cli.outcome import CommandError, one_line
-from aioproducer.config import read_properties
+from aioproducer.config.producer_config import read_properties
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 SERIALIZERS = ("key.serializer", "value.serializer")

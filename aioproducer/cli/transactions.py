@@ -14,7 +14,7 @@ from rich.text import Text
 from aioproducer import ConfigError, KafkaError
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, NOT_POSSIBLE, CommandError, one_line
-from aioproducer.config import underscored
+from aioproducer.config.producer_config import underscored
 from aioproducer.errors import printable
 from aioproducer.transactions import OPEN_STATES, TransactionClient, TransactionDescription, TransactionListing
 

@@ -24,9 +24,9 @@ from aioproducer import (
 from aioproducer import RecordMetadata as OwnMetadata
 from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
-from aioproducer.config_values import with_ports
+from aioproducer.config.values import with_ports
 from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError
-from aioproducer.transaction_block import Transaction
+from aioproducer.transaction.block import Transaction
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor import advice, certificates, versions
 from aioproducer.doctor.findings import Finding, Status, Step, said_by
 from aioproducer.errors import (

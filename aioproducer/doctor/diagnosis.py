@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 from aioproducer.compression import codec
-from aioproducer.config import ProducerConfig
-from aioproducer.config_keywords import ProducerConfigs
+from aioproducer.config.keywords import ProducerConfigs
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor import advice, topics
 from aioproducer.doctor.contact import Contact, Tools
 from aioproducer.doctor.findings import Finding, Report, Status, Step, said_by

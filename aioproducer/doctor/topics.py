@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor.findings import Finding, Status, Step, said_by
 from aioproducer.errors import (
     ClusterAuthorizationFailedError,

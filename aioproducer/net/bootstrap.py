@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
     BootstrapError,

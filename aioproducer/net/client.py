@@ -20,7 +20,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from aioproducer.cluster import Broker
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
     ConnectionLostError,

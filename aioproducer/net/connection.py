@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from aioproducer._counts import Traffic
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     ConnectionLostError,
     KafkaError,

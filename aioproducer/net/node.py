@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.cluster import Broker
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, KafkaError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, KafkaError
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection, abort, ignore, not_written

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import struct
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, KafkaError, TlsError, UnsupportedSaslMechanismError, excerpt
 from aioproducer.net.connection import MAX_FRAME_BYTES, Connection, abort
 from aioproducer.net.route import open_stream

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TypeVar
 
-from aioproducer.config import ProducerConfig
-from aioproducer.config_proxy import Proxy
+from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.config.proxy import Proxy
 from aioproducer.errors import excerpt
 from aioproducer.net.resolver import ascii_name, check_port, resolve
 from aioproducer.net.workers import threads_are_scarce

@@ -13,8 +13,8 @@ import logging
 import os
 import ssl
 
-from aioproducer.config import ProducerConfig
-from aioproducer.config_tls import allowed_suites, cipher_string, is_pkcs12, version_limits
+from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.config.tls import allowed_suites, cipher_string, is_pkcs12, version_limits
 from aioproducer.errors import TlsError
 from aioproducer.net import pem, pkcs12
 from aioproducer.net.tls_errors import handshake_error

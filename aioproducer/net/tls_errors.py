@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import TlsError
 
 _TRUST = "ssl_truststore_location (or ssl_truststore_certificates)"

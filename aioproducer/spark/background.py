@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import BootstrapError, KafkaError
 from aioproducer.event_loop import new_event_loop
 from aioproducer.producer import Producer

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from aioproducer.audit.statement import as_text
-from aioproducer.config import underscored
+from aioproducer.config.producer_config import underscored
 from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.errors import SparkWriteError

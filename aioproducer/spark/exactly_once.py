@@ -33,7 +33,7 @@ from aioproducer.spark.commit_log import CommitLog, Winners, claim_number, new_i
 from aioproducer.spark.errors import SparkWriteError, TakenOverError
 from aioproducer.spark.recovery import Plan, Prepared, Verdict, plan
 from aioproducer.spark.storage import Storage
-from aioproducer.transaction_outcome import TransactionListing, TransactionOutcome
+from aioproducer.transaction.outcome import TransactionListing, TransactionOutcome
 from aioproducer.transactions import OPEN_STATES
 
 logger: logging.Logger = logging.getLogger("aioproducer.spark")

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConfigError, InvalidTopicError
 from aioproducer.metadata import check_topic_name
 from aioproducer.spark.batch_names import in_file_name

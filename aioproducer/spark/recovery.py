@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aioproducer.records import PreparedTransaction
-from aioproducer.transaction_outcome import TransactionOutcome
+from aioproducer.transaction.outcome import TransactionOutcome
 
 Prepared = tuple[PreparedTransaction, ...]
 

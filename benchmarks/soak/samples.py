@@ -28,7 +28,7 @@ LIVING = frozenset(
         "_accumulator", "_admission", "_producer_batch", "batch_outcomes", "engine", "flushes", "memory_queue",
         "metadata", "net.client", "net.connection", "net.deadlines", "net.dialer", "net.features", "net.idle",
         "net.in_flight", "net.node", "net.nodes", "net.write_buffer", "producer", "producer_id", "sealer", "sender",
-        "transaction_manager",
+        "transaction.manager",
     )
 )  # fmt: skip
 """Modules whose objects live and end with a producer."""

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aioproducer.config import ProducerConfig
-from aioproducer.config_jaas import parse_jaas
+from aioproducer.config.jaas import parse_jaas
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConfigError, KafkaError, TlsError
 from aioproducer.net import pem
 from aioproducer.net.connection import Connection

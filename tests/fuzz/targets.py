@@ -20,10 +20,10 @@ from crc32c import crc32c
 
 from aioproducer import _produce, _record_batch, compression
 from aioproducer.compression import Codec
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.config.properties import parse_properties
 from aioproducer.errors import BrokerError, ConfigError, KafkaError, ProtocolError
 from aioproducer.net.connection import Connection
-from aioproducer.properties import parse_properties
 from aioproducer.protocol import header
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.produce import ProduceResponse as SchemaProduceResponse

@@ -586,7 +586,7 @@ def test_an_error_of_its_own_reaches_nobody(monkeypatch: pytest.MonkeyPatch, cap
     """Telemetry that breaks ends; records go on."""
 
     async def work(world: World) -> None:
-        monkeypatch.setattr("aioproducer.telemetry_report.Report.encoded", lambda report: 1 // 0)
+        monkeypatch.setattr("aioproducer.telemetry.report.Report.encoded", lambda report: 1 // 0)
         await asyncio.sleep(3 * INTERVAL_S)
         await world.producer.send("orders", b"value")
 

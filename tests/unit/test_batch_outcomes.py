@@ -13,7 +13,7 @@ from aioproducer._delivery import Delivery
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import CONCURRENT_TRANSACTIONS, DUPLICATE_SEQUENCE_NUMBER, BatchOutcomes
 from aioproducer.compression import codec
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     BrokerError,
     ConnectionLostError,
@@ -31,8 +31,8 @@ from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import not_written
 from aioproducer.records import TopicPartition
 from aioproducer.sealer import Sealer
-from aioproducer.transaction_manager import TransactionManager
-from aioproducer.transaction_partitions import TransactionPartitions
+from aioproducer.transaction.manager import TransactionManager
+from aioproducer.transaction.partitions import TransactionPartitions
 from tests.unit.core import UNLIMITED, add_topic, filled, make_accumulator, put, read
 
 pytestmark = pytest.mark.usefixtures("clean_loop")

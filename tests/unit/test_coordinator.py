@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Answered, Coordinators
 from aioproducer.errors import (
     ConnectionLostError,

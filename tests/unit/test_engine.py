@@ -9,10 +9,10 @@ import weakref
 import pytest
 
 from aioproducer.cluster import Cluster, ClusterTopic, PartitionState
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import KafkaError, ProducerClosedError
-from aioproducer.transaction_state import TransactionState
+from aioproducer.transaction.state import TransactionState
 from tests.unit.core import TOPIC_ID, drain_all, end, put
 
 pytestmark = pytest.mark.usefixtures("clean_loop")

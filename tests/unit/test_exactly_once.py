@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from aioproducer._delivery import Delivery
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     ConnectionLostError,
     DeliveryTimeoutError,
@@ -28,7 +28,7 @@ from aioproducer.errors import (
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.sealer import Sealer
-from aioproducer.transaction_manager import MAX_EPOCH, TransactionManager
+from aioproducer.transaction.manager import MAX_EPOCH, TransactionManager
 from tests.unit.core import TOPIC_ID, UNLIMITED, make_accumulator, read
 
 PARTITIONS = 2

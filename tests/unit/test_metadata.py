@@ -14,7 +14,7 @@ import pytest
 
 from aioproducer import metadata as metadata_module
 from aioproducer.cluster import Broker, Cluster
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     BootstrapError,
     ConnectionLostError,

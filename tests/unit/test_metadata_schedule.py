@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.metadata_schedule import COALESCE_MS, LEAST_DELAY_MS, MetadataSchedule, MetadataUpdate
 
 MAX_AGE_MS = 300_000

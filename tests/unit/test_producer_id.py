@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
     ClusterAuthorizationFailedError,
@@ -23,7 +23,7 @@ from aioproducer.errors import (
 )
 from aioproducer.producer_id import NO_TRANSACTION_TIMEOUT_MS, ProducerIdRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.transaction_manager import TransactionManager
+from aioproducer.transaction.manager import TransactionManager
 from tests.simulation.loop import SimulatedLoop
 
 pytestmark = pytest.mark.usefixtures("clean_loop")

@@ -13,7 +13,7 @@ from aioproducer import sealer as sealer_module
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.compression import codec
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.sealer import JOB_BYTES, Sealer
 from tests.unit.core import UNLIMITED, add_topic, end, fail, make_accumulator, put
 

@@ -13,7 +13,7 @@ import pytest
 from aioproducer._delivery import Delivery
 from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.cluster import Broker
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
     ClusterAuthorizationFailedError,
@@ -28,7 +28,7 @@ from aioproducer.protocol import produce as schema
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.sealer import Sealer
 from aioproducer.sender import Sender
-from aioproducer.transaction_manager import TransactionManager
+from aioproducer.transaction.manager import TransactionManager
 from tests.reference import record_batch as reference
 from tests.unit.core import TOPIC_ID, add_topic, make_accumulator, put
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.net.sasl.mechanism import Mechanism
 
 

@@ -24,7 +24,7 @@ import random
 from collections.abc import Callable
 
 from aioproducer.backoff import ExponentialBackoff
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
     ConnectionLostError,

@@ -13,8 +13,8 @@ import re
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
 from botocore import exceptions as aws_errors
 
-from aioproducer.config import ProducerConfig
-from aioproducer.config_login import jaas_of
+from aioproducer.config.login import jaas_of
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.sasl.oauthbearer import OAuthBearerExchange

@@ -13,8 +13,8 @@ from typing import Any
 import gssapi
 from gssapi.raw import GSSError
 
-from aioproducer.config import ProducerConfig
-from aioproducer.config_login import jaas_of
+from aioproducer.config.login import jaas_of
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, excerpt
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.workers import in_worker

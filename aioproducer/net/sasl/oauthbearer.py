@@ -10,8 +10,8 @@ import re
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from aioproducer.config import ProducerConfig
-from aioproducer.config_login import jaas_of
+from aioproducer.config.login import jaas_of
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.net.sasl.jwt_file import read_jwt
 from aioproducer.net.sasl.mechanism import Exchange

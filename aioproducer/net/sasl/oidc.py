@@ -23,8 +23,8 @@ from urllib.parse import quote_plus, urlsplit
 import httpx
 
 from aioproducer.backoff import ExponentialBackoff
-from aioproducer.config import ProducerConfig
-from aioproducer.config_login import ENDPOINT_TLS
+from aioproducer.config.login import ENDPOINT_TLS
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, TlsError, excerpt
 from aioproducer.net import pem
 from aioproducer.net.sasl.jwt_file import read_jwt

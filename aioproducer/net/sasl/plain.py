@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.net.sasl.mechanism import Exchange
 
 

@@ -10,8 +10,8 @@ import asyncio
 
 import scramp
 
-from aioproducer.config import ProducerConfig
-from aioproducer.config_login import jaas_of
+from aioproducer.config.login import jaas_of
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, excerpt
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.workers import in_worker

@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConnectionLostError, KafkaError
 from aioproducer.oauth_token import OAuthToken, check_token, jwt_times_ms, refresh_at_ms
 

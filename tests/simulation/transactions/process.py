@@ -26,7 +26,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.records import ConsumerGroupMetadata, PreparedTransaction
-from aioproducer.transaction_state import TransactionState
+from aioproducer.transaction.state import TransactionState
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.program import Program, UserError
 from tests.simulation.records import Sent

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from aioproducer.cli.app import app
-from aioproducer.config_table import CONFIGS
+from aioproducer.config.table import CONFIGS
 
 
 def shown(*words: str) -> tuple[int, str]:

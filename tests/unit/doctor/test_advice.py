@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor import advice, topics
 from aioproducer.doctor.diagnosis import of_config
 from aioproducer.doctor.findings import Status

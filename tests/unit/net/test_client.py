@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aioproducer.cluster import Broker
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     BootstrapError,
     ConnectionLostError,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     ConnectionLostError,
     InvalidRequestError,

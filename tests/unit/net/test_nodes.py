@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer.cluster import Broker
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConnectionLostError, KafkaError, SaslAuthenticationFailedError
 from aioproducer.net.node import ReconnectPolicy
 from aioproducer.net.nodes import SLOW_MS, Nodes, held_up

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.net.resolver import LAST_PORT, resolve
 from aioproducer.net.route import addresses_of
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioproducer import BootstrapError, ConfigError, KafkaError, Producer
-from aioproducer.config_proxy import Proxy
+from aioproducer.config.proxy import Proxy
 from aioproducer.doctor import Status, diagnose
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroker
 from aioproducer.testing import FakeCluster

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import TlsError
 from aioproducer.net import pem
 from aioproducer.net.tls import Tls, make_context

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aioproducer import BootstrapError, KafkaError, Producer
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.net import pem, resolver
 from aioproducer.net.sasl import jwt_file, oauthbearer, oidc
 from aioproducer.net.sasl.oauthbearer import OAuthBearer

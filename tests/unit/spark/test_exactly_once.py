@@ -20,7 +20,7 @@ from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.errors import SparkWriteError, TakenOverError
 from aioproducer.spark.exactly_once import SLOTS, TURNS, QueryTransactions, Settled, query_prefix, transactional_id
 from aioproducer.spark.storage import Storage
-from aioproducer.transaction_outcome import TransactionListing, TransactionOutcome
+from aioproducer.transaction.outcome import TransactionListing, TransactionOutcome
 
 QUERY = query_prefix("p", "/checkpoint")
 NOBODY = "000000000000.00000000"

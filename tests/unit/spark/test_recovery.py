@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.records import PreparedTransaction
 from aioproducer.spark.recovery import Verdict, plan
-from aioproducer.transaction_outcome import TransactionOutcome
+from aioproducer.transaction.outcome import TransactionOutcome
 
 OPEN, COMMITTED, ABORTED, UNKNOWN = (
     TransactionOutcome.OPEN,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.properties import parse_properties
+from aioproducer.config.properties import parse_properties
 from aioproducer.testing.properties import (
     CONTROLLER,
     Node,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioproducer import OAuthToken
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
     ConnectionLostError,

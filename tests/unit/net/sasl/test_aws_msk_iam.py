@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError
 from aioproducer.net.sasl.aws_msk_iam import AwsMskIam, region_of
 from tests.unit.net.fake_broker import closed_port

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioproducer import OAuthToken
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError
 from aioproducer.net.sasl.oauthbearer import OAuthBearer, OAuthBearerExchange, objection
 from aioproducer.oauth_token import check_token, jwt_times_ms

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, TlsError
 from aioproducer.net import pem
 from aioproducer.net.sasl.oidc import TokenEndpoint, _body

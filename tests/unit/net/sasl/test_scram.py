@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError
 from aioproducer.net.sasl.scram import MAX_ITERATIONS, Scram, ScramExchange
 

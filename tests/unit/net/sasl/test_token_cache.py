@@ -10,7 +10,7 @@ import random
 import pytest
 
 from aioproducer import OAuthToken
-from aioproducer.config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConnectionLostError
 from aioproducer.net.sasl import token_cache
 from aioproducer.net.sasl.token_cache import TokenCache

@@ -1,0 +1,44 @@
+"""What the configs mean to the batches: how large they get, how long they linger, where they may go. Pure."""
+
+from __future__ import annotations
+
+import random
+
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._delivery import DeliveryLedger
+from aioproducer.config.producer_config import ProducerConfig
+
+LINGER_STRETCH = 50
+"""Times ``linger_ms``: how long batches of few records wait at full speed, where that config is not set."""
+
+JAVA_BATCH_SIZE = 16384
+"""Keyless records change partition after so many bytes unless ``batch_size`` is set, however large a batch may grow."""
+
+
+def accumulator_of(config: ProducerConfig, ledger: DeliveryLedger, rng: random.Random) -> RecordAccumulator:
+    """A buffer for the records of a producer with these configs."""
+    adaptive = config.partitioner_adaptive_partitioning_enable
+    return RecordAccumulator(
+        ledger=ledger,
+        random=rng,
+        batch_size=min(config.batch_size, config.max_request_size),
+        sticky_size=config.batch_size if "batch_size" in config.given else min(JAVA_BATCH_SIZE, config.batch_size),
+        linger_ms=config.linger_ms,
+        buffer_memory=config.buffer_memory,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        max_request_size=config.max_request_size,
+        compresses=config.compression_type != "none",
+        ignore_keys=config.partitioner_ignore_keys,
+        adaptive=adaptive,
+        round_robin=config.partitioner_class == "round_robin",
+        availability_timeout_ms=config.partitioner_availability_timeout_ms if adaptive else 0,
+        mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
+        longest_linger_ms=_longest_linger_ms(config),
+    )
+
+
+def _longest_linger_ms(config: ProducerConfig) -> int:
+    """Of batches of few records at full speed; it leaves an attempt its time."""
+    if "linger_ms" in config.given:
+        return config.linger_ms
+    return min(LINGER_STRETCH * config.linger_ms, config.delivery_timeout_ms - config.request_timeout_ms)

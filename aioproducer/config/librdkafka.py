@@ -1,0 +1,283 @@
+"""Translates configs with librdkafka's names, as confluent-kafka takes them, into this producer's.
+
+Names that librdkafka shares with the Java client keep their meaning; `aioproducer.config.librdkafka_table` says what
+becomes of the others.
+
+Source: librdkafka's CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import math
+import os
+import re
+from collections.abc import Awaitable, Callable, Container, Mapping
+from pathlib import Path
+from typing import Any
+
+from aioproducer.config.definition import check_mapping, check_path
+from aioproducer.config.librdkafka_table import CONSUMERS, HINTS, IGNORED, REFUSED, RENAMED, SETTLED
+from aioproducer.config.table import CONFIGS
+from aioproducer.config.values import BOOLEAN, with_ports
+from aioproducer.errors import AuthenticationError, ConfigError
+from aioproducer.oauth_token import OAuthToken
+from aioproducer.partitioners import LIBRDKAFKA
+
+logger: logging.Logger = logging.getLogger("aioproducer.config")
+
+_LEVELS = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
+_FILES = {"ssl.certificate.location", "ssl.key.location"}
+_IN_JAAS = {"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.oauthbearer.extensions"}
+_UNLIMITED_MS = 2_147_483_647
+_MAX_IN_FLIGHT = 1_000_000
+"""librdkafka's default, which a producer with idempotence can't have."""
+_SMALLER_COUNTS = "metadata_max_age_ms"
+"""librdkafka renews what it knows at an interval, and lets it expire by its age: what is over first has it renewed."""
+_DEFINITIONS = {definition.name: definition for definition in CONFIGS}
+_ALIASES = {definition.alias for definition in CONFIGS}
+
+
+def translate(configs: Mapping[str, Any]) -> dict[str, Any]:
+    """This producer's configs for librdkafka's.
+
+    PEM files of a client's certificate and key are read, now. What is for consumers is left out with a warning.
+
+    Args:
+        configs: by librdkafka's names, as text or Python values. What is not given keeps this producer's default, but
+            for the partitioner: keys go where librdkafka puts them.
+    Raises:
+        ConfigError: a config can't be taken over; it says what to do instead.
+    """
+    given = _with_topic_configs(configs)
+    _refuse(given)
+    _tell("left out, as they are for consumers: %s", logging.WARNING, given, CONSUMERS)
+    _tell("ignored, as they have no meaning here: %s", logging.INFO, given, IGNORED)
+    ours: dict[str, Any] = {"partitioner_class": _partitioner("consistent_random")}
+    names: dict[str, str] = {}
+    for name, value in given.items():
+        if name in IGNORED or name in CONSUMERS or name in SETTLED:
+            continue
+        for own, converted in _converted(name, value, given):
+            if own in names and own != _SMALLER_COUNTS:
+                raise ConfigError(f"{names[own]} and {name} are two names of one config: give one")
+            _check(name, own, converted)
+            if own in names:
+                converted = min(int(ours[own]), int(converted))
+            names[own] = name
+            ours[own] = converted
+    _add_login_options(ours, given)
+    _fit_request_timeout(ours)
+    return {name: value for name, value in ours.items() if value is not None}
+
+
+def _with_topic_configs(configs: Mapping[str, Any]) -> dict[str, Any]:
+    check_mapping(configs)
+    given = dict(configs)
+    of_topics = given.pop("default.topic.config", {})
+    if not isinstance(of_topics, Mapping):
+        raise ConfigError(f"default.topic.config={of_topics!r} is refused; allowed: a mapping of configs")
+    return given | dict(of_topics)
+
+
+def _refuse(given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"config names are strings, not {name!r}")
+        if name in REFUSED:
+            raise ConfigError(f"config {name} of librdkafka is not taken: {REFUSED[name]}")
+        if name in SETTLED:
+            values, instead = SETTLED[name]
+            if str(value).lower() not in map(str.lower, values):
+                raise ConfigError(f"{name}={value} is not taken: {instead}")
+    if "sasl.oauthbearer.config" in given and "oauth_cb" not in given:
+        raise ConfigError("sasl.oauthbearer.config is not taken without oauth_cb, which it is given to")
+
+
+def _tell(message: str, level: int, given: Mapping[str, Any], names: Container[str]) -> None:
+    named = sorted(name for name in given if name in names)
+    if named:
+        logger.log(level, message, ", ".join(named))
+
+
+def _fit_request_timeout(ours: dict[str, Any]) -> None:
+    """A request waits no longer than its records may live; there the smaller of two limits counts, here they fit."""
+    if "delivery_timeout_ms" in ours:
+        delivery_ms, linger_ms, request_ms = (
+            int(ours.get(name, _DEFINITIONS[name].default))
+            for name in ("delivery_timeout_ms", "linger_ms", "request_timeout_ms")
+        )
+        ours["request_timeout_ms"] = max(1, min(request_ms, delivery_ms - linger_ms))
+
+
+def _converted(name: str, value: Any, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Our names and values for one of theirs; a value that can't be converted stays as it is, to be refused as such."""
+    own = RENAMED.get(name, name.replace(".", "_"))
+    if name in _FILES:
+        return [(own, _read(name, value))]
+    if name == "ssl.keystore.location":
+        return [(own, value), ("ssl_keystore_type", "PKCS12")] if value else []
+    if name == "compression.level":
+        return _level(value, given)
+    if name == "oauth_cb":
+        return [(own, _token_provider(value, str(given.get("sasl.oauthbearer.config", ""))))]
+    if name in _IN_JAAS or name in ("sasl.oauthbearer.config", "sasl.oauthbearer.method"):
+        return []  # they go with others; which of the two methods it is follows from what is given for it
+    convert = _CONVERSIONS.get(name)
+    if convert is None and own in _DEFINITIONS and _DEFINITIONS[own].type is BOOLEAN:
+        convert = _boolean
+    try:
+        return [(own, value if convert is None else convert(value))]
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, OverflowError):
+        return [(own, value)]
+
+
+def _check(name: str, own: str, value: Any) -> None:
+    """Refuse a value, or a name, by the name that was given."""
+    if own in _DEFINITIONS:
+        try:
+            _DEFINITIONS[own].parse(value)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+    elif own not in _ALIASES:
+        nearest = difflib.get_close_matches(name, (*RENAMED, *HINTS), n=1)
+        if nearest:
+            raise ConfigError(f"config {name} is unknown: the nearest known name is {nearest[0]}")
+
+
+def _read(name: str, path: Any) -> str:
+    check_path(name, path)
+    try:
+        return Path(os.fspath(path)).read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{name}={path!r} can't be read: {error.strerror}") from error
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={path!r} is no file of PEM text") from None
+
+
+def _level(value: Any, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    codec = str(given.get("compression.type", given.get("compression.codec", "none")))
+    if codec not in _LEVELS or str(value) == "-1":
+        return []
+    return [(_LEVELS[codec], value)]
+
+
+def _partitioner(name: Any) -> Any:
+    if name not in LIBRDKAFKA:
+        raise ConfigError(f"partitioner={name!r} is refused; allowed: {', '.join(sorted(LIBRDKAFKA))}")
+    # The last is what happens without a partitioner, in compiled code.
+    return None if name == "murmur2_random" else LIBRDKAFKA[name]
+
+
+def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthToken]]:
+    """confluent-kafka's callback gives (token, when it ends in seconds, principal, extensions), and may block."""
+    if not callable(callback):
+        raise ConfigError(f"oauth_cb={callback!r} is refused; allowed: function of sasl.oauthbearer.config")
+
+    async def provide() -> OAuthToken:
+        answer = await asyncio.to_thread(callback, config)
+        try:
+            token, expires_s, *more = answer if isinstance(answer, (tuple, list)) else ()
+            expires_at_ms = int(float(expires_s) * 1000)
+        except (TypeError, ValueError, OverflowError):
+            raise AuthenticationError(
+                "oauth_cb has to return (token, its end in seconds since the epoch), maybe principal and extensions"
+            ) from None
+        return OAuthToken(token, expires_at_ms, more[1] if len(more) > 1 else {})
+
+    return provide
+
+
+def _add_login_options(ours: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Java has these as options of ``sasl.jaas.config``, of the mechanism that they are for."""
+    mechanism = ours.get("sasl_mechanism", _DEFINITIONS["sasl_mechanism"].default)
+    keytab, principal = given.get("sasl.kerberos.keytab"), given.get("sasl.kerberos.principal")
+    if mechanism == "GSSAPI" and keytab:
+        module = "Krb5LoginModule"
+        options = {"useKeyTab": "true", "keyTab": str(keytab), "principal": str(principal or "kafkaclient")}
+    elif mechanism == "GSSAPI" and principal:
+        module, options = "Krb5LoginModule", {"principal": str(principal)}
+    elif mechanism == "OAUTHBEARER" and "oauth_cb" not in given and given.get("sasl.oauthbearer.extensions"):
+        module, options = "OAuthBearerLoginModule", _extensions(str(given["sasl.oauthbearer.extensions"]))
+    else:
+        return
+    if "sasl_jaas_config" in ours:
+        raise ConfigError("sasl.jaas.config contradicts configs of librdkafka that say the same: give one")
+    quoted = [f'{name}="{_escaped(value)}"' for name, value in options.items()]
+    ours["sasl_jaas_config"] = f"{module} required {' '.join(quoted)};"
+
+
+def _extensions(text: str) -> dict[str, str]:
+    pairs = [re.fullmatch(r"\s*([A-Za-z]+)=([^,]+)", part) for part in text.split(",")]
+    if None in pairs:
+        raise ConfigError("sasl.oauthbearer.extensions is refused; allowed: name=value, several with commas")
+    return {f"extension_{pair[1]}": pair[2] for pair in pairs if pair}
+
+
+def _escaped(value: str) -> str:
+    return re.sub(r'(["\\])', r"\\\1", value)
+
+
+def _boolean(value: Any) -> Any:
+    """librdkafka takes these too."""
+    return {"1": True, "t": True, "0": False, "f": False}.get(str(value).lower(), value)
+
+
+def _or_system(value: Any) -> Any:
+    return -1 if int(value) == 0 else value
+
+
+def _or_never(value: Any) -> Any:
+    return _UNLIMITED_MS if int(value) == 0 else value
+
+
+def _in_flight(value: Any) -> Any:
+    return _DEFINITIONS["max_in_flight_requests_per_connection"].default if int(value) == _MAX_IN_FLIGHT else value
+
+
+def _whole_ms(value: Any) -> int:
+    """librdkafka knows parts of a millisecond; what is above 0 there is so here."""
+    number = float(value)
+    return max(1, round(number)) if number > 0 else math.floor(number)
+
+
+_GRANTS = {
+    "client_credentials": "DefaultJwtRetriever",
+    "urn:ietf:params:oauth:grant-type:jwt-bearer": "JwtBearerJwtRetriever",
+}
+
+
+def _grant(value: Any) -> str:
+    try:
+        return _GRANTS[value]
+    except (KeyError, TypeError):
+        raise ConfigError(f"sasl.oauthbearer.grant.type={value} is refused; allowed: {', '.join(_GRANTS)}") from None
+
+
+def _servers(value: Any) -> str:
+    return ",".join(with_ports(str.split(value, ",")))
+
+
+_CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
+    "bootstrap.servers": _servers,
+    "connections.max.idle.ms": lambda value: -1 if int(value) == 0 else value,
+    "delivery.timeout.ms": _or_never,
+    "linger.ms": _whole_ms,
+    "max.in.flight": _in_flight,
+    "max.in.flight.requests.per.connection": _in_flight,
+    "message.timeout.ms": _or_never,
+    "metadata.broker.list": _servers,
+    "partitioner": _partitioner,
+    "queue.buffering.max.kbytes": lambda value: int(value) * 1024,
+    "queue.buffering.max.ms": _whole_ms,
+    "sasl.oauthbearer.grant.type": _grant,
+    "security.protocol": lambda value: str(value).upper(),
+    "socket.receive.buffer.bytes": _or_system,
+    "socket.send.buffer.bytes": _or_system,
+    "ssl.endpoint.identification.algorithm": lambda value: "" if value == "none" else value,
+    "topic.metadata.refresh.interval.ms": lambda value: _UNLIMITED_MS if int(value) == -1 else value,
+}

@@ -1,0 +1,145 @@
+"""The metrics of a producer as one push, and which of them were reported before. Pure.
+
+A report is put together in steps of a few topics each, so that one about thousands of topics does not block the loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.telemetry import otlp
+from aioproducer.telemetry.subscription import Subscription, full_name
+from aioproducer.version import VERSION
+
+SCOPE = "aioproducer"
+MEMBERS_A_STEP = 16
+"""Topics or nodes: about half a millisecond of work."""
+
+LABELS = {"producer-topic-metrics": "topic", "producer-node-metrics": "node_id"}
+DISPENSABLE = ("producer-topic-metrics", "producer-node-metrics", "producer-metrics")
+"""In the order in which groups are left out of a push that is too large: first those that grow with the cluster."""
+
+Key = tuple[str, str, str]
+"""Group, member, name."""
+
+
+class Told:
+    """What the cluster knows already: the value of each sum when it was last told, and when that was.
+
+    Args:
+        started_ns: when the producer began to count, in nanoseconds since the epoch.
+    """
+
+    def __init__(self, started_ns: int) -> None:
+        self.started_ns = started_ns
+        self._values: dict[Key, float] = {}
+        self._times_ns: dict[tuple[str, str], int] = {}
+
+    def since_ns(self, group: str, name: str) -> int:
+        """When the sums of this name were last told; the start of the producer if they never were."""
+        return self._times_ns.get((group, name), self.started_ns)
+
+    def value(self, key: Key) -> float:
+        """What was told last; 0 for what is new."""
+        return self._values.get(key, 0.0)
+
+    def take(self, values: Mapping[Key, float], time_ns: int) -> None:
+        """These were told at this time."""
+        self._values.update(values)
+        for group, _, name in values:
+            self._times_ns[group, name] = time_ns
+
+    def forget(self) -> None:
+        """The cluster counts anew."""
+        self._values.clear()
+        self._times_ns.clear()
+
+
+class Report:
+    """The values of one moment, as ``steps`` reads them.
+
+    Args:
+        resource: attributes of the producer.
+        now_ms, now_ns: the moment, on the loop's clock and since the epoch.
+    """
+
+    def __init__(
+        self,
+        metrics: ProducerMetrics,
+        subscription: Subscription,
+        told: Told,
+        resource: Mapping[str, str],
+        now_ms: int,
+        now_ns: int,
+    ) -> None:
+        self._metrics = metrics
+        self._subscription = subscription
+        self._told = told
+        self._resource = resource
+        self._now_ms = now_ms
+        self._now_ns = now_ns
+        self._points: dict[str, dict[str, list[bytes]]] = {}
+        self._sums: dict[str, dict[Key, float]] = {}
+        self._left_out: set[str] = set()
+
+    def steps(self) -> Iterator[None]:
+        """Read everything that is wanted; gives up control between two steps."""
+        count = 0
+        for group, names in self._subscription.names.items():
+            if names:
+                self._points[group] = {name: [] for name in names}
+                self._sums[group] = {}
+                for member in self._metrics.members(group):
+                    self._read(group, member, names)
+                    count += 1
+                    if count % MEMBERS_A_STEP == 0:
+                        yield
+
+    def leave_out(self) -> str | None:
+        """Do without the group that can be spared best, and return its name; None if nothing is left."""
+        for group in DISPENSABLE:
+            if group not in self._left_out and any(self._points.get(group, {}).values()):
+                self._left_out.add(group)
+                return group
+        return None
+
+    def encoded(self) -> bytes:
+        """The report as OTLP; empty if nothing has a value."""
+        found = [
+            self._metric(group, name, points)
+            for group, by_name in self._points.items()
+            if group not in self._left_out
+            for name, points in by_name.items()
+            if points
+        ]
+        return otlp.metrics_data(self._resource, SCOPE, VERSION, found) if found else b""
+
+    def taken(self) -> None:
+        """The cluster has got it: its sums need not be told again."""
+        for group, sums in self._sums.items():
+            if group not in self._left_out:
+                self._told.take(sums, self._now_ns)
+
+    def _read(self, group: str, member: str, names: tuple[str, ...]) -> None:
+        points, sums, told = self._points[group], self._sums[group], self._told
+        labels = otlp.attributes({LABELS[group]: member}) if group in LABELS else b""
+        for name, value in self._metrics.values(group, member, names, self._now_ms):
+            if math.isnan(value):
+                continue  # an average of nothing
+            start_ns = None
+            if name.endswith("-total"):
+                key = group, member, name
+                sums[key] = value
+                start_ns = told.started_ns
+                if self._subscription.delta:
+                    start_ns = told.since_ns(group, name)
+                    value -= told.value(key)
+            points[name].append(otlp.point(value, self._now_ns, labels, start_ns))
+
+    def _metric(self, group: str, name: str, points: list[bytes]) -> bytes:
+        if name.endswith("-total"):
+            temporality = otlp.DELTA if self._subscription.delta else otlp.CUMULATIVE
+            return otlp.total(full_name(group, name), points, temporality)
+        return otlp.gauge(full_name(group, name), points)

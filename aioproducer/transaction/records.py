@@ -1,0 +1,84 @@
+"""TransactionRecords: the records of a producer, as its transactions see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._delivery import DeliveryLedger
+from aioproducer._producer_batch import ProducerBatch
+from aioproducer.batch_outcomes import BatchOutcomes
+from aioproducer.errors import KafkaError, TransactionAbortedError
+from aioproducer.flushes import Flushes
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.transaction.state import aborted
+
+
+class TransactionRecords:
+    """The ``Records`` that a ``TransactionRunner`` asks for: each of its wishes, to the part that fulfils it.
+
+    Args:
+        admit: take records, or refuse them and those that wait to be taken.
+        on_progress: batches have ended, or memory has come back.
+        on_fatal: the producer can do nothing more.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        accumulator: RecordAccumulator,
+        ledger: DeliveryLedger,
+        flushes: Flushes,
+        outcomes: BatchOutcomes,
+        metrics: ProducerMetrics,
+        admit: Callable[[bool], None],
+        on_progress: Callable[[], None],
+        on_fatal: Callable[[KafkaError], None],
+        wake_sender: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._accumulator = accumulator
+        self._ledger = ledger
+        self._flushes = flushes
+        self._outcomes = outcomes
+        self._metrics = metrics
+        self._admit = admit
+        self._on_progress = on_progress
+        self._on_fatal = on_fatal
+        self._wake_sender = wake_sender
+
+    def admit(self, admits: bool) -> None:
+        self._admit(admits)
+
+    def ended(self) -> asyncio.Future[None]:
+        return self._flushes.begin(self._accumulator.last_serial)
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        self._flushes.forget(waiter)
+
+    def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
+        def error_of(batch: ProducerBatch) -> KafkaError:
+            where = f"{batch.topic}-{batch.partition}: the transaction"
+            if cause is None:
+                return TransactionAbortedError(f"{where} was aborted", maybe_written=batch.maybe_written)
+            return aborted(f"{where} can only be aborted", cause, batch.maybe_written)
+
+        self._outcomes.drop_unsent(error_of, self._now_ms(), in_doubt=in_doubt)
+        self._on_progress()
+
+    def observed(self) -> None:
+        self._ledger.end_flush(self._ledger.start_flush(), self._accumulator.last_serial)
+
+    def wake_sender(self) -> None:
+        self._wake_sender()
+
+    def failed(self, error: KafkaError) -> None:
+        self._on_fatal(error)
+
+    def timed(self, call: str, elapsed_ms: int) -> None:
+        self._metrics.record_transaction_call(call, elapsed_ms, self._now_ms())
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)

@@ -1,0 +1,660 @@
+"""TransactionRunner: begins, prepares, commits and aborts the transactions of one producer.
+
+Theory of operation. Each call of the program that has to ask a broker runs in a task of the producer, one after the
+other (``TransactionCalls``).
+
+    commit   no more records -> all that were admitted have ended -> EndTxn(commit) -> READY
+    abort    no more records -> drop what was not sent, wait for what was -> EndTxn(abort) -> READY
+    prepare  no more records -> all that were admitted have ended -> PREPARED
+
+A record that fails spoils the transaction: what was not sent is dropped at once, and commit raises that error without
+having asked the coordinator. Nor is it asked if nothing was sent.
+
+Who is who. With transactions V2 (KIP-890) each EndTxn gives the next epoch, so whatever is late is fenced. Before V2
+the epoch stays, and the next ``begin_transaction`` gets a new one from InitProducerId (KIP-360) if something is left
+that must not come late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn or TxnOffsetCommit that was written
+and not answered. A leader that knows a newer epoch than ours can't say why. InitProducerId can: either a newer producer
+has the transactional id, which is the end of this one, or the coordinator has aborted the transaction because it took
+too long, and gives the epoch that it has made for that (KIP-588; so do brokers with V2, older ones fence the producer
+here too).
+
+Source: KIP-98, KIP-360, KIP-447 (offsets), KIP-890; org.apache.kafka.clients.producer.internals.TransactionManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.coordinator import Answered, Coordinators
+from aioproducer.errors import (
+    InvalidProducerEpochError,
+    KafkaError,
+    ProducerClosedError,
+    ProducerFencedError,
+    TransactionStateError,
+    TransactionTimeoutError,
+    UnsupportedVersionError,
+)
+from aioproducer.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
+from aioproducer.transaction.calls import TransactionCalls
+from aioproducer.transaction.manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
+from aioproducer.transaction.outcome import TransactionDescription, TransactionOutcome, outcome_after_end
+from aioproducer.transaction.partitions import TransactionPartitions
+from aioproducer.transaction.requests import TransactionRequests
+from aioproducer.transaction.state import TransactionState, TransactionStates
+
+logger: logging.Logger = logging.getLogger("aioproducer.transaction")
+
+INVALID_TXN_STATE = 48
+
+FEATURE = "transaction.version"
+
+ENDS = frozenset({"commit_transaction", "abort_transaction"})
+
+
+class Records(Protocol):
+    """What a transaction asks of the rest of the producer."""
+
+    def admit(self, admits: bool) -> None:
+        """Take records, or refuse them and those that wait to be taken."""
+
+    def ended(self) -> asyncio.Future[None]:
+        """Send all that was admitted without lingering; done when all has ended, whatever its end."""
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """Nobody waits for it any more."""
+
+    def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
+        """Fail what is not in flight, as aborted; with ``in_doubt`` also what an earlier attempt may have written."""
+
+    def observed(self) -> None:
+        """The failures up to here are told by other means than by a flush."""
+
+    def wake_sender(self) -> None:
+        """Batches that could not go may be able to now."""
+
+    def failed(self, error: KafkaError) -> None:
+        """The producer can do nothing more."""
+
+    def timed(self, call: str, elapsed_ms: int) -> None:
+        """A call has ended; for the metrics."""
+
+
+class TransactionRunner:
+    """The transactions of one producer, which has a ``transactional_id``."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        coordinators: Coordinators,
+        sequences: TransactionManager,
+        feature: Callable[[str], int],
+        records: Records,
+    ) -> None:
+        assert config.transactional_id is not None
+        assert sequences.transaction is not None
+        self.states: TransactionStates = TransactionStates()
+        self.number: int = 0
+        """Of the transaction that is or was open last."""
+        self.on_begin: Callable[[], None] | None = None
+        self.on_end: Callable[[bool], None] | None = None
+        """Called with whether it was committed; not for one that is prepared and ended by somebody else."""
+        self.closed_over: int = 0
+        """Number of the one that was open when the producer was closed: it is aborted, as far as time allows."""
+        self.transactional_id: str = config.transactional_id
+        self._transaction_timeout_ms = config.transaction_timeout_ms
+        self._max_block_ms = config.max_block_ms
+        self._loop = loop
+        self._coordinators = coordinators
+        self._requests = TransactionRequests(coordinators, config.transactional_id)
+        self._sequences = sequences
+        self._partitions: TransactionPartitions = sequences.transaction
+        self._partitions.on_wanted = self._add_soon
+        self._feature = feature
+        self._records = records
+        self._calls = TransactionCalls(loop=loop, timed_out=self._timed_out, cut_short=self._cut_short)
+        self._adding: asyncio.Task[None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._new_epoch_due = False
+        self._version = 1
+        self._hurried = False
+        self._asking: asyncio.Task[None] | None = None
+        self._ended_by_broker = False
+        self._abort_asked = False
+        """Offsets that wait for what may never be, such as a partition, are given up then."""
+        self._commit_asked = False
+        """EndTxn(commit) may have left, and was not refused."""
+        self._maybe_committed = False
+        self._prepared = False
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def start(self, deadline_ms: int) -> None:
+        """Init-transactions: fence older producers of the id, end what they left open, and get an epoch."""
+        began_ms = self._now_ms()
+        self.states.move(TransactionState.INITIALIZING)
+        try:
+            async with asyncio.timeout(max(0, deadline_ms - began_ms) / 1000):
+                await self._initialize(NO_PRODUCER_ID, NO_EPOCH)
+        except TimeoutError as error:
+            if isinstance(error, KafkaError):
+                raise
+            raise self._timed_out("start", began_ms) from self._coordinators.last_error
+        self._raise_if_fatal()
+        self.states.move(TransactionState.READY)
+        self._records.timed("init", self._now_ms() - began_ms)
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """What has to be cancelled when the producer ends."""
+        return [task for task in (self._adding, self._asking, self._calls.latest) if task is not None]
+
+    async def close(self, timeout: float | None) -> None:
+        """Let a call that goes on end, and abort a transaction that is open and not prepared; as far as time allows."""
+        timeout_ms = self._max_block_ms if timeout is None else max(0, int(timeout * 1000))
+        deadline_ms = self._now_ms() + timeout_ms
+        self._abort_asked = True
+        try:
+            if self.states.state is not TransactionState.FATAL_ERROR:
+                await self._calls.wait_for_latest(deadline_ms)
+        except KafkaError as error:
+            logger.warning("a call of a transaction failed while the producer was closing: %s", str(error))
+        if self.states.is_open:
+            self.closed_over = self.number
+        if self.states.is_open and self._calls.latest is None and timeout_ms and not self._hurried:
+            try:
+                await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
+            except KafkaError as error:
+                logger.warning(
+                    "the open transaction of %r could not be aborted, so the coordinator does that after "
+                    "transaction_timeout_ms=%d: %s", self.transactional_id, self._transaction_timeout_ms, str(error),
+                )  # fmt: skip
+
+    def cut_short(self) -> None:
+        """``close`` was cancelled: wait for nothing any more."""
+        self._hurried = True
+        for task in self.tasks():
+            task.cancel()
+
+    # --- the calls ----------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        deadline_ms = self._deadline_ms()
+        began_ms = self._now_ms()
+        await self._turn("begin_transaction", deadline_ms)
+        self.states.check("begin_transaction")
+        version = 2 if self._feature(FEATURE) >= 2 else 1
+        if self._new_epoch_due or version > self._version:
+            await self._calls.run("begin_transaction", self._bump(), deadline_ms)
+        self.states.call("begin_transaction")
+        self._version = version
+        self.number += 1
+        self._calls.forget_latest()
+        self._partitions.begin(version)
+        self._ended_by_broker = False
+        self._commit_asked = False
+        self._maybe_committed = False
+        self._prepared = False
+        if self.on_begin is not None:
+            self.on_begin()
+        self._records.admit(True)
+        self._records.timed("begin", self._now_ms() - began_ms)
+
+    async def prepare(self) -> PreparedTransaction:
+        deadline_ms = self._deadline_ms()
+        if (same := await self._turn("prepare_transaction", deadline_ms)) is not None:
+            shared: PreparedTransaction = same.result()
+            return shared
+        self.states.call("prepare_transaction")
+        self._records.admit(False)
+        began_ms = self._now_ms()
+        prepared: PreparedTransaction = await self._calls.run("prepare_transaction", self._prepare(), deadline_ms)
+        self._records.timed("prepare", self._now_ms() - began_ms)
+        return prepared
+
+    async def commit(self, *, or_abort: bool = False) -> None:
+        """Commit; with ``or_abort`` a transaction that can't be committed is aborted before the error is raised."""
+        deadline_ms = self._deadline_ms()
+        if (same := await self._turn("commit_transaction", deadline_ms)) is not None:
+            same.result()
+            return
+        try:
+            self.states.call("commit_transaction")
+        except KafkaError:
+            if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
+                await self._abort_after_failure(deadline_ms)
+            raise
+        self._records.admit(False)
+        await self._calls.run("commit_transaction", self._commit(or_abort), deadline_ms)
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        deadline_ms = self._deadline_ms()
+        await self._turn("send_offsets_to_transaction", deadline_ms)
+        self.states.check("send_offsets_to_transaction")
+        self._abort_asked = False  # an abort that was cancelled while it waited
+        if offsets:
+            await self._calls.run("send_offsets_to_transaction", self._send_offsets(offsets, group), deadline_ms)
+
+    async def abort(self) -> None:
+        deadline_ms = self._deadline_ms()
+        self._abort_asked = True
+        if (same := await self._turn("abort_transaction", deadline_ms)) is not None:
+            same.result()
+            return
+        self.states.check("abort_transaction")
+        await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
+
+    async def _abort_after_failure(self, deadline_ms: int) -> None:
+        try:
+            await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
+        except KafkaError as error:
+            logger.warning("a transaction that could not be committed could not be aborted either: %s", str(error))
+
+    # --- one call after the other -------------------------------------------------------------------------------------
+
+    async def _turn(self, name: str, deadline_ms: int) -> asyncio.Task[Any] | None:
+        """Wait for a call that was left behind, or that another task waits for; its task if it is the same one.
+
+        Raises:
+            ProducerClosedError: meanwhile somebody has closed the producer, and perhaps cut the other call short.
+            TransactionStateError: meanwhile a transaction has begun, which is not the one that is meant.
+            TransactionTimeoutError: the other call has not ended in time.
+        """
+        number = self.number
+        if (same := await self._calls.turn(name, deadline_ms)) is not None:
+            return same
+        if 0 < self.closed_over == number:
+            raise closed_meanwhile(name)
+        if self.number != number:
+            raise TransactionStateError(
+                f"{name}() waited for another call while its transaction ended; it does nothing to the next one"
+            )
+        return None
+
+    def _timed_out(self, name: str, began_ms: int) -> TransactionTimeoutError:
+        last = self._coordinators.last_error
+        told = f"; the last error was: {last}" if last is not None else ""
+        goes_on = "" if name == "start" else "; it goes on, and the same call again waits for its end"
+        error = TransactionTimeoutError(
+            f"{name}() of transactional id {self.transactional_id!r} had not ended after "
+            f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}",
+            # A commit that goes on may be asked for later.
+            maybe_written=name in ENDS and (self._in_doubt or self.states.state is TransactionState.COMMITTING),
+        )
+        error.__cause__ = last
+        return error
+
+    def _cut_short(self, name: str) -> ProducerClosedError:
+        in_doubt = name in ENDS and self._in_doubt
+        if name == "begin_transaction":
+            told = "no transaction was begun"
+        else:
+            told = f"the transaction {'may have been' if in_doubt else 'was not'} committed"
+        return ProducerClosedError(
+            f"{name}() was cut short because the producer was closed; {told}", maybe_written=in_doubt
+        )
+
+    @property
+    def _in_doubt(self) -> bool:
+        """Whether the transaction may have been committed, here or by whoever else has what was prepared."""
+        return self._commit_asked or self._maybe_committed or self._prepared
+
+    def _deadline_ms(self) -> int:
+        return self._now_ms() + self._max_block_ms
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    # --- what runs in the producer's task -----------------------------------------------------------------------------
+
+    async def _prepare(self) -> PreparedTransaction:
+        await self._all_ended()
+        self._raise_if_spoilt()
+        self._partitions.sending = False
+        started_ms = -1
+        if self._partitions.started:
+            try:
+                described = await self._requests.describe()
+            except UnsupportedVersionError:
+                pass  # whoever ends it has to do without
+            except KafkaError as error:
+                self._refused(error)
+                raise copy.copy(self.states.error or error) from error.__cause__
+            else:
+                self._check_still_open(described)
+                started_ms = described.started_ms
+            self._raise_if_fatal()
+        self._prepared = True  # others may end it from here on, whatever becomes of it here
+        self.states.move(TransactionState.PREPARED)
+        return PreparedTransaction(
+            transactional_id=self.transactional_id,
+            producer_id=self._sequences.producer_id,
+            epoch=self._sequences.epoch,
+            transaction_version=self._partitions.version,
+            is_empty=not self._partitions.started,
+            started_ms=started_ms,
+        )
+
+    def _check_still_open(self, described: TransactionDescription) -> None:
+        if described.state != "Ongoing" or (described.producer_id, described.epoch) != self._who:
+            error = InvalidProducerEpochError(
+                f"the transaction of {self.transactional_id!r} is not open any more: the coordinator aborted it after "
+                f"transaction_timeout_ms={self._transaction_timeout_ms}, or for a newer producer (it is in the state "
+                f"{described.state})"
+            )
+            self._spoil(error)
+            raise copy.copy(self.states.error or error)
+
+    async def _commit(self, or_abort: bool) -> None:
+        began_ms = self._now_ms()
+        try:
+            await self._all_ended()
+            self._raise_if_spoilt()
+            await self._end(committed=True)
+        except KafkaError:
+            if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
+                try:
+                    await self._start_abort()
+                except KafkaError as error:
+                    logger.warning(
+                        "a transaction that could not be committed could not be aborted either: %s", str(error)
+                    )
+            raise
+        finally:
+            self._records.timed("commit", self._now_ms() - began_ms)
+
+    async def _start_abort(self) -> None:
+        began_ms = self._now_ms()
+        self._raise_if_fatal()
+        self.states.move(TransactionState.ABORTING)
+        try:
+            self._records.admit(False)
+            self._partitions.sending = False
+            self._records.drop_unsent(None, in_doubt=self._drops_in_doubt())
+            for task in (self._adding, self._asking):
+                if task is not None:
+                    await asyncio.wait([task])
+            await self._all_ended()
+            if self._sequences.has_gap and self._partitions.version < 2:
+                self._new_epoch_due = True
+            await self._end(committed=False)
+        finally:
+            self._records.observed()
+            self._records.timed("abort", self._now_ms() - began_ms)
+
+    async def _all_ended(self) -> None:
+        """Wait for the end of every record; a spoilt transaction that is to be committed is not waited for."""
+        waiter = self._waiter = self._records.ended()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            self._records.forget(waiter)
+
+    def _raise_if_fatal(self) -> None:
+        """What has happened between a call and its task, or while that waited for an answer."""
+        if not self._alive() and self.states.error is not None:
+            raise copy.copy(self.states.error)
+
+    def _raise_if_spoilt(self) -> None:
+        if self.states.error is not None:
+            self._records.observed()
+            raise copy.copy(self.states.error)
+
+    async def _end(self, *, committed: bool) -> None:
+        """EndTxn, unless there is nothing to end; afterwards the producer is ready for the next transaction."""
+        partitions = self._partitions
+        if partitions.started and not self._ended_by_broker:
+            try:
+                self._commit_asked = committed
+                await self._end_at_coordinator(committed)
+            except KafkaError as error:
+                self._commit_asked = False
+                self._maybe_committed = self._maybe_committed or (committed and error.maybe_written)
+                may_be_late = isinstance(error, ProducerFencedError) or error.code == INVALID_TXN_STATE
+                did_nothing = may_be_late and not error.maybe_written
+                if did_nothing:
+                    self._maybe_committed = await self._may_be_committed()
+                if did_nothing and partitions.version >= 2 and not self._maybe_committed:
+                    await self._ask_who_has_the_epoch(error)
+                else:
+                    self._refused(error)
+                if self.states.error is not None:
+                    told = copy.copy(self.states.error)
+                    # Whatever has ended the producer meanwhile: the coordinator may have done what it was asked for.
+                    told.maybe_written = told.maybe_written or self._maybe_committed
+                    raise told from error.__cause__
+            if self._prepared and partitions.version < 2:
+                # Another process may be about to end it too, and must not meet the next transaction in its place.
+                self._new_epoch_due = True
+        partitions.end()
+        if self._alive():  # else this transaction has ended as it should, and none comes after it
+            self.states.move(TransactionState.READY)
+        if self.on_end is not None:
+            self.on_end(committed)
+
+    async def _may_be_committed(self) -> bool:
+        """Whether an end that was refused, as there is nothing to end, may have met a commit.
+
+        That of ours, or of whoever has the prepared transaction, is followed by a new epoch as an abort is. With V2 the
+        coordinator can tell.
+        """
+        may_be = self._maybe_committed or self._prepared
+        if not may_be or self._partitions.version < 2:
+            return may_be
+        try:
+            described = await self._requests.describe()
+        except KafkaError as error:
+            logger.info("how the transaction of %r has ended can't be known: %s", self.transactional_id, str(error))
+            return True
+        return outcome_after_end(*self._who, described) is not TransactionOutcome.ABORTED
+
+    async def _end_at_coordinator(self, committed: bool) -> None:
+        is_v2 = self._partitions.version >= 2
+        try:
+            answer = await self._requests.end(*self._who, committed=committed, is_v2=is_v2, wanted=self._alive)
+        except KafkaError as error:
+            unstarted = not committed and not self._maybe_committed and self._partitions.doubtful
+            if error.code == INVALID_TXN_STATE and unstarted:
+                self._new_epoch_due = True
+                return  # what was to start it has not arrived, so there is nothing to end; it may still come, though
+            raise
+        if is_v2:
+            self._take_epoch(answer.response.producer_id, answer.response.producer_epoch)
+        elif answer.doubtful or self._partitions.doubtful:
+            self._new_epoch_due = True
+
+    @property
+    def _who(self) -> tuple[int, int]:
+        """Producer id and epoch."""
+        return self._sequences.producer_id, self._sequences.epoch
+
+    def _alive(self) -> bool:
+        return self.states.state is not TransactionState.FATAL_ERROR
+
+    def _take_epoch(self, producer_id: int, epoch: int) -> None:
+        if producer_id >= 0:
+            self._sequences.set_producer_id(producer_id, epoch)
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    async def _send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """Before V2 the group is added to the transaction first, with V2 the commit of the offsets adds it."""
+        began_ms = self._now_ms()
+        partitions = self._partitions
+        try:
+            if partitions.version < 2:
+                added = await self._requests.add_group(*self._who, group.group_id, wanted=self._wants_offsets)
+                self._new_epoch_due = self._new_epoch_due or added.doubtful
+            partitions.sent()
+            await self._requests.commit_offsets(
+                *self._who,
+                offsets,
+                group,
+                is_v2=partitions.version >= 2,
+                wanted=self._wants_offsets,
+                lost=self._offsets_may_come_late,
+            )
+        except KafkaError as error:
+            if error.maybe_written:
+                partitions.may_have_added()
+            if isinstance(error, ProducerFencedError) and partitions.version >= 2:
+                await self._ask_who_has_the_epoch(error)
+            elif self.states.error is None and not (error.abortable or error.fatal):
+                self._spoil(error)  # it may pass, and was not waited for because of an abort
+            elif self.states.error is None:
+                self._refused(error)
+            raise copy.copy(self.states.error or error) from error.__cause__
+        finally:
+            self._records.timed("send-offsets", self._now_ms() - began_ms)
+
+    def _wants_offsets(self) -> bool:
+        return self.states.admits and not self._abort_asked
+
+    def _offsets_may_come_late(self) -> None:
+        """They would set back those of the next transaction, unless that has another epoch."""
+        if self._partitions.version < 2:
+            self._new_epoch_due = True
+
+    # --- ids and partitions -------------------------------------------------------------------------------------------
+
+    async def _initialize(self, producer_id: int, epoch: int) -> Answered[InitProducerIdResponse]:
+        try:
+            answer = await self._requests.init_producer_id(
+                self._transaction_timeout_ms, producer_id, epoch, wanted=self._alive
+            )
+        except KafkaError:
+            self._raise_if_fatal()  # the reason why what was answered last is not waited out
+            raise
+        self._sequences.set_producer_id(answer.response.producer_id, answer.response.producer_epoch)
+        self._version = 2 if self._feature(FEATURE) >= 2 else 1
+        return answer
+
+    async def _bump(self) -> None:
+        """Get the next epoch, so that whatever is still under way with the old one is refused (KIP-360)."""
+        self._raise_if_fatal()
+        self.states.move(TransactionState.INITIALIZING)
+        try:
+            await self._initialize(*self._who)
+            self._raise_if_fatal()
+        except UnsupportedVersionError as error:
+            told = UnsupportedVersionError(
+                f"the producer needs a new epoch after a failed transaction, and only Kafka 2.5 or newer gives "
+                f"one to a running producer; close it and make a new one: {error}"
+            )
+            self._fatal(told)
+            raise copy.copy(self.states.error or told) from error
+        except KafkaError as error:
+            self._fatal(error)
+            raise
+        self._new_epoch_due = False
+        self.states.move(TransactionState.READY)
+
+    def _add_soon(self) -> None:
+        """A batch waits for its partition to be added; others of this turn of the loop go with it."""
+        if self._adding is None or self._adding.done():
+            self._adding = self._loop.create_task(self._add_partitions(), name="aioproducer add partitions")
+
+    async def _add_partitions(self) -> None:
+        await asyncio.sleep(0)
+        while self._partitions.sending and (places := self._partitions.take_wanted()):
+            try:
+                answer = await self._requests.add_partitions(
+                    *self._who, places, wanted=lambda: self._partitions.sending
+                )
+            except KafkaError as error:
+                if error.maybe_written:
+                    self._partitions.may_have_added()
+                if self._partitions.sending:
+                    self._refused(error)
+                return
+            self._partitions.added(places)
+            if answer.doubtful:
+                self._new_epoch_due = True
+            self._records.wake_sender()
+
+    # --- errors -------------------------------------------------------------------------------------------------------
+
+    def batch_failed(self, error: KafkaError) -> None:
+        """A record of the transaction has failed: it can only be aborted."""
+        self._spoil(error)
+
+    def _refused(self, error: KafkaError) -> None:
+        """A coordinator has answered with an error that stays; in an abort nothing is left to try."""
+        if error.abortable and self.states.state is not TransactionState.ABORTING:
+            self._spoil(error)
+        else:
+            self._fatal(error)
+
+    def _spoil(self, error: KafkaError) -> None:
+        if self.states.fail(error):
+            self._partitions.sending = False
+            self._records.admit(False)
+            self._give_up_waiting()
+            # Not now: whoever reports this may be in the middle of the batches that would be dropped.
+            self._loop.call_soon(self._drop_spoilt)
+
+    def _drop_spoilt(self) -> None:
+        if self.states.state is TransactionState.ABORTABLE_ERROR:
+            self._records.drop_unsent(self.states.error, in_doubt=self._drops_in_doubt())
+
+    def _drops_in_doubt(self) -> bool:
+        return self._partitions.version >= 2 or self._ended_by_broker
+
+    def epoch_refused(self, error: KafkaError) -> bool:
+        """A leader knows a newer epoch; True if the coordinator is asked what that means, and the batch may wait."""
+        if not self._partitions.sending:
+            return False
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.create_task(self._ask_who_has_the_epoch(error), name="aioproducer ask for epoch")
+        return True
+
+    async def _ask_who_has_the_epoch(self, error: KafkaError) -> None:
+        try:
+            await self._initialize(*self._who)
+        except UnsupportedVersionError:
+            self._spoil(error)
+        except KafkaError as refused:
+            self._fatal(refused)
+        else:
+            self._ended_by_broker = True
+            told = InvalidProducerEpochError(
+                f"the coordinator aborted the transaction of {self.transactional_id!r}, because it was open for longer "
+                f"than transaction_timeout_ms={self._transaction_timeout_ms}"
+            )
+            told.__cause__ = error
+            self._spoil(told)
+
+    def _fatal(self, error: KafkaError) -> None:
+        if self.states.fail_fatally(error):
+            self._partitions.sending = False
+            self._give_up_waiting()
+            self._records.failed(self.states.error or error)
+
+    def failed(self, error: KafkaError) -> None:
+        """The producer has failed, for whatever reason."""
+        if self.states.fail_fatally(error):
+            self._partitions.sending = False
+            self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def closed_meanwhile(name: str) -> ProducerClosedError:
+    """The error of a call that comes after somebody else has closed the producer."""
+    return ProducerClosedError(
+        f"{name}() came too late: the producer was closed while the transaction was open, so it was not committed"
+    )

@@ -1,0 +1,62 @@
+"""What the configs mean to the batches."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from aioproducer._accumulator import RecordAccumulator
+from aioproducer._delivery import DeliveryLedger
+from aioproducer.config.batching import accumulator_of
+from aioproducer.config.producer_config import ProducerConfig
+from tests.unit.core import add_topic, drain, drain_all, put
+
+
+def accumulator_with(**configs: object) -> RecordAccumulator:
+    config = ProducerConfig.parse({"bootstrap_servers": "unused:1", **configs})
+    return accumulator_of(config, DeliveryLedger(), random.Random(1))
+
+
+@pytest.mark.parametrize(("configs", "longest_ms"), [({}, 250), ({"linger_ms": 5}, 5), ({"linger_ms": "0"}, 0)])
+def test_a_linger_that_was_asked_for_is_meant_as_it_is(configs: dict[str, object], longest_ms: int) -> None:
+    """Only the default gives way at full speed."""
+    assert accumulator_with(**configs).longest_linger_ms == longest_ms
+
+
+def test_what_lingers_at_full_speed_can_still_be_sent_in_time() -> None:
+    accumulator = accumulator_with(delivery_timeout_ms=100, request_timeout_ms=60)
+    assert accumulator.longest_linger_ms == 40
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_only_adaptive_partitioning_leaves_brokers_out(adaptive: bool) -> None:
+    """As in Java, ``partitioner_availability_timeout_ms`` means nothing where each partition gets its equal share."""
+    accumulator = accumulator_with(
+        partitioner_adaptive_partitioning_enable=adaptive, partitioner_availability_timeout_ms=50, batch_size=1_000
+    )
+    topic = add_topic(accumulator, leaders=[1, 2])
+    accumulator.node_stalled(2, 0)
+    for _ in range(40):
+        put(accumulator, topic, bytes(2_000), partition=-1, now_ms=1_000)
+    chosen = {batch.partition for node_id in (1, 2) for batch in drain_all(accumulator, node_id, now_ms=1_000)}
+    assert chosen == ({0} if adaptive else {0, 1})
+
+
+@pytest.mark.parametrize(("in_flight", "idempotent", "mutes"), [(1, False, True), (1, True, False), (2, False, False)])
+def test_what_keeps_a_partition_to_one_batch_at_a_time(in_flight: int, idempotent: bool, mutes: bool) -> None:
+    """A single request in flight; with idempotence the sequences keep the order."""
+    accumulator = accumulator_with(
+        max_in_flight_requests_per_connection=in_flight, enable_idempotence=idempotent, batch_size=200
+    )
+    topic = add_topic(accumulator)
+    for _ in range(2):
+        put(accumulator, topic, bytes(100))
+    accumulator.close_all(0)
+    assert len(drain(accumulator)) == 1
+    assert len(drain(accumulator)) == (0 if mutes else 1)
+
+
+@pytest.mark.parametrize(("batch_size", "bytes_of_one"), [(1_000, 1_000), (3_000, 2_000)])
+def test_a_batch_fits_into_a_request(batch_size: int, bytes_of_one: int) -> None:
+    assert accumulator_with(batch_size=batch_size, max_request_size=2_000).batch_size == bytes_of_one

@@ -1,0 +1,383 @@
+"""Configs by librdkafka's names."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer import AuthenticationError, ConfigError, OAuthToken, Producer
+from aioproducer.config.librdkafka import translate
+from aioproducer.config.librdkafka_table import CONSUMERS, IGNORED, REFUSED, RENAMED, SETTLED
+from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.config.table import CONFIGS
+from aioproducer.partitioners import consistent_random, fnv1a_random
+
+SERVERS = {"bootstrap.servers": "localhost:9092"}
+PORTLESS = (("a", 9092), ("b", 9092), ("::1", 9092))
+
+
+def config_of(configs: dict[str, Any]) -> ProducerConfig:
+    return ProducerConfig.parse(translate({**SERVERS, **configs}))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"metadata.broker.list": "a:1"}, {"bootstrap_servers": (("a", 1),)}),
+        ({"bootstrap.servers": "a:1,b:2"}, {"bootstrap_servers": (("a", 1), ("b", 2))}),
+        ({"bootstrap.servers": "a, SSL://b,[::1],c:1"}, {"bootstrap_servers": (*PORTLESS, ("c", 1))}),
+        ({"metadata.broker.list": "a,SSL://b,[::1]"}, {"bootstrap_servers": PORTLESS}),
+        ({"client.id": "shop"}, {"client_id": "shop"}),
+        ({"message.max.bytes": 5_000}, {"max_request_size": 5_000}),
+        ({"max.in.flight": "1"}, {"max_in_flight_requests_per_connection": 1}),
+        ({"max.in.flight": "1000000"}, {"max_in_flight_requests_per_connection": 5, "enable_idempotence": True}),
+        ({"max.in.flight.requests.per.connection": 1_000_000}, {"max_in_flight_requests_per_connection": 5}),
+        ({"linger.ms": 0}, {"linger_ms": 0}),
+        ({"linger.ms": 0.4}, {"linger_ms": 1}),
+        ({"linger.ms": "0.5"}, {"linger_ms": 1}),
+        ({"linger.ms": 2.4}, {"linger_ms": 2}),
+        ({"enable.idempotence": 1}, {"enable_idempotence": True}),
+        ({"enable.idempotence": "0"}, {"enable_idempotence": False}),
+        ({"enable.idempotence": "F"}, {"enable_idempotence": False}),
+        ({"enable.metrics.push": "t"}, {"enable_metrics_push": True}),
+        ({"queue.buffering.max.ms": "50"}, {"linger_ms": 50}),
+        ({"queue.buffering.max.kbytes": 64}, {"buffer_memory": 65_536}),
+        ({"message.send.max.retries": 3, "enable.idempotence": False}, {"retries": 3}),
+        ({"request.required.acks": -1}, {"acks": -1}),
+        ({"acks": "1"}, {"acks": 1, "enable_idempotence": False}),
+        (
+            {"compression.codec": "gzip", "compression.level": 9},
+            {"compression_type": "gzip", "compression_gzip_level": 9},
+        ),
+        (
+            {"compression.type": "zstd", "compression.level": -1},
+            {"compression_type": "zstd", "compression_zstd_level": 3},
+        ),
+        ({"compression.type": "snappy", "compression.level": 5}, {"compression_type": "snappy"}),
+        ({"message.timeout.ms": 10_000}, {"delivery_timeout_ms": 10_000, "request_timeout_ms": 9_995}),
+        ({"message.timeout.ms": 0}, {"delivery_timeout_ms": 2_147_483_647, "request_timeout_ms": 30_000}),
+        (
+            {"delivery.timeout.ms": 20_000, "socket.timeout.ms": 60_000, "linger.ms": 0},
+            {"delivery_timeout_ms": 20_000, "request_timeout_ms": 20_000},
+        ),
+        ({"connections.max.idle.ms": 0}, {"connections_max_idle_ms": -1}),
+        ({"socket.send.buffer.bytes": 0}, {"send_buffer_bytes": -1}),
+        ({"topic.metadata.refresh.interval.ms": -1}, {"metadata_max_age_ms": 2_147_483_647}),
+        (
+            {"metadata.max.age.ms": 900_000, "topic.metadata.refresh.interval.ms": "300000"},
+            {"metadata_max_age_ms": 300_000},
+        ),
+        (
+            {"topic.metadata.refresh.interval.ms": -1, "metadata.max.age.ms": "900000"},
+            {"metadata_max_age_ms": 900_000},
+        ),
+        ({"security.protocol": "ssl"}, {"security_protocol": "SSL"}),
+        ({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}, {"security_protocol": "SSL"}),
+        (
+            {
+                "security.protocol": "sasl_plaintext",
+                "sasl.mechanisms": "PLAIN",
+                "sasl.username": "u",
+                "sasl.password": "p",
+            },
+            {"sasl_mechanism": "PLAIN", "sasl_username": "u"},
+        ),
+        ({"partitioner": "fnv1a_random"}, {"partitioner_class": fnv1a_random}),
+        ({"partitioner": "murmur2_random"}, {"partitioner_class": None}),
+        ({}, {"partitioner_class": consistent_random}),
+        ({"default.topic.config": {"acks": "all"}}, {"acks": -1}),
+        (
+            {"transactional.id": "t", "transaction.timeout.ms": 9_000},
+            {"transactional_id": "t", "transaction_timeout_ms": 9_000},
+        ),
+    ],
+)
+def test_a_config(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    servers = {} if {"bootstrap.servers", "metadata.broker.list"} & set(theirs) else SERVERS
+    config = ProducerConfig.parse(translate({**servers, **theirs}))
+    assert {name: getattr(config, name) for name in ours} == ours
+
+
+@pytest.mark.parametrize("servers", ["", "a,,b", 5, [5], None])
+def test_no_servers(servers: object) -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers"):
+        config_of({"bootstrap.servers": servers})
+
+
+def test_every_name_of_ours_is_one() -> None:
+    known = {definition.name for definition in CONFIGS}
+    for ours in RENAMED.values():
+        assert set(ours.replace(" or ", ", ").split(", ")) <= known
+    assert not set(RENAMED) & set(IGNORED)
+    assert not (set(RENAMED) | set(IGNORED)) & set(REFUSED)
+    assert not set(SETTLED) & {*RENAMED, *IGNORED, *REFUSED}
+    assert not CONSUMERS & {*RENAMED, *IGNORED, *REFUSED, *SETTLED}
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_what_means_nothing_here_is_named_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "aioproducer.config"):
+        config_of({name: "true" if "enable" in name else "0"})
+    assert [record.getMessage() for record in caplog.records] == [f"ignored, as they have no meaning here: {name}"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_done_another_way_says_how(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of({name: "x"})
+    assert str(caught.value) == f"config {name} of librdkafka is not taken: {REFUSED[name]}"
+
+
+@pytest.mark.parametrize("name", SETTLED)
+def test_what_takes_one_value_only(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    values, instead = SETTLED[name]
+    with caplog.at_level(logging.INFO, "aioproducer.config"):
+        for value in values:
+            assert config_of({name: value}).given == config_of({}).given
+    assert not caplog.records
+    with pytest.raises(ConfigError) as caught:
+        config_of({name: "other"})
+    assert str(caught.value) == f"{name}=other is not taken: {instead}"
+
+
+def test_what_is_for_consumers_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Snippets that are made for both kinds of clients have such names."""
+    with caplog.at_level(logging.INFO, "aioproducer.config"):
+        config_of({"session.timeout.ms": 45_000, "group.id": "readers"})
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [("WARNING", "left out, as they are for consumers: group.id, session.timeout.ms")]
+
+
+@pytest.mark.parametrize(
+    ("grant", "retriever"),
+    [
+        ("client_credentials", "ClientCredentialsJwtRetriever"),
+        ("urn:ietf:params:oauth:grant-type:jwt-bearer", "JwtBearerJwtRetriever"),
+    ],
+)
+def test_grants_of_oidc(grant: str, retriever: str) -> None:
+    """The names of assertions are those of Java already; the grant is chosen by another."""
+    config = config_of(
+        {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": "https://x",
+            "sasl.oauthbearer.grant.type": grant,
+            "sasl.oauthbearer.client.id": "shop",
+            "sasl.oauthbearer.assertion.private.key.file": "key.pem",
+            "sasl.oauthbearer.assertion.claim.iss": "shop",
+        }
+    )
+    assert config.sasl_oauthbearer_jwt_retriever_class == retriever
+    assert config.sasl_oauthbearer_assertion_claim_iss == "shop"
+    with pytest.raises(ConfigError, match=r"sasl\.oauthbearer\.grant\.type=password is refused; allowed: client_cred"):
+        config_of({"sasl.oauthbearer.grant.type": "password"})
+
+
+@pytest.mark.parametrize(
+    ("configs", "jaas"),
+    [
+        ({"sasl.kerberos.principal": "shop@TEST"}, 'Krb5LoginModule required principal="shop@TEST";'),
+        (
+            {"sasl.kerberos.keytab": '/a "b"', "sasl.kerberos.principal": "shop"},
+            'Krb5LoginModule required useKeyTab="true" keyTab="/a \\"b\\"" principal="shop";',
+        ),
+        (
+            {"sasl.kerberos.keytab": "/etc/shop.keytab"},
+            'Krb5LoginModule required useKeyTab="true" keyTab="/etc/shop.keytab" principal="kafkaclient";',
+        ),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "a=b=c, d=e"},
+            'OAuthBearerLoginModule required extension_a="b=c" extension_d="e";',
+        ),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "a=b", "oauth_cb": len},
+            None,
+        ),
+        ({"sasl.mechanisms": "PLAIN", "sasl.kerberos.principal": "shop"}, None),
+    ],
+)
+def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | None) -> None:
+    """librdkafka looks at each for its own mechanism only, and at extensions without oauth_cb only."""
+    assert translate({**SERVERS, **configs}).get("sasl_jaas_config") == jaas
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        ({"enable.ssl.certificate.verification": False}, "ssl_context"),
+        ({"enable.ssl.certificate.verification": "0"}, "ssl_context"),
+        (
+            {"message.timeout.mss": 1},
+            "message.timeout.mss is unknown: the nearest known name is message.timeout.ms",
+        ),
+        ({"qqqqq": 1}, "config qqqqq is unknown: no known name is near"),
+        ({5: 1}, "config names are strings, not 5"),
+        ({"linger.ms": "abc"}, "linger.ms: linger_ms='abc' is refused; allowed: 64-bit integer (ms)"),
+        ({"linger.ms": -0.5}, "linger.ms: linger_ms=-1 is refused"),
+        ({"linger.ms": float("inf")}, "linger.ms: linger_ms=inf is refused"),
+        ({"message.timeout.ms": "abc"}, "message.timeout.ms: delivery_timeout_ms='abc' is refused"),
+        ({"message.timeout.ms": None}, "message.timeout.ms: delivery_timeout_ms=None is refused"),
+        ({"message.timeout.ms": 1, "linger.ms": None}, "linger.ms: linger_ms=None is refused"),
+        ({"compression.type": "gzip", "compression.level": "abc"}, "compression.level: compression_gzip_level='abc'"),
+        ({"socket.send.buffer.bytes": "x"}, "socket.send.buffer.bytes: send_buffer_bytes='x' is refused"),
+        ({"queue.buffering.max.kbytes": -1}, "queue.buffering.max.kbytes: buffer_memory=-1024 is refused"),
+        ({"default.topic.config": None}, "default.topic.config=None is refused; allowed: a mapping of configs"),
+        ({"max.in.flight": 10}, "max_in_flight_requests_per_connection=10 contradicts idempotence"),
+        ({"sasl.oauthbearer.config": "x"}, "sasl.oauthbearer.config is not taken without oauth_cb"),
+        ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "x"}, "allowed: name=value"),
+        ({"sasl.kerberos.principal": "x", "sasl.jaas.config": "y"}, "give one"),
+        ({"oauth_cb": "x"}, "oauth_cb='x' is refused"),
+        ({"partitioner": "sticky"}, "partitioner='sticky' is refused; allowed: consistent, "),
+        (
+            {"metadata.max.age.ms": 5, "topic.metadata.refresh.interval.ms": "x"},
+            "topic.metadata.refresh.interval.ms: metadata_max_age_ms='x' is refused",
+        ),
+        ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "linger.ms and queue.buffering.max.ms are two names"),
+        ({"security.protocol": "ssl", "ssl.key.location": "/no/such/file"}, "/no/such/file' can't be read"),
+        (
+            {"ssl.key.location": "-----BEGIN PRIVATE KEY-----"},
+            "ssl.key.location=[hidden] is refused: it is what a file",
+        ),
+        ({"acks": "most"}, "acks='most'"),
+    ],
+)
+def test_errors(configs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of(configs)
+    assert message in str(caught.value)
+
+
+def test_certificate_and_key_from_two_files(tmp_path: Path) -> None:
+    """The files are read: their text is what counts from then on."""
+    import trustme
+
+    issued = trustme.CA().issue_cert("client.test")
+    certificate, key = tmp_path / "client.pem", tmp_path / "client.key"
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    config = config_of(
+        {
+            "security.protocol": "ssl",
+            "ssl.certificate.location": str(certificate),
+            "ssl.key.location": key,
+            "ssl.ca.pem": trustme.CA().cert_pem.bytes().decode(),
+        }
+    )
+    assert config.ssl_keystore_certificate_chain == certificate.read_text()
+    assert config.ssl_keystore_key == key.read_text()
+
+
+def test_a_pkcs12_store() -> None:
+    config = config_of(
+        {"security.protocol": "ssl", "ssl.keystore.location": "client.p12", "ssl.keystore.password": "changeit"}
+    )
+    assert (config.ssl_keystore_type, config.ssl_keystore_location) == ("PKCS12", "client.p12")
+    assert config.ssl_keystore_password == "changeit"
+
+
+@pytest.mark.parametrize("name", ["ssl.key.location", "ssl.certificate.location"])
+def test_a_file_that_is_no_text(name: str, tmp_path: Path) -> None:
+    """Such as a PKCS#12 store, or a key in DER."""
+    path = tmp_path / "client.p12"
+    path.write_bytes(b"\x30\x82\xff\xfe")
+    with pytest.raises(ConfigError) as caught:
+        config_of({"security.protocol": "ssl", name: str(path)})
+    assert str(caught.value) == f"{name}={str(path)!r} is no file of PEM text"
+
+
+def test_the_guide_has_every_name() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "from-confluent-kafka.md").read_text()
+    for name, ours in RENAMED.items():
+        assert f"| `{name}` | `{ours.split(',')[0]}`" in page
+    for name, text in {**IGNORED, **REFUSED}.items():
+        assert f"| `{name}` | {text} |" in page
+    for name, (values, instead) in SETTLED.items():
+        shown = f"`{values[0]}`" if values[0] else "empty, or librdkafka's default"
+        assert f"| `{name}` | {shown} | {instead} |" in page
+    for name in CONSUMERS:
+        assert f"`{name}`" in page
+
+
+def test_every_producer_property_of_librdkafka_is_known() -> None:
+    """Its own list, with its own defaults: none is unknown here, and none raises anything but a ConfigError."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    for name, kind, default in properties_of_librdkafka(Path(confluent_kafka.__file__).parent):
+        if kind == "C":
+            assert name in CONSUMERS or name in IGNORED, name
+        elif name not in ("bootstrap.servers", "metadata.broker.list"):
+            said = refusal({name: default or "x"})
+            assert "unknown" not in said
+            assert "JVM" not in said
+
+
+def refusal(configs: dict[str, Any]) -> str:
+    try:
+        config_of(configs)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def properties_of_librdkafka(package: Path) -> list[tuple[str, str, str]]:
+    """Name, C, P or * for who uses it, and default."""
+    bundled = next(package.parent.glob("confluent_kafka.libs/librdkafka*"), None)
+    if bundled is None:
+        pytest.skip("confluent-kafka has its librdkafka elsewhere")
+    library = ctypes.CDLL(str(bundled))
+    c = ctypes.CDLL(None)
+    c.open_memstream.restype = ctypes.c_void_p
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    stream = ctypes.c_void_p(c.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+    library.rd_kafka_conf_properties_show(stream)
+    c.fclose(stream)
+    assert text.value is not None
+    rows = [[cell.strip() for cell in line.split(" | ")] for line in text.value.decode().splitlines()]
+    found = [(row[0], row[1], row[3]) for row in rows if len(row) >= 6 and row[1] in ("C", "P", "*")]
+    assert len(found) > 150
+    return found
+
+
+async def test_a_token_callback() -> None:
+    """confluent-kafka's may block, gives seconds, and is given sasl.oauthbearer.config."""
+    config = config_of(
+        {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "default",
+            "sasl.oauthbearer.config": "scope=shop",
+            "oauth_cb": lambda config: (f"token for {config}", 1_700_000_000.5),
+        }
+    )
+    assert config.sasl_oauth_token_provider is not None
+    token = await config.sasl_oauth_token_provider()
+    assert token == OAuthToken("token for scope=shop", expires_at_ms=1_700_000_000_500)
+
+
+@pytest.mark.parametrize(
+    "given", [None, "s3cret", ("s3cret",), (5, "s3cret"), ("s3cret", None), ("s3cret", float("inf"))]
+)
+async def test_a_token_callback_that_gives_something_else_is_named(given: Any) -> None:
+    """That does not pass, and the error does not hold what it gave, nor does its cause."""
+    ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: given})
+    with pytest.raises(AuthenticationError, match=r"^oauth_cb has to return \(token, its end in seconds") as caught:
+        await ours["sasl_oauth_token_provider"]()
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_token_callback_with_extensions() -> None:
+    """They are the fourth of what it may give, after a principal."""
+    ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("token", 1, "shop", {"a": "b"})})
+    assert (await ours["sasl_oauth_token_provider"]()).extensions == {"a": "b"}
+
+
+async def test_a_producer() -> None:
+    producer = Producer.from_librdkafka_config({**SERVERS, "client.id": "shop"})
+    assert "shop" in repr(producer)
+    await producer.close()

@@ -1,0 +1,728 @@
+"""Sequences, gaps and bumps, state by state, with batches that do nothing but hold their number."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from aioproducer._producer_batch import ProducerBatch
+from aioproducer._sequences import MAX_UNRESOLVED, PartitionSequences, next_sequence
+from aioproducer.records import TopicPartition
+from aioproducer.transaction.manager import (
+    LATE_COPY_MS,
+    MAX_EPOCH,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TransactionManager,
+)
+from aioproducer.transaction.partitions import TransactionPartitions
+
+VECTORS = json.loads((Path(__file__).parents[2] / "golden" / "vectors.json").read_text())
+PID = 4000
+MAX_SEQUENCE = 2**31 - 1
+
+
+@dataclass(eq=False)
+class FakeBatch:
+    """What the manager sees of a batch."""
+
+    order: tuple[int, ...]
+    record_count: int = 10
+    topic: str = "orders"
+    partition: int = 0
+    topic_id: bytes = b"1"
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    in_flight: bool = False
+    in_doubt: bool = False
+    refused_ms: int = -1
+    drained_ms: int = 0
+    numbered_before: int = -1
+    books: PartitionSequences | None = None
+    writes: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.base_sequence >= 0
+
+    @property
+    def number(self) -> tuple[int, int, int]:
+        return self.producer_id, self.producer_epoch, self.base_sequence
+
+    transactional: bool = False
+
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False
+    ) -> None:
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        self.transactional = transactional
+
+
+class Partition:
+    """One partition's batches on their way, as the sender moves them; by default the only one."""
+
+    def __init__(self, manager: TransactionManager, partition: int = 0) -> None:
+        self.manager = manager
+        self.partition = partition
+        self.serial = 0
+        self.topic_id = b"1"
+
+    def batch(self, records: int = 10) -> FakeBatch:
+        self.serial += 1
+        return FakeBatch((self.serial,), records, partition=self.partition, topic_id=self.topic_id)
+
+    def may_send(self, batch: FakeBatch) -> bool:
+        return self.manager.may_send(cast(ProducerBatch, batch))
+
+    def send(self, batch: FakeBatch | None = None, *, records: int = 10) -> FakeBatch:
+        """Number a batch and put it on the wire."""
+        batch = self.batch(records) if batch is None else batch
+        assert self.may_send(batch)
+        batch.in_flight = True
+        self.manager.number(cast(ProducerBatch, batch))
+        return batch
+
+    def ack(self, batch: FakeBatch) -> None:
+        self.manager.acknowledged(cast(ProducerBatch, batch))
+        batch.in_flight = False
+
+    def lose(self, batch: FakeBatch) -> None:
+        """The answer is lost, the batch is queued again."""
+        batch.in_flight = False
+        self.manager.unanswered(cast(ProducerBatch, batch))
+
+    def retry(self, batch: FakeBatch) -> None:
+        """An answer that says that it was not written, the batch is queued again."""
+        batch.in_flight = False
+        self.manager.settle(cast(ProducerBatch, batch))
+
+    def out_of_order(self, batch: FakeBatch, now_ms: int = 0, *, drained_ms: int = 0) -> None:
+        """Refused at this time, after it was sent at that one."""
+        batch.in_flight = False
+        batch.drained_ms = drained_ms
+        self.manager.out_of_order(cast(ProducerBatch, batch), now_ms)
+
+    def fail(self, batch: FakeBatch, *, epoch_refused: bool = False) -> None:
+        """An answer that ends it, or its expiry in the queue."""
+        self.manager.failed(cast(ProducerBatch, batch), epoch_refused=epoch_refused)
+        batch.in_flight = False
+
+    def fail_in_doubt(self, batch: FakeBatch) -> None:
+        """Its answer is lost, and it is past its time."""
+        self.manager.unanswered(cast(ProducerBatch, batch))
+        self.fail(batch)
+
+    def expire_in_flight(self, batch: FakeBatch) -> None:
+        self.manager.expired_in_flight(cast(ProducerBatch, batch))
+
+    def split(self, batch: FakeBatch, counts: list[int]) -> list[FakeBatch]:
+        pieces, sequence = [], batch.base_sequence
+        for number, count in enumerate(counts):
+            pieces.append(FakeBatch((*batch.order, number), count, partition=self.partition))
+            pieces[-1].set_producer_state(batch.producer_id, batch.producer_epoch, sequence)
+            sequence = next_sequence(sequence, count)
+        batch.in_flight = False
+        self.manager.split(cast(ProducerBatch, batch), cast(list[ProducerBatch], pieces))
+        return pieces
+
+
+def known(partition: Partition) -> Partition:
+    """Have a batch acknowledged, and start at sequence 0 again."""
+    entry = partition.manager._books_of(cast(ProducerBatch, partition.batch()))
+    partition.ack(partition.send(records=2**31))
+    assert entry.next == 0
+    partition.serial = 0
+    return partition
+
+
+@pytest.fixture
+def manager() -> TransactionManager:
+    manager = TransactionManager(idempotent=True)
+    manager.set_producer_id(PID, 0)
+    return manager
+
+
+@pytest.fixture
+def one(manager: TransactionManager) -> Partition:
+    """A partition whose leader knows the producer."""
+    return known(Partition(manager))
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vector", VECTORS["sequence_increment"], ids=str)
+def test_sequences_as_kafkas(vector: dict[str, int]) -> None:
+    """Sequences wrap from 2147483647 to 0, as DefaultRecordBatch.incrementSequence does."""
+    assert next_sequence(vector["sequence"], vector["increment"]) == vector["result"]
+
+
+def test_sequences_count_records(one: Partition) -> None:
+    """Each batch begins where the one before it ended."""
+    sent = [one.send(records=count) for count in (1, 5, 100)]
+    assert [batch.number for batch in sent] == [(PID, 0, 0), (PID, 0, 1), (PID, 0, 6)]
+    for batch in sent:
+        one.ack(batch)
+    assert one.send().base_sequence == 106
+
+
+def test_sequences_count_by_partition(manager: TransactionManager) -> None:
+    """Partitions and topics count apart."""
+    partitions = [known(Partition(manager, number)) for number in range(3)]
+    assert [partition.send().base_sequence for partition in partitions] == [0, 0, 0]
+    assert [partition.send().base_sequence for partition in partitions] == [10, 10, 10]
+    other = FakeBatch((1,), topic="audit")
+    manager.number(cast(ProducerBatch, other))
+    assert other.base_sequence == 0
+
+
+def test_sequences_wrap(one: Partition) -> None:
+    """A batch may lie across the wraparound."""
+    one.ack(one.send(records=MAX_SEQUENCE - 2))
+    across = one.send(records=10)
+    assert across.base_sequence == MAX_SEQUENCE - 2
+    after = one.send()
+    assert after.base_sequence == 7
+    one.ack(across)
+    one.fail(after)
+    assert one.send().base_sequence == 7
+
+
+def test_a_number_survives_retries(one: Partition) -> None:
+    """However often a batch is sent, it keeps its number."""
+    batch = one.send()
+    for outcome in one.lose, one.retry, one.lose:
+        number = batch.number
+        outcome(batch)
+        assert one.send(batch).number == number
+
+
+def test_no_number_before_the_producer_id() -> None:
+    """Batches wait until InitProducerId has answered."""
+    manager = TransactionManager(idempotent=True)
+    one = Partition(manager)
+    batch = one.batch()
+    assert manager.needs_producer_id
+    assert not one.may_send(batch)
+    manager.set_producer_id(PID, 7)
+    assert not manager.needs_producer_id
+    assert one.send(batch).number == (PID, 7, 0)
+
+
+def test_not_idempotent() -> None:
+    """Without idempotence everything may go, and nothing has a number."""
+    manager = TransactionManager(idempotent=False)
+    one = Partition(manager)
+    assert not manager.needs_producer_id
+    sent = [one.send() for _ in range(20)]
+    assert all(batch.number == (NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE) for batch in sent)
+    for outcome in one.ack, one.lose, one.retry, one.out_of_order, one.fail, one.expire_in_flight:
+        outcome(sent.pop())
+    manager.split(cast(ProducerBatch, sent[0]), [])
+    assert one.may_send(one.batch())
+    assert (manager.producer_id, manager.epoch) == (NO_PRODUCER_ID, NO_EPOCH)
+
+
+# --- what may go ------------------------------------------------------------------------------------------------------
+
+
+def test_five_unresolved(one: Partition) -> None:
+    """At most as many batches of a partition are unresolved as a broker remembers."""
+    sent = [one.send() for _ in range(MAX_UNRESOLVED)]
+    assert MAX_UNRESOLVED == 5
+    waiting = one.batch()
+    assert not one.may_send(waiting)
+    one.lose(sent[0])
+    assert not one.may_send(waiting), "in doubt is not resolved"
+    one.ack(one.send(sent[0]))
+    assert one.may_send(waiting)
+
+
+def test_acknowledged_batches_count_behind_an_unresolved_one(one: Partition) -> None:
+    """A broker forgets a batch when five later ones are in the log, whether or not we have heard of those.
+
+    A batch is written, and answered with a code that leaves that open. Were six written before it is sent again, the
+    broker would no longer know it, answer OUT_OF_ORDER, and have it written a second time after the bump.
+    """
+    first = one.send()
+    for _ in range(4):
+        one.ack(one.send())
+    one.lose(first)
+    one.send(first)
+    assert not one.may_send(one.batch())
+    one.ack(first)
+    assert one.may_send(one.batch())
+
+
+def test_one_at_a_time_until_the_leader_knows_the_producer(manager: TransactionManager) -> None:
+    """A leader without memory of the producer takes any first sequence: until it has one batch, no second is sent.
+
+    Else the first could be refused for a moment, the second be written, and the first come after it.
+    """
+    manager.set_producer_id(PID, MAX_EPOCH)
+    one = Partition(manager)
+    first = one.send()
+    assert not one.may_send(one.batch())
+    one.retry(first)
+    one.ack(one.send(first))
+    second = one.send()
+    assert one.may_send(one.batch())
+    one.fail_in_doubt(second)
+    manager.set_producer_id(PID + 1, 0)
+    one.send()
+    assert not one.may_send(one.batch()), "another producer id, which it does not know"
+
+
+def test_a_known_producer_needs_no_introduction_after_a_bump(one: Partition, manager: TransactionManager) -> None:
+    """Under a new epoch of a known producer a leader takes no other sequence than 0."""
+    one.ack(one.send())
+    one.fail_in_doubt(one.send())
+    assert manager.epoch == 1
+    assert one.send().number == (PID, 1, 0)
+    assert one.may_send(one.batch())
+
+
+def test_a_topic_made_again_does_not_know_the_producer(one: Partition, manager: TransactionManager) -> None:
+    """Its log is empty and takes any sequence for the first, so one batch has to be acknowledged before more go."""
+    one.ack(one.send())
+    one.topic_id = b"2"
+    first, second = one.batch(), one.batch()
+    one.send(first)
+    assert not one.may_send(second)
+    one.ack(first)
+    one.send(second)
+    assert one.may_send(one.batch())
+    assert second.number == (PID, 0, 20), "the numbers go on: under the same epoch none is given twice"
+
+
+def test_only_the_first_is_repeated(one: Partition) -> None:
+    """After a lost connection the batches go again one by one in order: whatever overtakes is out of order."""
+    first, second, third = (one.send() for _ in range(3))
+    for batch in first, second, third:
+        one.lose(batch)
+    assert [one.may_send(batch) for batch in (first, second, third)] == [True, False, False]
+    one.ack(one.send(first))
+    assert [one.may_send(batch) for batch in (second, third)] == [True, False]
+
+
+def test_a_full_partition_does_not_hold_up_another(manager: TransactionManager) -> None:
+    """Limits are by partition."""
+    full, free = known(Partition(manager, 0)), known(Partition(manager, 1))
+    for _ in range(MAX_UNRESOLVED):
+        full.send()
+    assert not full.may_send(full.batch())
+    assert free.may_send(free.batch())
+
+
+# --- failures without a gap -------------------------------------------------------------------------------------------
+
+
+def test_rewind(one: Partition, manager: TransactionManager) -> None:
+    """If the last numbered batch surely is not in the log, the next one takes its number: no gap, no bump."""
+    one.ack(one.send())
+    failed = one.send(records=7)
+    one.fail(failed)
+    follower = one.send()
+    assert follower.number == (PID, 0, 10)
+    assert manager.epoch == 0
+
+
+def test_rewind_of_several(one: Partition) -> None:
+    """Several that fail from the last to the first rewind to the first."""
+    sent = [one.send() for _ in range(3)]
+    for batch in reversed(sent):
+        one.fail(batch)
+    assert one.send().number == (PID, 0, 0)
+
+
+def test_expiry_before_the_wire(one: Partition, manager: TransactionManager) -> None:
+    """A batch without a number that fails leaves no trace."""
+    one.fail(one.batch())
+    one.ack(one.batch())
+    assert one.send().number == (PID, 0, 0)
+    assert manager.epoch == 0
+
+
+# --- gap and bump -----------------------------------------------------------------------------------------------------
+
+
+def test_gap_stops_the_partition(one: Partition) -> None:
+    """When a batch with later ones on the wire fails, nothing new gets a number."""
+    first, second = one.send(), one.send()
+    one.fail(first)
+    assert not one.may_send(one.batch())
+    assert second.number == (PID, 0, 10)
+
+
+def test_bump_when_the_last_answer_is_there(one: Partition, manager: TransactionManager) -> None:
+    """Once nothing is on the wire, and nothing can be in the log, the rest starts at 0 under the next epoch."""
+    first, second, third = (one.send() for _ in range(3))
+    one.fail(first)
+    one.out_of_order(second)
+    assert manager.epoch == 0
+    one.out_of_order(third)
+    assert manager.epoch == 1
+    assert not second.has_sequence
+    assert [one.send(batch).number for batch in (second, third)] == [(PID, 1, 0), (PID, 1, 10)]
+    assert one.send().number == (PID, 1, 20)
+
+
+def test_bump_at_once_when_nothing_is_out(one: Partition, manager: TransactionManager) -> None:
+    """A batch in doubt that fails, with nothing behind it, leaves its partition at the start of a new epoch."""
+    one.fail_in_doubt(one.send())
+    assert manager.epoch == 1
+    assert one.send().number == (PID, 1, 0)
+
+
+def test_gap_closed_by_a_later_acknowledgement(one: Partition, manager: TransactionManager) -> None:
+    """If a later batch is in the log, the one whose fate was unknown is, too: no gap, no bump."""
+    first, second = one.send(), one.send()
+    one.fail_in_doubt(first)
+    assert not one.may_send(one.batch())
+    one.ack(second)
+    assert manager.epoch == 0
+    assert one.send().number == (PID, 0, 20)
+
+
+def test_gap_not_closed_by_an_earlier_acknowledgement(one: Partition, manager: TransactionManager) -> None:
+    """An acknowledgement of what was before the failed batch tells nothing about it."""
+    first, second, third = (one.send() for _ in range(3))
+    one.fail_in_doubt(second)
+    one.ack(first)
+    assert not one.may_send(one.batch())
+    assert manager.epoch == 0
+    one.ack(third)
+    assert one.send().number == (PID, 0, 30)
+
+
+def test_batch_in_doubt_holds_up_the_bump(one: Partition, manager: TransactionManager) -> None:
+    """A batch of unknown outcome keeps its number and is resolved first: renumbered, it could be written twice."""
+    first, second = one.send(), one.send()
+    one.fail_in_doubt(first)
+    one.lose(second)
+    assert second.in_doubt
+    assert manager.epoch == 0
+    for drained_ms in (4_999, 5_001, 5_000 + LATE_COPY_MS - 1):
+        assert one.send(second).number == (PID, 0, 10)
+        one.out_of_order(second, drained_ms + 1, drained_ms=drained_ms)
+        assert second.in_doubt, "what is left of the former connection may still be read"
+        assert not one.may_send(one.batch())
+    assert manager.epoch == 0
+    one.out_of_order(one.send(second), 9_000, drained_ms=5_000 + LATE_COPY_MS)
+    assert not second.in_doubt
+    assert manager.epoch == 1
+    assert one.send(second).number == (PID, 1, 0)
+
+
+def test_late_copy_of_a_batch_in_doubt(one: Partition, manager: TransactionManager) -> None:
+    """Refused at first, then written by the copy on the connection that was given up: the repetition is a duplicate."""
+    first, second = one.send(), one.send()
+    one.fail_in_doubt(first)
+    one.lose(second)
+    one.out_of_order(one.send(second), 5_000)
+    one.ack(one.send(second))
+    assert manager.epoch == 0
+    assert one.send().number == (PID, 0, 20)
+
+
+def test_each_lost_answer_leaves_another_copy(one: Partition, manager: TransactionManager) -> None:
+    """The time after the first refusal counts anew once another attempt has stayed without an answer."""
+    first, second = one.send(), one.send()
+    one.fail_in_doubt(first)
+    one.lose(second)
+    one.out_of_order(one.send(second), 5_000, drained_ms=4_990)
+    one.lose(one.send(second))
+    one.out_of_order(one.send(second), 7_000, drained_ms=6_990)
+    assert second.in_doubt
+    one.out_of_order(one.send(second), 8_010, drained_ms=8_000)
+    assert manager.epoch == 1
+
+
+def test_what_is_not_in_doubt_is_ruled_out_at_once(one: Partition, manager: TransactionManager) -> None:
+    """A batch whose every attempt was answered has no copy that could come late."""
+    first, second = one.send(), one.send()
+    one.fail(first)
+    one.out_of_order(second, 5_000)
+    assert manager.epoch == 1
+
+
+def test_batch_in_doubt_turns_out_to_be_written(one: Partition, manager: TransactionManager) -> None:
+    """If the broker has it, what failed before it was written as well."""
+    first, second = one.send(), one.send()
+    one.fail_in_doubt(first)
+    one.lose(second)
+    one.ack(one.send(second))
+    assert manager.epoch == 0
+    assert one.send().number == (PID, 0, 20)
+
+
+def test_nothing_after_an_absent_batch_is_in_doubt(one: Partition, manager: TransactionManager) -> None:
+    """What was numbered after a batch that surely is not in the log can't be there either, answered or not."""
+    first, second, third = (one.send() for _ in range(3))
+    one.lose(third)
+    assert third.in_doubt
+    one.fail(first)
+    assert not third.in_doubt
+    one.lose(second)
+    assert not second.in_doubt
+    assert manager.epoch == 1, "all is settled"
+
+
+def test_absent_until_it_is_sent_again(one: Partition) -> None:
+    """That knowledge ends when the absent batch goes to the wire again."""
+    first, second = one.send(), one.send()
+    one.retry(first)
+    one.out_of_order(second)
+    one.send(first)
+    one.lose(first)
+    assert first.in_doubt
+    one.ack(one.send(first))
+    one.lose(one.send(second))
+    assert second.in_doubt
+
+
+def test_out_of_order_behind_a_repeated_batch(one: Partition, manager: TransactionManager) -> None:
+    """With an older batch to be repeated, OUT_OF_ORDER is its consequence: both go again, no bump."""
+    first, second = one.send(), one.send()
+    one.retry(first)
+    one.out_of_order(second)
+    assert manager.epoch == 0
+    one.ack(one.send(first))
+    assert one.send(second).number == (PID, 0, 10)
+
+
+def test_out_of_order_of_the_first(one: Partition, manager: TransactionManager) -> None:
+    """The oldest unresolved batch has no such excuse: the broker has lost its state, and a bump helps."""
+    one.ack(one.send())
+    first, second = one.send(), one.send()
+    one.out_of_order(first)
+    assert manager.epoch == 0, "the second is out"
+    assert not one.may_send(one.batch())
+    one.out_of_order(second)
+    assert manager.epoch == 1
+    assert [one.send(batch).number for batch in (first, second)] == [(PID, 1, 0), (PID, 1, 10)]
+
+
+def test_refused_epoch(one: Partition, manager: TransactionManager) -> None:
+    """INVALID_PRODUCER_EPOCH calls for a bump, though the failed batch was the last."""
+    one.ack(one.send())
+    one.fail(one.send(), epoch_refused=True)
+    assert manager.epoch == 1
+    assert one.send().number == (PID, 1, 0)
+
+
+def test_expired_in_flight_and_written(one: Partition, manager: TransactionManager) -> None:
+    """While a batch whose Deliveries have failed is out, nothing new is numbered; its own answer may clear that."""
+    first = one.send()
+    one.expire_in_flight(first)
+    assert not one.may_send(one.batch())
+    one.ack(first)
+    assert manager.epoch == 0
+    assert one.send().number == (PID, 0, 10)
+
+
+def test_expired_in_flight_and_unknown(one: Partition, manager: TransactionManager) -> None:
+    """If its connection ends, the bump follows: it is not sent again."""
+    first = one.send()
+    one.expire_in_flight(first)
+    one.fail_in_doubt(first)
+    assert manager.epoch == 1
+    assert one.send().number == (PID, 1, 0)
+
+
+def test_expired_in_flight_and_refused(one: Partition, manager: TransactionManager) -> None:
+    """If the broker says that it was not written, the partition starts anew as well."""
+    first = one.send()
+    one.expire_in_flight(first)
+    one.fail(first)
+    assert one.send().number == (PID, 1, 0)
+    assert manager.epoch == 1
+
+
+def test_expiry_itself_does_not_bump(one: Partition, manager: TransactionManager) -> None:
+    """With others on the wire, an expired batch changes nothing yet."""
+    first, second = one.send(), one.send()
+    one.expire_in_flight(first)
+    assert manager.epoch == 0
+    assert (first.number, second.number) == ((PID, 0, 0), (PID, 0, 10))
+    one.ack(first)
+    one.ack(second)
+    assert one.send().number == (PID, 0, 20)
+
+
+def test_queued_batch_with_a_number_expires(one: Partition, manager: TransactionManager) -> None:
+    """A batch that was sent once, answered as not written, and expires while it backs off, leaves no doubt."""
+    first, second = one.send(), one.send()
+    one.retry(first)
+    one.fail(first)
+    one.out_of_order(second)
+    assert manager.epoch == 1
+    assert one.send(second).number == (PID, 1, 0)
+
+
+def test_queued_batch_in_doubt_expires(one: Partition, manager: TransactionManager) -> None:
+    """One whose answer was lost and that expires before it was resolved leaves a gap until the next is resolved."""
+    first, second = one.send(), one.send()
+    one.lose(first)
+    one.lose(second)
+    one.fail(first)
+    assert manager.epoch == 0
+    assert second.in_doubt
+    one.ack(one.send(second))
+    assert one.send().number == (PID, 0, 20)
+
+
+# --- epochs -----------------------------------------------------------------------------------------------------------
+
+
+def test_other_partitions_finish_on_the_old_epoch(manager: TransactionManager) -> None:
+    """A bump concerns the partition that asked for it; others move when nothing of theirs is unresolved."""
+    asking, other, idle = (known(Partition(manager, number)) for number in range(3))
+    idle.ack(idle.send())
+    first, second = other.send(), other.send()
+    asking.fail_in_doubt(asking.send())
+    assert manager.epoch == 1
+    assert not other.may_send(other.batch())
+    other.lose(first)
+    other.out_of_order(second)
+    assert other.send(first).number == (PID, 0, 0)
+    other.ack(first)
+    assert other.send(second).number == (PID, 0, 10)
+    other.ack(second)
+    assert other.send().number == (PID, 1, 0)
+    assert idle.send().number == (PID, 1, 0)
+
+
+def test_gap_on_an_old_epoch_needs_no_bump(manager: TransactionManager) -> None:
+    """A partition that has a gap under an old epoch starts at 0 under the present one."""
+    asking, other = known(Partition(manager, 0)), known(Partition(manager, 1))
+    first, second = other.send(), other.send()
+    asking.fail_in_doubt(asking.send())
+    other.fail(first)
+    other.out_of_order(second)
+    assert manager.epoch == 1
+    assert other.send(second).number == (PID, 1, 0)
+
+
+def test_rewind_on_an_old_epoch(manager: TransactionManager) -> None:
+    """Neither does a failed last batch there."""
+    asking, other = Partition(manager, 0), Partition(manager, 1)
+    last = other.send()
+    asking.fail_in_doubt(asking.send())
+    other.fail(last)
+    assert other.send().number == (PID, 1, 0)
+
+
+def test_many_bumps(one: Partition, manager: TransactionManager) -> None:
+    """Epochs count up to 32767; then a new producer id is asked for, and batches wait for it."""
+    manager.set_producer_id(PID, MAX_EPOCH - 1)
+    one.fail_in_doubt(one.send())
+    assert (manager.producer_id, manager.epoch) == (PID, MAX_EPOCH)
+    first, second = one.send(), one.send()
+    assert second.number == (PID, MAX_EPOCH, 10)
+    one.fail(first)
+    one.out_of_order(second)
+    assert manager.needs_producer_id
+    assert not one.may_send(second)
+    manager.set_producer_id(PID + 1, 0)
+    assert one.send(second).number == (PID + 1, 0, 0)
+
+
+def test_others_finish_on_the_old_producer_id(manager: TransactionManager) -> None:
+    """Numbered batches of other partitions may be repeated while and after the new id is asked for."""
+    manager.set_producer_id(PID, MAX_EPOCH)
+    asking, other = Partition(manager, 0), Partition(manager, 1)
+    batch = other.send()
+    asking.fail_in_doubt(asking.send())
+    assert manager.needs_producer_id
+    other.lose(batch)
+    assert other.send(batch).number == (PID, MAX_EPOCH, 0)
+    assert not other.may_send(other.batch())
+    manager.set_producer_id(PID + 1, 3)
+    assert not other.may_send(other.batch())
+    other.ack(batch)
+    assert other.send().number == (PID + 1, 3, 0)
+
+
+# --- split ------------------------------------------------------------------------------------------------------------
+
+
+def test_pieces_take_the_place_of_their_batch(one: Partition) -> None:
+    """They are sent one after the other, before what was numbered later."""
+    first, second, third = (one.send() for _ in range(3))
+    one.ack(first)
+    pieces = one.split(second, [4, 6])
+    one.out_of_order(third)
+    assert [one.may_send(batch) for batch in (*pieces, third)] == [True, False, False]
+    for batch, sequence in zip((*pieces, third), (10, 14, 20), strict=True):
+        assert one.send(batch).base_sequence == sequence
+        one.ack(batch)
+    assert one.send().base_sequence == 30
+
+
+def test_failed_piece(one: Partition, manager: TransactionManager) -> None:
+    """A piece that fails leaves a gap like any batch."""
+    batch = one.send()
+    first, second = one.split(batch, [5, 5])
+    one.fail(one.send(first))
+    assert manager.epoch == 1
+    assert one.send(second).number == (PID, 1, 0)
+
+
+def test_unnumbered_split() -> None:
+    """Pieces of a batch without a number have none."""
+    manager = TransactionManager(idempotent=True)
+    batch = FakeBatch((1,))
+    manager.split(cast(ProducerBatch, batch), [cast(ProducerBatch, FakeBatch((1, 0)))])
+    manager.set_producer_id(PID, 0)
+    one = Partition(manager)
+    assert one.send().base_sequence == 0
+
+
+# --- transactions -----------------------------------------------------------------------------------------------------
+
+
+def in_transaction(version: int) -> TransactionManager:
+    transaction = TransactionPartitions()
+    transaction.begin(version)
+    if version < 2:
+        transaction.added([TopicPartition("orders", 0)])
+    manager = TransactionManager(idempotent=True, transaction=transaction)
+    manager.set_producer_id(PID, 0)
+    return manager
+
+
+def test_produce_adds_partitions_with_v2_alone(manager: TransactionManager) -> None:
+    """From version 12 on a Produce would begin a transaction that before V2 the coordinator does not know of."""
+    versions = 9, 11, 12, 13
+    assert [manager.produce_version(version) for version in versions] == [9, 11, 12, 13]
+    assert [in_transaction(1).produce_version(version) for version in versions] == [9, 11, 11, 11]
+    assert [in_transaction(2).produce_version(version) for version in versions] == [9, 11, 12, 13]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_out_of_order_in_a_transaction(version: int) -> None:
+    """Behind an unresolved batch it is sent again; the first of the partition can't be cured, as no bump is allowed."""
+    manager = in_transaction(version)
+    one = known(Partition(manager))
+    first, second = one.send(), one.send()
+    one.lose(first)
+    assert not manager.cures(cast(ProducerBatch, first))
+    assert manager.cures(cast(ProducerBatch, second))
+    one.ack(one.send(first))
+    assert not manager.cures(cast(ProducerBatch, second))
+    assert not manager.cures(cast(ProducerBatch, one.batch())), "it has no number"
+
+
+def test_what_is_out_of_order_outside_of_transactions(one: Partition, manager: TransactionManager) -> None:
+    """At the latest a bump cures it, where it has a number."""
+    first, second = one.send(), one.send()
+    assert manager.cures(cast(ProducerBatch, first))
+    assert manager.cures(cast(ProducerBatch, second))
+    assert not manager.cures(cast(ProducerBatch, one.batch()))

@@ -1,0 +1,81 @@
+"""What belongs to a transaction: when a batch may go out, and whether there is anything to end."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from aioproducer.records import TopicPartition
+from aioproducer.transaction.partitions import TransactionPartitions
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def open_one(version: int) -> tuple[TransactionPartitions, list[int]]:
+    partitions = TransactionPartitions()
+    calls: list[int] = []
+    partitions.on_wanted = lambda: calls.append(len(partitions.wanted))
+    partitions.begin(version)
+    return partitions, calls
+
+
+def test_before_v2_a_partition_is_added_first() -> None:
+    """A batch makes its partition wanted once, and may go when the coordinator has it."""
+    partitions, calls = open_one(1)
+    assert not partitions.may_send(P0)
+    assert not partitions.may_send(P0)
+    assert not partitions.may_send(P1)
+    assert calls == [1, 2]
+    assert partitions.take_wanted() == (P0, P1)
+    assert not partitions.started
+    partitions.added([P0])
+    assert partitions.started
+    assert partitions.may_send(P0)
+    assert not partitions.may_send(P1)
+    assert partitions.take_wanted() == (P1,)
+
+
+def test_with_v2_the_batch_adds_it() -> None:
+    """Nothing is wanted; the transaction has begun with the first batch."""
+    partitions, calls = open_one(2)
+    assert partitions.may_send(P0)
+    assert not partitions.started
+    partitions.sent()
+    assert partitions.started
+    assert not calls
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_nothing_goes_out_outside(version: int) -> None:
+    """Before and after a transaction no batch may go, and the next one begins with nothing."""
+    partitions = TransactionPartitions()
+    assert not partitions.may_send(P0)
+    partitions.begin(version)
+    partitions.added([P0])
+    partitions.end()
+    assert not partitions.may_send(P0)
+    assert not partitions.started
+    partitions.begin(version)
+    assert partitions.may_send(P0) == (version == 2)
+
+
+def test_a_lost_answer_leaves_doubt() -> None:
+    """A request to add that got no answer may have begun the transaction; one that got it has."""
+    partitions, _ = open_one(1)
+    partitions.may_have_added()
+    assert (partitions.started, partitions.doubtful) == (True, True)
+    partitions.added([P0])
+    assert (partitions.started, partitions.doubtful) == (True, False)
+    partitions.may_have_added()
+    assert not partitions.doubtful
+
+
+@pytest.mark.parametrize(
+    ("sending", "version", "in_doubt"), list(itertools.product([True, False], [1, 2], [True, False]))
+)
+def test_what_is_sent_again(sending: bool, version: int, in_doubt: bool) -> None:
+    """In a transaction that is given up only batches in doubt are, and with V2 not even these."""
+    partitions, _ = open_one(version)
+    partitions.sending = sending
+    assert partitions.gives_up(in_doubt) == (not sending and not (version == 1 and in_doubt))

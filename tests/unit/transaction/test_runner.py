@@ -1,0 +1,1261 @@
+"""The calls of a transaction, with a coordinator that answers when and what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.coordinator import Answered, Coordinators
+from aioproducer.errors import (
+    ConnectionLostError,
+    CoordinatorLoadInProgressError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerClosedError,
+    ProducerFailedError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    TransactionAbortableError,
+    TransactionStateError,
+    TransactionTimeoutError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from aioproducer.net.connection import Connection
+from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from aioproducer.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from aioproducer.protocol.describe_transactions import TransactionState as DescribedState
+from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.protocol.schema import Message
+from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from aioproducer.transaction.block import Transaction
+from aioproducer.transaction.manager import TransactionManager
+from aioproducer.transaction.partitions import TransactionPartitions
+from aioproducer.transaction.runner import TransactionRunner
+from aioproducer.transaction.state import TransactionState as S
+
+PID = 4000
+GENEROUS_S = 20
+PATIENT_MS, HURRIED_MS = 20_000, 30
+OFFSETS = {TopicPartition("input", 0): OffsetAndMetadata(5)}
+GROUP = ConsumerGroupMetadata("group")
+
+
+@dataclass
+class Question:
+    """What the coordinator is asked."""
+
+    request: Any
+    wanted: Callable[[], bool]
+    lost: Callable[[], None]
+    answer: asyncio.Future[Answered[Any]]
+
+    def good(self, response: Message | None = None, *, doubtful: bool = False) -> None:
+        """Answer without an error; ``doubtful`` if an earlier attempt was lost and may still come."""
+        if response is None:
+            response = type(self.request).RESPONSE()
+        self.answer.set_result(Answered(response, doubtful, cast(Connection, None)))
+
+    def bad(self, error: KafkaError, *, maybe_written: bool = False, **flags: bool) -> None:
+        """Answer with an error that stays."""
+        told = error.marked(**flags) if flags else error
+        told.maybe_written = maybe_written
+        self.answer.set_exception(told)
+
+
+class ScriptedCoordinators:
+    """Stands for Coordinators."""
+
+    def __init__(self) -> None:
+        self.questions: asyncio.Queue[Question] = asyncio.Queue()
+        self.last_error: KafkaError | None = None
+
+    async def ask(
+        self,
+        kind: int,
+        key: str,
+        request: Any,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+        lost: Callable[[], None] = lambda: None,
+        **options: Any,
+    ) -> Answered[Any]:
+        question = Question(request, wanted, lost, asyncio.get_running_loop().create_future())
+        self.questions.put_nowait(question)
+        return await question.answer
+
+    async def asked(self, expected: type[Message]) -> Question:
+        """The next question, which has to be of this kind."""
+        question = await asyncio.wait_for(self.questions.get(), GENEROUS_S)
+        assert type(question.request) is expected
+        return question
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.questions.empty()
+
+
+@dataclass
+class ScriptedRecords:
+    """Stands for the rest of the producer."""
+
+    admits: bool = False
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    dropped: list[tuple[KafkaError | None, bool]] = field(default_factory=list)
+    failures: list[KafkaError] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    pending: bool = False
+    """Whether there are records that have not ended."""
+    wakes: int = 0
+
+    def admit(self, admits: bool) -> None:
+        self.admits = admits
+
+    def ended(self) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self.pending:
+            waiter.set_result(None)
+        self.waiters.append(waiter)
+        return waiter
+
+    def all_end(self) -> None:
+        self.pending = False
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        self.waiters.remove(waiter)
+
+    def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
+        self.dropped.append((cause, in_doubt))
+
+    def observed(self) -> None:
+        pass
+
+    def wake_sender(self) -> None:
+        self.wakes += 1
+
+    def failed(self, error: KafkaError) -> None:
+        self.failures.append(error)
+
+    def timed(self, call: str, elapsed_ms: int) -> None:
+        self.calls.append(call)
+
+
+class Scene:
+    """A runner between a scripted coordinator and scripted records."""
+
+    def __init__(self, version: int) -> None:
+        self.coordinators = ScriptedCoordinators()
+        self.records = ScriptedRecords()
+        self.partitions = TransactionPartitions()
+        self.sequences = TransactionManager(idempotent=True, transaction=self.partitions)
+        self.version = version
+        config = ProducerConfig.parse(
+            {
+                "bootstrap_servers": "scripted:9092",
+                "transactional_id": "id",
+                "max_block_ms": PATIENT_MS,
+                "transaction_timeout_ms": 1000,
+            }
+        )
+        self.runner = TransactionRunner(
+            config,
+            loop=asyncio.get_running_loop(),
+            coordinators=cast(Coordinators, self.coordinators),
+            sequences=self.sequences,
+            feature=lambda _: self.version,
+            records=self.records,
+        )
+
+    def hurry(self) -> None:
+        """The calls from here on have no patience."""
+        self.runner._max_block_ms = HURRIED_MS
+
+    def be_patient(self) -> None:
+        self.runner._max_block_ms = PATIENT_MS
+
+    @property
+    def state(self) -> S:
+        return self.runner.states.state
+
+    async def started(self) -> None:
+        starting = asyncio.create_task(self.runner.start(int(asyncio.get_running_loop().time() * 1000) + PATIENT_MS))
+        (await self.asked(InitProducerIdRequest)).good(epoch(0))
+        await starting
+
+    async def begun(self, *, sent: bool = True) -> None:
+        """With an open transaction in which something was sent."""
+        await self.started()
+        await self.runner.begin()
+        if sent:
+            self.partitions.sent()
+
+    async def prepared(self) -> None:
+        """With a transaction that is prepared."""
+        await self.begun()
+        prepare = asyncio.create_task(self.runner.prepare())
+        (await self.asked(DescribeTransactionsRequest)).good(described(self))
+        await prepare
+
+    async def perhaps_committed(self) -> None:
+        """With a transaction whose commit may have been done, and was refused then."""
+        commit = asyncio.create_task(self.runner.commit())
+        refusal = TransactionAbortableError("for example")
+        (await self.asked(EndTxnRequest)).bad(refusal, maybe_written=True, abortable=True)
+        with pytest.raises(TransactionAbortableError) as refused:
+            await commit
+        assert refused.value.maybe_written
+
+    async def asked(self, expected: type[Message]) -> Question:
+        return await self.coordinators.asked(expected)
+
+
+def epoch(number: int) -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=PID, producer_epoch=number)
+
+
+def ended(number: int) -> EndTxnResponse:
+    return EndTxnResponse(producer_id=PID, producer_epoch=number)
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def fenced() -> ProducerFencedError:
+    return ProducerFencedError("fenced")
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def version(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
+# --- commit and abort -------------------------------------------------------------------------------------------------
+
+
+async def test_commit(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    scene.records.pending = True
+    commit = asyncio.create_task(scene.runner.commit())
+    await turns()
+    assert scene.coordinators.is_quiet
+    assert not scene.records.admits
+    scene.records.all_end()
+    question = await scene.asked(EndTxnRequest)
+    assert question.request == EndTxnRequest(transactional_id="id", producer_id=PID, producer_epoch=0, committed=True)
+    question.good(ended(1))
+    await commit
+    assert scene.state is S.READY
+    assert scene.sequences.epoch == (1 if version == 2 else 0)
+    assert scene.records.calls == ["init", "begin", "commit"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_nothing_to_end(version: int, committed: bool) -> None:
+    scene = Scene(version)
+    await scene.begun(sent=False)
+    await (scene.runner.commit() if committed else scene.runner.abort())
+    assert scene.coordinators.is_quiet
+    assert scene.state is S.READY
+
+
+async def test_abort(version: int) -> None:
+    """What was not sent is dropped; before V2 what may have been written goes on until that is known."""
+    scene = Scene(version)
+    await scene.begun()
+    scene.records.pending = True
+    abort = asyncio.create_task(scene.runner.abort())
+    await turns()
+    assert scene.records.dropped == [(None, version == 2)]
+    assert scene.coordinators.is_quiet
+    assert not scene.partitions.sending
+    scene.records.all_end()
+    question = await scene.asked(EndTxnRequest)
+    assert not question.request.committed
+    question.good(ended(1))
+    await abort
+    assert scene.state is S.READY
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_lost_answer_of_the_end(version: int, committed: bool) -> None:
+    """Before V2 the lost request may come late, and must not meet the next transaction: a new epoch first."""
+    scene = Scene(version)
+    await scene.begun()
+    ending = asyncio.create_task(scene.runner.commit() if committed else scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).good(ended(1), doubtful=True)
+    await ending
+    beginning = asyncio.create_task(scene.runner.begin())
+    if version == 1:
+        question = await scene.asked(InitProducerIdRequest)
+        assert (question.request.producer_id, question.request.producer_epoch) == (PID, 0)
+        assert scene.state is S.INITIALIZING
+        question.good(epoch(1))
+    await beginning
+    assert scene.state is S.IN_TRANSACTION
+    assert scene.sequences.epoch == 1
+    assert scene.coordinators.is_quiet
+
+
+async def test_brokers_that_give_no_new_epoch() -> None:
+    scene = Scene(1)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).good(doubtful=True)
+    await commit
+    begin = asyncio.create_task(scene.runner.begin())
+    (await scene.asked(InitProducerIdRequest)).bad(UnsupportedVersionError("too old"))
+    with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.5") as raised:
+        await begin
+    assert raised.value.fatal
+    assert scene.state is S.FATAL_ERROR
+
+
+async def test_commit_of_a_spoilt_transaction(version: int) -> None:
+    """Nobody is asked, the error is that of the record, and abort leads on."""
+    scene = Scene(version)
+    await scene.begun()
+    scene.records.pending = True
+    commit = asyncio.create_task(scene.runner.commit())
+    await turns()
+    scene.runner.batch_failed(RecordTooLargeError("too large"))
+    with pytest.raises(RecordTooLargeError) as raised:
+        await commit
+    assert raised.value.abortable
+    assert scene.state is S.ABORTABLE_ERROR
+    assert scene.coordinators.is_quiet
+    scene.records.all_end()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await abort
+    assert scene.state is S.READY
+
+
+async def test_commit_or_abort(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit(or_abort=True))
+    (await scene.asked(EndTxnRequest)).bad(RecordTooLargeError("for example"), abortable=True)
+    question = await scene.asked(EndTxnRequest)
+    assert not question.request.committed
+    question.good(ended(1))
+    with pytest.raises(RecordTooLargeError):
+        await commit
+    assert scene.state is S.READY
+
+
+# --- fenced, or only too slow -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ProducerFencedError, InvalidTxnStateError])
+async def test_the_end_is_refused_before_v2(error: type[KafkaError]) -> None:
+    scene = Scene(1)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(error("refused"), fatal=True)
+    with pytest.raises(error) as raised:
+        await commit
+    assert raised.value.fatal
+    assert not raised.value.maybe_written
+    assert scene.state is S.FATAL_ERROR
+    assert len(scene.records.failures) == 1
+
+
+async def test_the_end_is_refused_and_nobody_has_taken_over() -> None:
+    """V2: InitProducerId tells that the coordinator has aborted the transaction, and gives the next epoch."""
+    scene = Scene(2)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(fenced(), fatal=True)
+    question = await scene.asked(InitProducerIdRequest)
+    assert (question.request.producer_id, question.request.producer_epoch) == (PID, 0)
+    question.good(epoch(1))
+    with pytest.raises(InvalidProducerEpochError, match="transaction_timeout_ms=1000") as raised:
+        await commit
+    assert raised.value.abortable
+    assert scene.state is S.ABORTABLE_ERROR
+    await scene.runner.abort()
+    assert scene.coordinators.is_quiet
+    assert scene.state is S.READY
+    assert scene.sequences.epoch == 1
+
+
+async def test_the_end_is_refused_and_somebody_has_taken_over() -> None:
+    scene = Scene(2)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(fenced(), fatal=True)
+    (await scene.asked(InitProducerIdRequest)).bad(fenced(), fatal=True)
+    with pytest.raises(ProducerFencedError) as raised:
+        await commit
+    assert raised.value.fatal
+    assert not raised.value.maybe_written
+
+
+async def test_a_commit_that_may_have_been_done_is_not_called_aborted(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(fenced(), maybe_written=True, fatal=True)
+    with pytest.raises(ProducerFencedError) as raised:
+        await commit
+    assert raised.value.fatal
+    assert raised.value.maybe_written
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("refusal", [InvalidTxnStateError, ProducerFencedError])
+async def test_an_abort_after_a_commit_that_may_have_been_done(version: int, refusal: type[KafkaError]) -> None:
+    """The coordinator says that the transaction can only be aborted, then that there is nothing to abort.
+
+    A new epoch would prove nothing: whoever has committed gets one too.
+    """
+    scene = Scene(version)
+    await scene.begun()
+    scene.partitions.may_have_added()
+    await scene.perhaps_committed()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(refusal("nothing to end"), fatal=True)
+    if version == 2:
+        (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "CompleteCommit", 1))
+    await turns()
+    assert scene.coordinators.is_quiet
+    with pytest.raises(refusal) as raised:
+        await abort
+    assert raised.value.fatal
+    assert raised.value.maybe_written
+
+
+async def test_an_abort_after_a_commit_that_was_not_done() -> None:
+    """V2: the coordinator tells that the transaction was aborted, for whatever reason."""
+    scene = Scene(2)
+    await scene.begun()
+    await scene.perhaps_committed()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(InvalidTxnStateError("nothing to end"), fatal=True)
+    (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "CompleteAbort", 1))
+    (await scene.asked(InitProducerIdRequest)).good(epoch(2))
+    await abort
+    assert scene.state is S.READY
+    assert scene.sequences.epoch == 2
+
+
+async def test_an_abort_after_a_commit_of_which_nothing_is_known() -> None:
+    scene = Scene(2)
+    await scene.begun()
+    await scene.perhaps_committed()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(InvalidTxnStateError("nothing to end"), fatal=True)
+    (await scene.asked(DescribeTransactionsRequest)).bad(UnsupportedVersionError("too old"))
+    with pytest.raises(InvalidTxnStateError) as raised:
+        await abort
+    assert raised.value.fatal
+    assert raised.value.maybe_written
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_prepared_transaction_that_somebody_else_has_committed(version: int, committed: bool) -> None:
+    """Another producer has the id since, perhaps; the commit of a transaction that is committed still is answered."""
+    scene = Scene(version)
+    await scene.prepared()
+    end = asyncio.create_task(scene.runner.commit() if committed else scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(fenced(), fatal=True)
+    if version == 2:
+        (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "Empty", 2))
+    with pytest.raises(ProducerFencedError) as raised:
+        await end
+    assert raised.value.fatal
+    assert raised.value.maybe_written
+    assert scene.coordinators.is_quiet
+
+
+async def test_an_abort_of_a_prepared_transaction_that_was_aborted_for_its_age() -> None:
+    scene = Scene(2)
+    await scene.prepared()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(fenced(), fatal=True)
+    (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "CompleteAbort", 1))
+    (await scene.asked(InitProducerIdRequest)).good(epoch(2))
+    await abort
+    assert scene.state is S.READY
+
+
+async def test_a_leader_knows_a_newer_epoch(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    assert scene.runner.epoch_refused(InvalidProducerEpochError("old"))
+    assert scene.runner.epoch_refused(InvalidProducerEpochError("the next batch hears the same"))
+    (await scene.asked(InitProducerIdRequest)).good(epoch(3))
+    await turns()
+    assert scene.coordinators.is_quiet
+    assert scene.state is S.ABORTABLE_ERROR
+    await scene.runner.abort()
+    assert scene.coordinators.is_quiet
+    assert scene.sequences.epoch == 3
+
+
+async def test_a_leader_knows_a_newer_epoch_and_the_broker_is_old() -> None:
+    scene = Scene(1)
+    await scene.begun()
+    assert scene.runner.epoch_refused(InvalidProducerEpochError("old"))
+    (await scene.asked(InitProducerIdRequest)).bad(UnsupportedVersionError("too old"))
+    await turns()
+    assert scene.state is S.ABORTABLE_ERROR
+    assert not scene.runner.epoch_refused(InvalidProducerEpochError("nobody is asked any more"))
+
+
+# --- partitions and offsets -------------------------------------------------------------------------------------------
+
+
+async def test_partitions_are_added_together() -> None:
+    scene = Scene(1)
+    await scene.begun(sent=False)
+    for place in TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("orders", 0):
+        assert not scene.partitions.may_send(place)
+    question = await scene.asked(AddPartitionsToTxnRequest)
+    assert [(topic.name, topic.partitions) for topic in question.request.topics] == [("orders", [0, 1])]
+    question.good(AddPartitionsToTxnResponse(results_by_topic=[]))
+    await turns()
+    assert scene.records.wakes == 1
+    assert scene.partitions.may_send(TopicPartition("orders", 1))
+
+
+async def test_a_lost_answer_of_adding_partitions() -> None:
+    """It may come again after the end and begin a transaction that nobody ends, so the next one has a new epoch."""
+    scene = Scene(1)
+    await scene.begun(sent=False)
+    scene.partitions.may_send(TopicPartition("orders", 0))
+    (await scene.asked(AddPartitionsToTxnRequest)).good(AddPartitionsToTxnResponse(results_by_topic=[]), doubtful=True)
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).good()
+    await commit
+    begin = asyncio.create_task(scene.runner.begin())
+    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
+    await begin
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_partitions_were_perhaps_added(arrived: bool) -> None:
+    """Adding failed after a lost answer: an abort has to ask, and "there is nothing to end" is fine."""
+    scene = Scene(1)
+    await scene.begun(sent=False)
+    scene.partitions.may_send(TopicPartition("orders", 0))
+    (await scene.asked(AddPartitionsToTxnRequest)).bad(
+        RecordTooLargeError("for example"), maybe_written=True, abortable=True
+    )
+    await turns()
+    assert scene.state is S.ABORTABLE_ERROR
+    abort = asyncio.create_task(scene.runner.abort())
+    question = await scene.asked(EndTxnRequest)
+    if arrived:
+        question.good()
+    else:
+        question.bad(InvalidTxnStateError("nothing to end"), fatal=True)
+    await abort
+    assert scene.state is S.READY
+    begin = asyncio.create_task(scene.runner.begin())
+    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
+    await begin
+
+
+async def test_a_prepared_transaction_whose_commit_was_refused() -> None:
+    """Others hold it still, and may end it late: the next one has an epoch of its own, whichever call it ended with."""
+    scene = Scene(1)
+    await scene.prepared()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(InvalidProducerEpochError("for example"), abortable=True)
+    with pytest.raises(InvalidProducerEpochError):
+        await commit
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).good()
+    await abort
+    begin = asyncio.create_task(scene.runner.begin())
+    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
+    await begin
+    commit = asyncio.create_task(scene.runner.commit())
+    await commit
+    await scene.runner.begin()
+    assert scene.coordinators.is_quiet
+
+
+async def test_an_abort_waits_for_partitions_that_are_being_added() -> None:
+    scene = Scene(1)
+    await scene.begun(sent=False)
+    scene.partitions.may_send(TopicPartition("orders", 0))
+    adding = await scene.asked(AddPartitionsToTxnRequest)
+    abort = asyncio.create_task(scene.runner.abort())
+    await turns()
+    assert scene.coordinators.is_quiet
+    assert not adding.wanted()
+    adding.good(AddPartitionsToTxnResponse(results_by_topic=[]))
+    (await scene.asked(EndTxnRequest)).good()
+    await abort
+
+
+async def test_offsets(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun(sent=False)
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    if version == 1:
+        (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
+    question = await scene.asked(TxnOffsetCommitRequest)
+    assert (question.request.group_id, question.request.producer_id) == ("group", PID)
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    await sending
+    assert scene.partitions.started
+
+
+async def test_offsets_are_refused(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun(sent=False)
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    if version == 1:
+        (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
+    (await scene.asked(TxnOffsetCommitRequest)).bad(RecordTooLargeError("for example"), abortable=True)
+    with pytest.raises(RecordTooLargeError):
+        await sending
+    with pytest.raises(RecordTooLargeError):
+        await scene.runner.commit()
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("ends", ["abort", "close"])
+async def test_an_abort_gives_up_offsets_that_find_no_end(version: int, ends: str) -> None:
+    """Those of a partition that is not there would be repeated for ever, and nothing else could be called."""
+    scene = Scene(version)
+    await scene.begun()
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    if version == 1:
+        (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
+    question = await scene.asked(TxnOffsetCommitRequest)
+    assert question.wanted()
+    ending = asyncio.create_task(scene.runner.abort() if ends == "abort" else scene.runner.close(None))
+    await turns()
+    assert not question.wanted()
+    question.bad(UnknownTopicOrPartitionError("for example"))
+    with pytest.raises(UnknownTopicOrPartitionError) as raised:
+        await sending
+    assert (raised.value.abortable, raised.value.fatal) == (True, False)
+    end = await scene.asked(EndTxnRequest)
+    assert not end.request.committed
+    end.good(ended(1))
+    await ending
+    assert scene.state is S.READY
+
+
+async def test_an_abort_does_not_hide_that_the_producer_is_fenced() -> None:
+    scene = Scene(1)
+    await scene.begun()
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    question = await scene.asked(AddOffsetsToTxnRequest)
+    abort = asyncio.create_task(scene.runner.abort())
+    await turns()
+    question.bad(fenced())
+    for call in (sending, abort):
+        with pytest.raises(ProducerFencedError):
+            await call
+    assert scene.state is S.FATAL_ERROR
+
+
+async def test_offsets_are_wanted_again_in_the_next_transaction() -> None:
+    scene = Scene(2)
+    await scene.begun(sent=False)
+    await scene.runner.abort()
+    await scene.runner.begin()
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    question = await scene.asked(TxnOffsetCommitRequest)
+    assert question.wanted()
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    await sending
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_lost_answer_to_offsets(version: int, refused: bool) -> None:
+    """Come late, they would set back those of the next transaction; before V2 only a new epoch keeps them out."""
+    scene = Scene(version)
+    await scene.begun(sent=False)
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    if version == 1:
+        (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
+    question = await scene.asked(TxnOffsetCommitRequest)
+    question.lost()
+    if refused:
+        question.bad(RecordTooLargeError("for example"), maybe_written=True, abortable=True)
+    else:
+        question.good(TxnOffsetCommitResponse(topics=[]), doubtful=True)
+    await asyncio.wait([sending])
+    assert (sending.exception() is not None) is refused
+    end = asyncio.create_task(scene.runner.abort() if refused else scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await end
+    begin = asyncio.create_task(scene.runner.begin())
+    if version == 1:
+        (await scene.asked(InitProducerIdRequest)).good(epoch(1))
+    await begin
+    assert scene.coordinators.is_quiet
+
+
+# --- max_block_ms passes ----------------------------------------------------------------------------------------------
+
+Calls = Callable[[Scene], Awaitable[Any]]
+
+CALLS: dict[str, Calls] = {
+    "begin_transaction": lambda scene: scene.runner.begin(),
+    "send_offsets_to_transaction": lambda scene: scene.runner.send_offsets(OFFSETS, GROUP),
+    "prepare_transaction": lambda scene: scene.runner.prepare(),
+    "commit_transaction": lambda scene: scene.runner.commit(),
+    "abort_transaction": lambda scene: scene.runner.abort(),
+}
+
+
+def described(scene: Scene, state: str = "Ongoing", newer: int = 0) -> DescribeTransactionsResponse:
+    """How the coordinator sees the id: with the epoch of the scene, or one that is newer by so many."""
+    told = DescribedState(
+        transactional_id="id",
+        transaction_state=state,
+        producer_id=PID,
+        producer_epoch=scene.sequences.epoch + newer,
+        transaction_start_time_ms=77,
+    )
+    return DescribeTransactionsResponse(transaction_states=[told])
+
+
+async def waiting(scene: Scene, name: str) -> None:
+    """In a state in which the call has to wait for an answer."""
+    if name == "begin_transaction":
+        await scene.begun()
+        commit = asyncio.create_task(scene.runner.commit())
+        (await scene.asked(EndTxnRequest)).good(doubtful=True)
+        await commit
+    else:
+        await scene.begun()
+
+
+ANSWERS: dict[str, Callable[[Scene, Question], None]] = {
+    "begin_transaction": lambda scene, question: question.good(epoch(1)),
+    "send_offsets_to_transaction": lambda scene, question: question.bad(RecordTooLargeError("late"), abortable=True),
+    "prepare_transaction": lambda scene, question: question.good(described(scene)),
+    "commit_transaction": lambda scene, question: question.good(ended(1)),
+    "abort_transaction": lambda scene, question: question.good(ended(1)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_max_block_ms_passes(name: str) -> None:
+    """The call raises, and goes on; the same call again gets its end."""
+    scene = Scene(1)
+    await waiting(scene, name)
+    scene.hurry()
+    scene.coordinators.last_error = ConnectionLostError("node 1 is gone")
+    with pytest.raises(TransactionTimeoutError, match=rf"{name}\(\).*max_block_ms=30.*node 1 is gone") as raised:
+        await CALLS[name](scene)
+    assert raised.value.maybe_written is (name == "commit_transaction")
+    question = await scene.coordinators.asked(
+        {
+            "begin_transaction": InitProducerIdRequest,
+            "send_offsets_to_transaction": AddOffsetsToTxnRequest,
+            "prepare_transaction": DescribeTransactionsRequest,
+        }.get(name, EndTxnRequest)
+    )
+    with pytest.raises(TransactionTimeoutError):
+        await CALLS[name](scene)  # still not
+    scene.be_patient()
+    ANSWERS[name](scene, question)
+    await turns()
+    if name == "send_offsets_to_transaction":
+        with pytest.raises(RecordTooLargeError):
+            await CALLS[name](scene)  # this one is new, and the transaction can only be aborted
+    else:
+        result = await CALLS[name](scene)
+        if name == "prepare_transaction":
+            assert (result.producer_id, result.epoch, result.started_ms) == (PID, 0, 77)
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction", "prepare_transaction"])
+async def test_max_block_ms_passes_before_the_records_end(name: str) -> None:
+    scene = Scene(2)
+    await scene.begun()
+    scene.hurry()
+    scene.records.pending = True
+    with pytest.raises(TransactionTimeoutError) as raised:
+        await CALLS[name](scene)
+    assert raised.value.maybe_written is (name == "commit_transaction")  # it goes on
+    assert scene.coordinators.is_quiet
+    scene.be_patient()
+    scene.records.all_end()
+    question = await scene.asked(DescribeTransactionsRequest if name == "prepare_transaction" else EndTxnRequest)
+    ANSWERS[name](scene, question)
+    await turns()
+    await CALLS[name](scene)
+
+
+async def test_max_block_ms_passes_at_the_start() -> None:
+    scene = Scene(2)
+    with pytest.raises(TransactionTimeoutError, match=r"start\(\)"):
+        await scene.runner.start(int(asyncio.get_running_loop().time() * 1000) + 20)
+
+
+async def test_max_block_ms_passes_behind_a_commit(version: int) -> None:
+    """Who wanted to abort has to know that it may be committed."""
+    scene = Scene(version)
+    await scene.begun()
+    scene.hurry()
+    for call in (scene.runner.commit, scene.runner.abort):
+        with pytest.raises(TransactionTimeoutError, match="commit_transaction") as raised:
+            await call()
+        assert raised.value.maybe_written
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+
+
+async def test_max_block_ms_passes_in_an_abort_after_a_commit_in_doubt(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    await scene.perhaps_committed()
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError, match="abort_transaction") as raised:
+        await scene.runner.abort()
+    assert raised.value.maybe_written
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+
+
+async def test_max_block_ms_passes_in_an_abort_of_what_is_prepared() -> None:
+    """Whoever else has it may have committed it."""
+    scene = Scene(2)
+    await scene.prepared()
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError, match="abort_transaction") as raised:
+        await scene.runner.abort()
+    assert raised.value.maybe_written
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+
+
+async def test_max_block_ms_passes_in_the_abort_after_a_refused_commit(version: int) -> None:
+    """That it was not committed is known."""
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit(or_abort=True))
+    question = await scene.asked(EndTxnRequest)
+    commit.cancel()
+    await asyncio.wait([commit])
+    question.bad(RecordTooLargeError("for example"), abortable=True)
+    abort = await scene.asked(EndTxnRequest)
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError) as raised:
+        await scene.runner.commit()
+    assert not raised.value.maybe_written
+    abort.good(ended(1))
+
+
+async def test_max_block_ms_passes_while_the_end_of_a_failed_producer_is_not_known(version: int) -> None:
+    """EndTxn has left, whatever else has failed since."""
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    question = await scene.asked(EndTxnRequest)
+    commit.cancel()
+    await asyncio.wait([commit])
+    scene.runner.failed(ProducerFailedError("a task has ended"))
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError) as raised:
+        await scene.runner.commit()
+    assert raised.value.maybe_written
+    question.good(ended(1))
+
+
+async def test_another_call_waits_for_one_that_was_left(version: int) -> None:
+    """An abort behind a commit finds that it has succeeded; a begin goes on."""
+    scene = Scene(version)
+    await scene.begun()
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError):
+        await scene.runner.commit()
+    with pytest.raises(TransactionTimeoutError, match="commit_transaction"):
+        await scene.runner.abort()
+    scene.be_patient()
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await turns()
+    with pytest.raises(TransactionStateError):
+        await scene.runner.abort()
+    await scene.runner.begin()
+    assert scene.state is S.IN_TRANSACTION
+
+
+@pytest.mark.parametrize("turns_before", range(1, 6))
+@pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction", "prepare_transaction"])
+async def test_the_end_of_a_cancelled_call_waits_for_the_same_call_again(
+    version: int, name: str, turns_before: int
+) -> None:
+    """Whatever else waits for the cancelled one meanwhile, and is refused after it."""
+    scene = Scene(version)
+    await scene.begun(sent=False)
+    first = asyncio.create_task(CALLS[name](scene))
+    other = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    await turns(turns_before)
+    first.cancel()
+    result, *_ = await asyncio.gather(first, return_exceptions=True)
+    if isinstance(result, asyncio.CancelledError):
+        result = await CALLS[name](scene)
+    if name == "prepare_transaction":
+        assert result.is_empty
+    else:
+        assert scene.state is S.READY
+    with pytest.raises(TransactionStateError):
+        await other
+
+
+@pytest.mark.parametrize("name", ["prepare_transaction", "commit_transaction", "send_offsets_to_transaction"])
+async def test_a_call_that_waits_does_nothing_to_the_next_transaction(version: int, name: str) -> None:
+    """One task aborts and begins again; another one's call was meant for what is gone."""
+    scene = Scene(version)
+    await scene.begun()
+
+    async def begin_again() -> None:
+        await scene.runner.abort()
+        await scene.runner.begin()
+
+    again = asyncio.create_task(begin_again())
+    question = await scene.asked(EndTxnRequest)
+    late = asyncio.create_task(CALLS[name](scene))
+    await turns()
+    question.good(ended(1))
+    await again
+    with pytest.raises(TransactionStateError, match="does nothing to the next"):
+        await late
+    assert scene.state is S.IN_TRANSACTION
+    assert scene.coordinators.is_quiet
+
+
+async def test_an_abort_behind_a_commit_that_failed(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    scene.hurry()
+    with pytest.raises(TransactionTimeoutError):
+        await scene.runner.commit()
+    scene.be_patient()
+    (await scene.asked(EndTxnRequest)).bad(RecordTooLargeError("for example"), abortable=True)
+    await turns()
+    abort = asyncio.create_task(scene.runner.abort())
+    question = await scene.asked(EndTxnRequest)
+    assert not question.request.committed
+    question.good(ended(1))
+    await abort
+
+
+@pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction", "prepare_transaction"])
+async def test_a_cancelled_call_goes_on(name: str) -> None:
+    scene = Scene(2)
+    await scene.begun()
+    call = asyncio.create_task(cast(Coroutine[Any, Any, Any], CALLS[name](scene)))
+    question = await scene.asked(DescribeTransactionsRequest if name == "prepare_transaction" else EndTxnRequest)
+    call.cancel()
+    await asyncio.wait([call])
+    assert call.cancelled()
+    again = [asyncio.create_task(cast(Coroutine[Any, Any, Any], CALLS[name](scene))) for _ in range(2)]
+    await turns()
+    ANSWERS[name](scene, question)
+    await asyncio.gather(*again)
+    assert scene.coordinators.is_quiet
+
+
+async def test_a_cancelled_begin_opens_nothing() -> None:
+    scene = Scene(1)
+    await waiting(scene, "begin_transaction")
+    begin = asyncio.create_task(scene.runner.begin())
+    question = await scene.asked(InitProducerIdRequest)
+    begin.cancel()
+    await asyncio.wait([begin])
+    question.good(epoch(1))
+    await turns()
+    assert scene.state is S.READY
+    assert not scene.records.admits
+    await scene.runner.begin()
+    assert scene.coordinators.is_quiet
+    assert scene.state is S.IN_TRANSACTION
+
+
+# --- close ------------------------------------------------------------------------------------------------------------
+
+
+async def test_close_waits_for_a_commit(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    question = await scene.asked(EndTxnRequest)
+    close = asyncio.create_task(scene.runner.close(None))
+    await turns()
+    assert not close.done()
+    question.good(ended(1))
+    await close
+    await commit
+    assert scene.runner.closed_over == 0
+    assert scene.state is S.READY
+
+
+async def test_close_aborts(version: int) -> None:
+    """And whoever is in a block with it is told, as nobody else would tell him."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    scene.partitions.sent()
+    close = asyncio.create_task(scene.runner.close(None))
+    question = await scene.asked(EndTxnRequest)
+    assert not question.request.committed
+    with pytest.raises(ProducerClosedError, match="not committed"):
+        await transaction.__aexit__(None, None, None)
+    question.good(ended(1))
+    await close
+    assert scene.state is S.READY
+    with pytest.raises(ProducerClosedError, match="not committed"):
+        await transaction.__aexit__(None, None, None)
+    error = ValueError("of the body")
+    await transaction.__aexit__(ValueError, error, None)
+
+
+async def left_offsets(scene: Scene, version: int) -> Question:
+    """Send offsets and leave them; who comes next waits for their answer."""
+    offsets = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    if version == 1:
+        (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
+    question = await scene.asked(TxnOffsetCommitRequest)
+    offsets.cancel()
+    await asyncio.wait([offsets])
+    return question
+
+
+async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
+    """Behind offsets that somebody has left: closing aborts the transaction before the commit gets to it."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    question = await left_offsets(scene, version)
+    close = asyncio.create_task(scene.runner.close(None))
+    await turns()
+    end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await turns()
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await close
+    with pytest.raises(ProducerClosedError, match="not committed"):
+        await end
+
+
+@pytest.mark.parametrize("call", ["prepare_transaction", "send_offsets_to_transaction"])
+async def test_close_while_a_call_waits_for_its_turn(version: int, call: str) -> None:
+    """It is told of the closing, not of a state that nobody has brought about but the closing."""
+    scene = Scene(version)
+    await scene.begun()
+    question = await left_offsets(scene, version)
+    close = asyncio.create_task(scene.runner.close(None))
+    await turns()
+    late = asyncio.create_task(CALLS[call](scene))
+    await turns()
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await close
+    with pytest.raises(ProducerClosedError, match=rf"{call}\(\).*the producer was closed"):
+        await late
+    assert scene.coordinators.is_quiet
+    assert scene.state is S.READY
+
+
+async def test_close_without_time_to_abort(version: int) -> None:
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    await scene.runner.close(0)
+    assert scene.coordinators.is_quiet
+    with pytest.raises(ProducerClosedError, match="not committed"):
+        await transaction.__aexit__(None, None, None)
+
+
+async def test_close_leaves_a_prepared_transaction_alone() -> None:
+    scene = Scene(2)
+    await scene.prepared()
+    await scene.runner.close(None)
+    assert scene.coordinators.is_quiet
+    assert scene.state is S.PREPARED
+    assert scene.runner.closed_over == 0
+
+
+async def test_close_is_cancelled_during_a_commit(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    await scene.asked(EndTxnRequest)
+    close = asyncio.create_task(scene.runner.close(None))
+    await turns()
+    scene.runner.cut_short()
+    await asyncio.wait_for(close, GENEROUS_S)
+    with pytest.raises(ProducerClosedError, match=r"commit_transaction\(\) was cut short.*may have been") as raised:
+        await commit
+    assert raised.value.maybe_written
+    assert not raised.value.retriable
+    assert scene.coordinators.is_quiet
+
+
+async def test_close_is_cancelled_before_the_commit_is_asked_for(version: int) -> None:
+    """No EndTxn has left, and none will."""
+    scene = Scene(version)
+    await scene.begun()
+    scene.records.pending = True
+    commit = asyncio.create_task(scene.runner.commit())
+    await turns()
+    scene.runner.cut_short()
+    with pytest.raises(ProducerClosedError, match=r"commit_transaction\(\) was cut short.*was not committed") as raised:
+        await commit
+    assert not raised.value.maybe_written
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("name", ["send_offsets_to_transaction", "prepare_transaction", "abort_transaction"])
+async def test_close_is_cancelled_during_a_call_that_commits_nothing(name: str) -> None:
+    scene = Scene(2)
+    await scene.begun()
+    call = asyncio.create_task(cast(Coroutine[Any, Any, Any], CALLS[name](scene)))
+    await turns()
+    scene.runner.cut_short()
+    with pytest.raises(ProducerClosedError, match=rf"{name}\(\) was cut short.*was not committed") as raised:
+        await call
+    assert not raised.value.maybe_written
+
+
+async def test_close_is_cancelled_during_an_abort_of_what_is_prepared() -> None:
+    scene = Scene(2)
+    await scene.prepared()
+    abort = asyncio.create_task(scene.runner.abort())
+    await scene.asked(EndTxnRequest)
+    scene.runner.cut_short()
+    with pytest.raises(ProducerClosedError, match="may have been") as raised:
+        await abort
+    assert raised.value.maybe_written
+
+
+@pytest.mark.parametrize("next_call", ["commit_transaction", "abort_transaction"])
+async def test_a_call_that_was_left_is_cut_short(version: int, next_call: str) -> None:
+    """Nobody knows how it would have ended: that there is nothing to abort would sound like a commit."""
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    await scene.asked(EndTxnRequest)
+    commit.cancel()
+    await asyncio.wait([commit])
+    call = asyncio.create_task(cast(Coroutine[Any, Any, Any], CALLS[next_call](scene)))
+    await turns()
+    scene.runner.cut_short()
+    with pytest.raises(ProducerClosedError, match="cut short because the producer was closed") as raised:
+        await call
+    assert raised.value.maybe_written
+
+
+async def test_close_is_cancelled_before_it_aborts(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    scene.runner.cut_short()
+    await scene.runner.close(None)
+    assert scene.coordinators.is_quiet
+
+
+# --- the producer fails meanwhile -------------------------------------------------------------------------------------
+
+
+async def test_it_fails_while_the_end_is_under_way(version: int) -> None:
+    """What the coordinator says counts: the transaction is committed, and no other one can begin."""
+    scene = Scene(version)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    question = await scene.asked(EndTxnRequest)
+    scene.runner.failed(ProducerFailedError("a task has ended"))
+    assert not question.wanted()
+    question.good(ended(1))
+    await commit
+    assert scene.state is S.FATAL_ERROR
+    with pytest.raises(ProducerFailedError):
+        await scene.runner.begin()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("maybe_written", [True, False])
+async def test_it_fails_and_the_end_is_not_known(committed: bool, maybe_written: bool) -> None:
+    scene = Scene(2)
+    await scene.begun()
+    call = asyncio.create_task(scene.runner.commit() if committed else scene.runner.abort())
+    question = await scene.asked(EndTxnRequest)
+    scene.runner.failed(ProducerFailedError("a task has ended"))
+    question.bad(ConnectionLostError("the connection is gone"), maybe_written=maybe_written)
+    with pytest.raises(ProducerFailedError) as raised:
+        await call
+    assert raised.value.maybe_written is (committed and maybe_written)
+
+
+async def test_it_fails_before_an_abort_has_begun(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    abort = asyncio.create_task(scene.runner.abort())
+    await asyncio.sleep(0)  # it has been called, and its task has not run yet
+    scene.runner.failed(ProducerFailedError("a task has ended"))
+    with pytest.raises(ProducerFailedError):
+        await abort
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_it_fails_while_it_gets_a_new_epoch(answered: bool) -> None:
+    """Whatever the coordinator says: what it was asked for would have been repeated, but for the failure."""
+    scene = Scene(1)
+    await waiting(scene, "begin_transaction")
+    begin = asyncio.create_task(scene.runner.begin())
+    question = await scene.asked(InitProducerIdRequest)
+    scene.runner.failed(ProducerFailedError("a task has ended"))
+    assert not question.wanted()
+    if answered:
+        question.good(epoch(1))
+    else:
+        question.bad(CoordinatorLoadInProgressError("loading"))
+    with pytest.raises(ProducerFailedError):
+        await begin
+    assert scene.state is S.FATAL_ERROR
+
+
+async def test_it_fails_while_it_prepares() -> None:
+    scene = Scene(2)
+    await scene.begun()
+    prepare = asyncio.create_task(scene.runner.prepare())
+    question = await scene.asked(DescribeTransactionsRequest)
+    scene.runner.failed(ProducerFailedError("a task has ended"))
+    question.good(described(scene))
+    with pytest.raises(ProducerFailedError):
+        await prepare
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_it_fails_while_it_starts(answered: bool) -> None:
+    scene = Scene(2)
+    start = asyncio.create_task(scene.runner.start(int(asyncio.get_running_loop().time() * 1000) + PATIENT_MS))
+    question = await scene.asked(InitProducerIdRequest)
+    scene.runner.failed(ProducerFailedError("a task has ended"))
+    if answered:
+        question.good(epoch(0))
+    else:
+        question.bad(CoordinatorLoadInProgressError("loading"))
+    with pytest.raises(ProducerFailedError):
+        await start
