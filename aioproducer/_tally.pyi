@@ -5,7 +5,7 @@ from typing import final
 
 from aioproducer._delivery import DeliveryLedger
 from aioproducer.errors import KafkaError
-from aioproducer.records import BatchResult
+from aioproducer.records import MAX_ERRORS, BatchResult
 
 @final
 class Tally:
@@ -16,7 +16,7 @@ class Tally:
         most_errors: in the result, those of the first rows; at least 1.
     """
 
-    def __init__(self, topic: str | None, most_errors: int = 1000) -> None: ...
+    def __init__(self, topic: str | None, most_errors: int = MAX_ERRORS) -> None: ...
     @property
     def topic(self) -> str | None: ...
     @property

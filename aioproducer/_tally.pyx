@@ -17,10 +17,9 @@ from operator import itemgetter
 
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 
-from aioproducer.records import BatchResult, TopicPartition
+from aioproducer.records import MAX_ERRORS, BatchResult, TopicPartition
 
 cdef enum:
-    MAX_ERRORS = 1000       # in a BatchResult, unless its caller wants more
     MAX_FAILURES = 1000     # failed batches that are told apart; the records of further ones join the last
 
 cdef extern from *:

@@ -36,12 +36,9 @@ from aioproducer.errors import (
     TransactionStateError,
     WrongLoopError,
 )
-from aioproducer.records import BatchResult, Record
+from aioproducer.records import MAX_ERRORS, BatchResult, Record
 
 SubmitSlow = Callable[[Any, Any, Any, int | None, Any, int | None, bool], Awaitable[Delivery]]
-
-MAX_ERRORS = 1_000
-"""How many errors a result has that nobody wants more of: enough to see what is wrong, in any number of records."""
 
 STOPPING = (
     AuthenticationError,

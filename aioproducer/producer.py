@@ -12,7 +12,7 @@ from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mappin
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, Unpack
 
-from aioproducer.bulk import MAX_ERRORS, BulkSend
+from aioproducer.bulk import BulkSend
 from aioproducer.closing import Closing, closed_too_early
 from aioproducer.compression import codec
 from aioproducer.config.keywords import ProducerConfigs
@@ -31,6 +31,7 @@ from aioproducer.errors import (
 from aioproducer.forks import ForkWatch
 from aioproducer.health import ProducerHealth, ProducerState
 from aioproducer.records import (
+    MAX_ERRORS,
     ArrowData,
     BatchResult,
     ConsumerGroupMetadata,

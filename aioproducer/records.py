@@ -66,6 +66,10 @@ class PartitionInfo(NamedTuple):
     offline_replicas: tuple[int, ...]
 
 
+MAX_ERRORS = 1_000
+"""How many errors a BatchResult has if nobody wants more: enough to see what is wrong, in any number of records."""
+
+
 class BatchResult(NamedTuple):
     """How the records of one ``send_many`` or ``send_arrow`` ended."""
 

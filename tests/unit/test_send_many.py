@@ -33,6 +33,7 @@ from aioproducer import (
     WrongLoopError,
 )
 from aioproducer.errors import TopicAuthorizationFailedError
+from aioproducer.records import MAX_ERRORS
 from tests.reference.record_batch import PlainRecord
 from tests.unit.producing_broker import ProducingBroker
 
@@ -413,6 +414,15 @@ async def test_a_failed_batch(broker: ProducingBroker, configs: dict[str, Any]) 
     assert all(isinstance(error, TopicAuthorizationFailedError) for error in caught.value.exceptions)
     assert sum(error.record_count for error in caught.value.exceptions) == 100  # type: ignore[attr-defined]
     assert [row for row, _ in result.errors] == list(range(100))
+
+
+@each_path
+async def test_only_the_first_errors_are_told(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """A thousand of them, as docs and docstrings say; all are counted."""
+    async with producer_of(broker, **configs) as producer:
+        result = await producer.send_many("orders", [5] * (MAX_ERRORS + 2), raise_on_error=False)
+    assert result.failed == MAX_ERRORS + 2
+    assert [row for row, _ in result.errors] == list(range(MAX_ERRORS)) == list(range(1_000))
 
 
 @pytest.mark.parametrize("form", ["generator", "asynchronous"])
