@@ -7,7 +7,9 @@ import math
 from collections.abc import Awaitable
 
 LONGEST_S = 1e9
-"""More is no limit; a loop could not keep it."""
+"""So much is no limit; a loop could not keep it."""
+SECONDS_OR_NONE = "seconds or None are needed"
+"""Where None stands for no limit."""
 
 
 class Deadline:
@@ -39,9 +41,10 @@ class Deadline:
         Raises:
             TypeError, ValueError: as the constructor.
         """
-        if timeout is None or not is_limit(timeout):
+        seconds = LONGEST_S if timeout is None else in_seconds(timeout, "timeout", SECONDS_OR_NONE)
+        if seconds == LONGEST_S:
             return
-        at = self._loop.time() + max(float(timeout), self._least_s)
+        at = self._loop.time() + max(seconds, self._least_s)
         if at < self.at:
             self.at, self.timeout = at, timeout
             if self._step is not None and not self._step.expired():
@@ -67,13 +70,12 @@ class Deadline:
         return True
 
 
-def is_limit(timeout: float, name: str = "timeout") -> bool:
-    """Whether it is ever over; a TypeError or ValueError that names it, if it is no number."""
+def in_seconds(value: float, name: str, needed: str = "seconds are needed") -> float:
+    """A time as a plain number, LONGEST_S at most; a TypeError or ValueError that names it, if it is no number."""
     try:
-        if timeout > LONGEST_S:
-            return False
-        if not math.isnan(timeout):
-            return True
+        seconds = float(min(value, LONGEST_S))
     except TypeError:
-        raise TypeError(f"{name} is a {type(timeout).__name__}; seconds or None are needed") from None
-    raise ValueError(f"{name} is not a number; seconds or None are needed")
+        raise TypeError(f"{name} is a {type(value).__name__}; {needed}") from None
+    if math.isnan(seconds):
+        raise ValueError(f"{name} is not a number; {needed}")
+    return seconds

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from aioproducer import Producer, ProducerHealth, ProducerState
+from aioproducer.deadline import in_seconds
 
 MEDIA_TYPE = "text/event-stream"
 HEADERS: Mapping[str, str] = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -49,22 +50,7 @@ def metrics_events(
     Raises:
         TypeError, ValueError: at once, ``interval`` is no number.
     """
-    check_interval(interval)
-    return _events(producer, interval, extra, ended, health)
-
-
-def check_interval(interval: float) -> None:
-    """Refuse what is no number of seconds, before there is a stream that could only break off, or never pause.
-
-    Raises:
-        TypeError, ValueError: it is none.
-    """
-    try:
-        is_number = interval == interval + 0.0  # NaN is like nothing, not even like itself
-    except TypeError:
-        raise TypeError(f"interval is a {type(interval).__name__}; seconds are needed") from None
-    if not is_number:
-        raise ValueError("interval is not a number; seconds are needed")
+    return _events(producer, in_seconds(interval, "interval"), extra, ended, health)
 
 
 async def _events(

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError, SerializationError
-from aioproducer.deadline import is_limit
+from aioproducer.deadline import SECONDS_OR_NONE, in_seconds
 from aioproducer.errors import InvalidTopicError, TransactionStateError, WrongLoopError
 from aioproducer.extras import missing
 from aioproducer.integrations import sse
@@ -84,7 +84,7 @@ def producer_lifespan(
     """
     wanted = _topics(topics)
     if close_timeout is not None:
-        is_limit(close_timeout, "close_timeout")
+        in_seconds(close_timeout, "close_timeout", SECONDS_OR_NONE)
     if not isinstance(producer, Producer) and not callable(producer):
         raise TypeError(f"producer is a {type(producer).__name__}; {_NEEDED}")
 
@@ -189,7 +189,7 @@ def metrics_routes(
     Raises:
         TypeError, ValueError: at once, ``interval`` is no number.
     """
-    sse.check_interval(interval)
+    in_seconds(interval, "interval")
 
     async def events(request: Request) -> Response:
         return metrics_response(request, interval=interval, extra=extra, name=name)

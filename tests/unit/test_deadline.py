@@ -6,11 +6,13 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Coroutine
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from aioproducer.deadline import LONGEST_S, Deadline
+from aioproducer.deadline import LONGEST_S, Deadline, in_seconds
 from tests.simulation.loop import SimulatedLoop
 
 
@@ -164,3 +166,24 @@ def test_what_is_no_number(timeout: Any, error: type[Exception]) -> None:
         assert (deadline.left_s, deadline.timeout) == (about(5), 5)
 
     in_virtual_time(run)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [(3, 3.0), (0.5, 0.5), (-1, -1.0), (Decimal("0.25"), 0.25), (Fraction(1, 2), 0.5), (math.inf, 1e9), (10**400, 1e9)],
+    ids=["whole", "float", "negative", "decimal", "fraction", "infinite", "huge"],
+)
+def test_numbers_of_seconds(given: Any, seconds: float) -> None:
+    """Any kind of number; and what is longer than a loop can wait is as good as what it can."""
+    found = in_seconds(given, "interval")
+    assert (found, type(found)) == (seconds, float)
+
+
+def test_what_is_no_number_of_seconds() -> None:
+    """It is named, with what was needed instead."""
+    with pytest.raises(TypeError, match=r"^interval is a str; seconds are needed$"):
+        in_seconds("1", "interval")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^timeout is a NoneType; seconds or so are needed$"):
+        in_seconds(None, "timeout", "seconds or so are needed")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^interval is not a number; seconds are needed$"):
+        in_seconds(math.nan, "interval")

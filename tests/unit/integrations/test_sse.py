@@ -11,6 +11,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,21 @@ async def test_a_stream_without_an_interval_leaves_turns_to_others_and_ends(clus
             seen += 1
             assert seen < 10
         assert seen > 1
+
+
+@pytest.mark.parametrize("interval", [Decimal(3_600), 10**400, math.inf], ids=["decimal", "huge", "infinite"])
+async def test_an_interval_of_any_kind_of_number(cluster: FakeCluster, interval: Any) -> None:
+    """One that a loop can't wait so long for is as good as the longest that it can."""
+    told = False
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        events = metrics_events(producer, interval=interval, ended=lambda: told)
+        await anext(events)
+        await anext(events)
+        last = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        told = True
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(last, PATIENCE_S)
 
 
 async def test_a_stream_ends_with_its_producer(cluster: FakeCluster) -> None:
