@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 import ssl
 import struct
 from collections.abc import Callable
@@ -36,6 +35,7 @@ from aioproducer.net.deadlines import Deadlines
 from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
 from aioproducer.net.session import Session
 from aioproducer.net.tls_errors import HTTP, ONLY_TLS, alert_error, is_tls
+from aioproducer.net.tracebacks import clear_frames, never_waits
 from aioproducer.net.versions import ApiRanges
 from aioproducer.net.write_buffer import WriteBuffer
 from aioproducer.protocol import header
@@ -56,9 +56,6 @@ MAX_CORRELATION_ID = 2147483639
 """Kafka keeps the numbers above it for SASL."""
 
 UNSUPPORTED_VERSION = 35
-
-WAITING = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-"""Flags of code whose frames may wait, without running, for somebody to go on with them."""
 
 _SIZE = struct.Struct(">i")
 
@@ -544,7 +541,9 @@ class Connection:
         if not self._ready and isinstance(error, ssl.SSLError) and (alert := alert_error(error, str(self))):
             alert.__cause__ = error
             return alert
-        _forget_locals(error)
+        # The stream keeps the error, and so does the node. Of a failed write its frames are asyncio's, and from Python
+        # 3.15 on one holds the last buffer: the memory of a batch would not come back before they let go of the error.
+        clear_frames(error, never_waits)
         lost = ConnectionLostError(f"{self}: {error}")
         lost.__cause__ = error
         return lost
@@ -566,20 +565,3 @@ class Connection:
             raise
         self._on_capacity(self)
         self._close_if_retired()
-
-
-def _forget_locals(error: BaseException) -> None:
-    """Clear the frames that an error came through, and those that had called them, as far as they have ended.
-
-    Of a failed write these are asyncio's, and from Python 3.15 on one of them holds the last buffer: the stream keeps
-    the error, and so does the node, and the memory of a batch would not come back before they let go of it.
-    """
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    frame = None if traceback is None else traceback.tb_frame
-    while frame is not None:
-        if not frame.f_code.co_flags & WAITING:  # one that only waits would be ended by that
-            with suppress(RuntimeError):  # it still runs
-                frame.clear()
-        frame = frame.f_back

@@ -8,15 +8,16 @@ import contextlib
 import re
 import socket
 import sys
-import traceback
 from collections.abc import Awaitable, Callable
 from importlib import import_module
+from types import FrameType
 from typing import TypeVar
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.proxy import Proxy
 from aioproducer.errors import excerpt
 from aioproducer.net.resolver import ascii_name, check_port, resolve
+from aioproducer.net.tracebacks import clear_frames
 from aioproducer.net.workers import threads_are_scarce
 from aioproducer.version import VERSION
 
@@ -116,7 +117,7 @@ async def _by_socks(proxy: Proxy, address: str, port: int, limit: int, patience_
     try:
         connected = await _at_one_address(proxy, connect, patience_s)
     except BaseException as error:
-        _clear_frames(error)
+        clear_frames(error, _is_python_socks)
         if isinstance(error, ProxyError):
             raise ConnectionError(str(error)) from error
         raise
@@ -127,14 +128,9 @@ async def _by_socks(proxy: Proxy, address: str, port: int, limit: int, patience_
         raise
 
 
-def _clear_frames(error: BaseException | None) -> None:
-    """Empty the frames of python-socks: the password is in them, and tools that report errors show what frames hold."""
-    while error is not None:
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            if frame.f_globals.get("__name__", "").startswith("python_socks."):
-                with contextlib.suppress(RuntimeError):  # of one that has not ended
-                    frame.clear()
-        error = error.__cause__ or error.__context__
+def _is_python_socks(frame: FrameType) -> bool:
+    """The password is in its frames, and tools that report errors show what frames hold."""
+    return str(frame.f_globals.get("__name__", "")).startswith("python_socks.")
 
 
 async def _at_one_address(proxy: Proxy, connect: Callable[[str], Awaitable[T]], patience_s: float) -> T:
