@@ -107,6 +107,8 @@ cdef class ArrowSource:
         stream = <ArrowArrayStream*>PyCapsule_GetPointer(capsule, b"arrow_array_stream")
         if stream.release == NULL:
             raise TypeError("the Arrow stream was used up already")
+        if stream.get_schema == NULL or stream.get_next == NULL or stream.get_last_error == NULL:
+            raise CorruptArrowError("the Arrow stream lacks one of its functions")
         self.stream = stream[0]
         stream.release = NULL
         cdef int code
@@ -158,6 +160,8 @@ cdef class ArrowSource:
 
 
 cdef str format_of(ArrowSchema* schema):
+    if schema.release == NULL:
+        raise CorruptArrowError("the type of an Arrow column was released already")
     if schema.format == NULL:
         raise CorruptArrowError("an Arrow column has no type")
     return (<bytes>schema.format).decode("utf-8", "replace")
@@ -167,6 +171,8 @@ cdef str type_of(ArrowSchema* schema):
     """The type as people call it."""
     cdef str text = format_of(schema)
     if schema.dictionary != NULL:
+        if schema.dictionary.dictionary != NULL:    # and so on, perhaps in a ring
+            return "dictionary of dictionary"
         return f"dictionary of {type_of(schema.dictionary)}"
     if text.startswith("w:"):
         return f"fixed_size_binary[{text[2:]}]"
@@ -180,6 +186,8 @@ cdef str type_of(ArrowSchema* schema):
 cdef str name_of(ArrowSchema* schema):
     if schema == NULL:
         raise CorruptArrowError("the Arrow data has a column that is not there")
+    if schema.release == NULL:
+        raise CorruptArrowError("the Arrow data has a column whose type was released already")
     return "" if schema.name == NULL else (<bytes>schema.name).decode("utf-8", "replace")
 
 
@@ -197,7 +205,7 @@ cdef object wrong_type(Column column, str wanted):
 cdef int64_t number_in(str text) except -1:
     """The size that a format names behind its colon."""
     digits = text.partition(":")[2]
-    if not digits.isascii() or not digits.isdigit() or int(digits) > INT32_MAX:
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 10 or int(digits) > INT32_MAX:
         raise CorruptArrowError(f"the Arrow format {text!r} names no size")
     return int(digits)
 
@@ -210,9 +218,9 @@ cdef Column bytes_column(ArrowSchema* schema, str name):
         column.kind = INTEGERS
         column.width = INTEGER_WIDTHS[text]
         column.signed = text.islower()
-        column.dictionary = bytes_column(schema.dictionary, name)
-        if column.dictionary.dictionary is not None:
+        if schema.dictionary.dictionary != NULL:
             raise wrong_type(column, "a dictionary of binary or string")
+        column.dictionary = bytes_column(schema.dictionary, name)
         column.is_text = column.dictionary.is_text
     elif text in BYTES_KINDS:
         column.kind = BYTES_KINDS[text]
@@ -297,6 +305,8 @@ cdef class Column:
         cdef int64_t buffers
         if array == NULL or array.length < length or array.offset < 0 or array.offset > INT64_MAX - array.length:
             raise CorruptArrowError(f"column {self.name!r} has not the {length} rows that it should have")
+        if array.release == NULL:
+            raise CorruptArrowError(f"column {self.name!r} was released already")
         self.length = array.length
         self.offset = array.offset
         self.validity = NULL

@@ -65,6 +65,22 @@ Array._fields_ = [
     ("private_data", ctypes.c_void_p),
 ]
 
+
+class Stream(ctypes.Structure):
+    pass
+
+
+Get = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Stream), ctypes.c_void_p)
+GetError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Stream))
+Release = ctypes.CFUNCTYPE(None, ctypes.POINTER(Stream))
+Stream._fields_ = [
+    ("get_schema", Get),
+    ("get_next", Get),
+    ("get_last_error", GetError),
+    ("release", Release),
+    ("private_data", ctypes.c_void_p),
+]
+
 new_capsule = ctypes.pythonapi.PyCapsule_New
 new_capsule.restype = ctypes.py_object
 new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -196,6 +212,11 @@ def numbers(*values: int) -> bytes:
     return b"".join(number.to_bytes(4, "little", signed=True) for number in values)
 
 
+def let_go(struct: Any) -> None:
+    """What somebody has released, or taken over, says so in this way."""
+    struct.release = type(struct.release)()
+
+
 SPOILED: dict[str, tuple[Callable[[Batch], object], str]] = {
     "batch of negative length": (lambda b: setattr(b.array, "length", -1), "rows and columns"),
     "batch of negative offset": (lambda b: setattr(b.array, "offset", -1), "rows and columns"),
@@ -230,6 +251,10 @@ SPOILED: dict[str, tuple[Callable[[Batch], object], str]] = {
         lambda b: setattr(entries(b).children[0].contents, "length", 0),
         "column 'headers key' has not the 1 rows",
     ),
+    "released column": (lambda b: let_go(value(b)), "column 'value' was released already"),
+    "released dictionary": (lambda b: let_go(b.column("key").dictionary.contents), "column 'key' was released"),
+    "released entries": (lambda b: let_go(entries(b)), "column 'headers element' was released already"),
+    "released names": (lambda b: let_go(entries(b).children[0].contents), "column 'headers key' was released already"),
     "no numbers": (lambda b: b.buffer(b.column("partition"), 1, None), "'partition' has rows and no buffer"),
 }
 
@@ -290,6 +315,47 @@ def test_large_list_views(first: int, size: int) -> None:
 def test_a_column_that_is_not_there(batch: Batch) -> None:
     batch.schema.children[1] = ctypes.POINTER(Schema)()
     with pytest.raises(CorruptArrowError, match="a column that is not there"):
+        feed_of(batch)
+
+
+@pytest.mark.parametrize("column", ["key", "value", "partition", "timestamp", "headers", "topic"])
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_dictionaries_of_dictionaries(column: str, length: int) -> None:
+    """Also one that is its own, or its dictionary's: such a type has no end, and is not gone through."""
+    batch = Batch({"value": TEXT} | {column: TEXT.dictionary_encode()})
+    schema = next(
+        one.contents for one in batch.schema.children[: batch.schema.n_children] if one.contents.name == column.encode()
+    )
+    ring = [schema, *(Schema() for _ in range(length - 1))]
+    for one, following in zip(ring, ring[1:] + ring[:1], strict=True):
+        one.format, one.release = schema.format, schema.release
+        one.dictionary = ctypes.pointer(following)
+    with pytest.raises(SerializationError, match=f"column '{column}' is dictionary of dictionary; .* is needed"):
+        feed_of(batch)
+
+
+def test_a_size_of_many_digits() -> None:
+    """More than Python makes a number of."""
+    batch = Batch({"value": pa.array([b"v"], pa.binary(1))})
+    batch.schema.children[0].contents.format = b"w:" + b"1" * 5_000
+    with pytest.raises(CorruptArrowError, match="names no size"):
+        feed_of(batch)
+
+
+@pytest.mark.parametrize("depth", ["column", "dictionary", "entry", "name"])
+def test_a_type_that_was_released(depth: str) -> None:
+    """What it says may be gone from memory."""
+    batch = Batch({"value": TEXT.dictionary_encode(), "headers": pa.array([None] * 3, pa.list_(OURS))})
+    column, headers = batch.schema.children[0].contents, batch.schema.children[1].contents
+    entry = headers.children[0].contents
+    structs = {
+        "column": column,
+        "dictionary": column.dictionary.contents,
+        "entry": entry,
+        "name": entry.children[0].contents,
+    }
+    let_go(structs[depth])
+    with pytest.raises(CorruptArrowError, match="released already"):
         feed_of(batch)
 
 
@@ -368,6 +434,19 @@ def test_a_capsule_can_be_taken_once() -> None:
     with pytest.raises(TypeError, match="used up"):
         ArrowSource(ExportingArray(*capsules))
     del source
+
+
+@pytest.mark.parametrize("lacking", ["get_schema", "get_next", "get_last_error"])
+def test_a_stream_without_one_of_its_functions(lacking: str) -> None:
+    released: list[str] = []
+    release = Release(lambda stream: released.append("stream"))
+    stream = Stream(
+        Get(lambda stream, out: 0), Get(lambda stream, out: 0), GetError(lambda stream: None), release, None
+    )
+    setattr(stream, lacking, type(getattr(stream, lacking))())
+    with pytest.raises(CorruptArrowError, match="the Arrow stream lacks one of its functions"):
+        ArrowSource(Exporting(new_capsule(ctypes.addressof(stream), b"arrow_array_stream", None)))
+    assert released == []  # it was not taken over, and so its capsule's
 
 
 def test_one_batch_is_there_at_once() -> None:
