@@ -43,6 +43,8 @@ class FakeCluster:
         receives_metrics: whether the brokers have a receiver for the metrics of clients (KIP-714); see
             ``subscribe_metrics``.
         seed: of all that is left to chance.
+    Raises:
+        ValueError: no Kafka cluster is like that.
     """
 
     def __init__(

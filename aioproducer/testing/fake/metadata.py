@@ -50,7 +50,7 @@ def _asked_for(cluster: ClusterModel, asked: MetadataRequestTopic, *, create: bo
         code = InvalidTopicError.code
     else:
         code = UnknownTopicOrPartitionError.code
-        if create and cluster.auto_create_topics:
+        if create and cluster.auto_create_topics and cluster.colliding(asked.name) is None:
             cluster.create_topic(asked.name)
     return MetadataResponseTopic(error_code=code or 0, name=asked.name, partitions=[])
 

@@ -18,7 +18,16 @@ from aioproducer.testing.fake.client_metrics import RANGES, ClientMetrics
 from aioproducer.testing.fake.coordinators import Coordinators
 from aioproducer.testing.fake.faults import FaultScript
 from aioproducer.testing.fake.partition_log import LogRecord, PartitionLog
-from aioproducer.testing.fake.topology import NO_LEADER, Broker, Partition, Topic, TopicConfig, is_topic_name
+from aioproducer.testing.fake.topology import (
+    MAX_INT,
+    NO_LEADER,
+    Broker,
+    Partition,
+    Topic,
+    TopicConfig,
+    is_topic_name,
+    metric_name,
+)
 from aioproducer.testing.fake.versions import NEWEST, KafkaVersion, Ranges, kafka_version
 
 TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION = 36, 3, 17, 37, 38
@@ -53,6 +62,8 @@ class ClusterModel:
         addresses: host and port of each broker by node id; otherwise they are made up.
         receives_metrics: whether brokers have a receiver for the metrics of clients.
         guard: of the fault script, where requests come in on another thread than the one that writes it.
+    Raises:
+        ValueError: no Kafka cluster is like that.
     """
 
     def __init__(
@@ -79,6 +90,9 @@ class ClusterModel:
         self.transaction_version: int = newest if transaction_version is None else transaction_version
         if not 0 <= self.transaction_version <= newest:
             raise ValueError(f"transaction_version={transaction_version}: Kafka {version} has 0 to {newest}")
+        _check("default_partitions", default_partitions, 1)
+        _check("min_insync_replicas", min_insync_replicas, 1)
+        _check("message_max_bytes", message_max_bytes, 0)
         self.auto_create_topics = auto_create_topics
         self.default_partitions = default_partitions
         self.faults: FaultScript = FaultScript(guard)
@@ -150,6 +164,8 @@ class ClusterModel:
             raise broker_error(TOPIC_ALREADY_EXISTS, f"topic {name} exists")
         if not is_topic_name(name):
             raise broker_error(INVALID_TOPIC, f"{name!r} is no name for a topic")
+        if (other := self.colliding(name)) is not None:
+            raise broker_error(INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {other}")
         overrides = dict(configs or {})
         topic = Topic(name, self.rng.randbytes(16), self._topic_defaults.with_overrides(overrides), overrides)
         if assignments is not None:
@@ -160,6 +176,10 @@ class ClusterModel:
             self._grow(topic, self.default_partitions if partitions is None else partitions, replication_factor)
         self.topics[name] = self._topics_by_id[topic.topic_id] = topic
         return topic
+
+    def colliding(self, name: str) -> str | None:
+        """The topic whose metrics have the names that this one's would have."""
+        return next((one for one in self.topics if metric_name(one) == metric_name(name)), None)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with its records. Made again it has another id."""
@@ -359,6 +379,11 @@ class ClusterModel:
         leader = isr[0] if self.brokers[isr[0]].up else NO_LEADER
         log = PartitionLog(self.version.unknown_producer)
         topic.partitions.append(Partition(len(topic.partitions), replicas, isr, leader, 0, log))
+
+
+def _check(name: str, value: int, least: int) -> None:
+    if not least <= value <= MAX_INT:
+        raise ValueError(f"{name}={value}: Kafka takes {least} to {MAX_INT}")
 
 
 def _lead(partition: Partition, leader: int) -> None:

@@ -11,6 +11,10 @@ from aioproducer.testing.fake.batches import BatchLimits
 from aioproducer.testing.fake.partition_log import PartitionLog
 
 NO_LEADER = -1
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+SMALLEST_SEGMENT = 14
+"""As before Kafka 4.0. A mebibyte, as it is since then, would be much for a test to fill."""
 INVALID_CONFIG = 40
 TOPIC_CONFIGS = frozenset(
     {
@@ -53,11 +57,20 @@ TOPIC_CONFIGS = frozenset(
 _POLICIES = ("compact", "delete")
 _TIMES = ("CreateTime", "LogAppendTime")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def is_topic_name(name: str) -> bool:
     """Whether a topic may have this name."""
     return bool(_NAME.fullmatch(name)) and name not in (".", "..")
+
+
+def metric_name(topic: str) -> str:
+    """How metrics name a topic; no two topics of a cluster have the same.
+
+    Source: Topic.unifyCollisionChars.
+    """
+    return topic.replace(".", "_")
 
 
 @dataclass(slots=True)
@@ -103,30 +116,34 @@ class TopicConfig:
         limits, min_insync_replicas = self.limits, self.min_insync_replicas
         for name, value in configs.items():
             if name == "max.message.bytes":
-                limits = replace(limits, max_message_bytes=_integer(name, value))
+                limits = replace(limits, max_message_bytes=_integer(name, value, 0))
             elif name == "segment.bytes":
-                limits = replace(limits, segment_bytes=_integer(name, value))
+                limits = replace(limits, segment_bytes=_integer(name, value, SMALLEST_SEGMENT))
             elif name == "cleanup.policy":
                 policies = [_choice(name, policy.strip(), _POLICIES) for policy in str(value).split(",")]
                 limits = replace(limits, compacted="compact" in policies)
             elif name == "message.timestamp.type":
                 limits = replace(limits, log_append_time=_choice(name, str(value), _TIMES) == "LogAppendTime")
             elif name == "message.timestamp.before.max.ms":
-                limits = replace(limits, timestamp_before_ms=_integer(name, value))
+                limits = replace(limits, timestamp_before_ms=_integer(name, value, 0, MAX_LONG))
             elif name == "message.timestamp.after.max.ms":
-                limits = replace(limits, timestamp_after_ms=_integer(name, value))
+                limits = replace(limits, timestamp_after_ms=_integer(name, value, 0, MAX_LONG))
             elif name == "min.insync.replicas":
-                min_insync_replicas = _integer(name, value)
+                min_insync_replicas = _integer(name, value, 1)
             elif name not in TOPIC_CONFIGS:
                 raise broker_error(INVALID_CONFIG, f"Unknown topic config name: {name}")
         return TopicConfig(limits, min_insync_replicas)
 
 
-def _integer(name: str, value: object) -> int:
-    try:
-        return int(str(value))
-    except ValueError:
-        raise broker_error(INVALID_CONFIG, f"Invalid value {value} for configuration {name}: not a number") from None
+def _integer(name: str, value: object, least: int, most: int = MAX_INT) -> int:
+    number = int(text) if _INTEGER.fullmatch(text := str(value).strip()) else None
+    if number is None or not -most <= number <= most:
+        problem = f"Not a number of type {'INT' if most == MAX_INT else 'LONG'}"
+    elif number < least:
+        problem = f"Value must be at least {least}"
+    else:
+        return number
+    raise broker_error(INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {problem}")
 
 
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:

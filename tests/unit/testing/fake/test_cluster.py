@@ -8,13 +8,21 @@ import math
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer as OtherProducer
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from aioproducer import Producer
-from aioproducer.errors import BrokerError, InvalidReplicaAssignmentError, MessageTooLargeError
+from aioproducer.errors import (
+    BrokerError,
+    InvalidConfigError,
+    InvalidReplicaAssignmentError,
+    InvalidTopicError,
+    MessageTooLargeError,
+    TopicAlreadyExistsError,
+)
 from aioproducer.testing import ClusterError, FakeCluster
 
 LIMIT_S = 30
@@ -113,6 +121,61 @@ def test_what_a_broker_does_needs_one_that_runs(broker: int) -> None:
             socket.create_connection(address).close()
         cluster.start_broker(1)
         socket.create_connection(address).close()
+
+
+@pytest.mark.parametrize(
+    ("configs", "told"),
+    [
+        ({"min_insync_replicas": 0}, "min_insync_replicas=0: Kafka takes 1 to 2147483647"),
+        ({"min_insync_replicas": 1 << 31}, "min_insync_replicas=2147483648: Kafka takes 1 to 2147483647"),
+        ({"default_partitions": 0}, "default_partitions=0: Kafka takes 1 to 2147483647"),
+        ({"default_partitions": -3}, "default_partitions=-3: Kafka takes 1 to 2147483647"),
+        ({"message_max_bytes": -1}, "message_max_bytes=-1: Kafka takes 0 to 2147483647"),
+    ],
+)
+def test_numbers_that_no_broker_starts_with_are_refused(configs: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        FakeCluster(**configs)
+
+
+@pytest.mark.parametrize(
+    ("config", "value", "told"),
+    [
+        ("min.insync.replicas", 0, "Value must be at least 1"),
+        ("min.insync.replicas", 1 << 31, "Not a number of type INT"),
+        ("max.message.bytes", -1, "Value must be at least 0"),
+        ("max.message.bytes", "1_000", "Not a number of type INT"),
+        ("max.message.bytes", "1.5", "Not a number of type INT"),
+        ("segment.bytes", 0, "Value must be at least 14"),
+        ("message.timestamp.before.max.ms", -1, "Value must be at least 0"),
+        ("message.timestamp.after.max.ms", 1 << 63, "Not a number of type LONG"),
+    ],
+)
+def test_configs_that_no_topic_has_are_refused(config: str, value: object, told: str) -> None:
+    """In the words of Kafka 4.3.1, which was asked the same; but it wants a segment of at least a mebibyte."""
+    cluster = FakeCluster()
+    cluster.create_topic("orders", configs={"max.message.bytes": " +0 ", "message.timestamp.after.max.ms": 1 << 62})
+    told = f"Invalid value {value} for configuration {config}: {told}"
+    with pytest.raises(InvalidConfigError, match=told):
+        cluster.create_topic("bad", configs={config: value})
+    with pytest.raises(InvalidConfigError, match=told):
+        cluster.alter_configs("orders", {config: value})
+    assert cluster.topics() == ("orders",)
+
+
+def test_two_topics_whose_metrics_would_have_one_name() -> None:
+    """As Kafka 4.3.1 answers: a topic that is there already comes first."""
+    cluster = FakeCluster()
+    cluster.create_topic("a.b_c")
+    for name in ("a_b.c", "a_b_c", "a.b.c"):
+        with pytest.raises(InvalidTopicError, match=f"Topic '{name}' collides with existing topic: a.b_c"):
+            cluster.create_topic(name)
+    with pytest.raises(TopicAlreadyExistsError):
+        cluster.create_topic("a.b_c")
+    cluster.create_topic("a-b-c")
+    cluster.delete_topic("a.b_c")
+    cluster.create_topic("a_b.c")
+    assert cluster.topics() == ("a-b-c", "a_b.c")
 
 
 def test_brokers_that_are_none_are_refused() -> None:

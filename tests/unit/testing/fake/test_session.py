@@ -140,6 +140,13 @@ class TestMetadata:
     def test_a_name_must_be_possible(self) -> None:
         assert ask(Session(model(), 1), topics_of("no/slash")).topics[0].error_code == 17
 
+    def test_a_name_whose_metrics_are_taken_gets_no_topic(self) -> None:
+        """The broker that is asked does not know why, and so answers this each time; as Kafka 4.3.1 does."""
+        cluster = model()
+        cluster.create_topic("a.b")
+        for _ in range(2):
+            assert ask(Session(cluster, 1), topics_of("a_b")).topics[0].error_code == 3
+
     def test_without_a_leader(self) -> None:
         cluster = model()
         cluster.remove_leader("orders", 0)
