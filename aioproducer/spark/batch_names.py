@@ -37,6 +37,6 @@ def is_single(batch: str) -> bool:
 def micro_batch_of(batch: str) -> tuple[str, int] | None:
     """The query and the number of a micro-batch; None for a batch write, and for a name that is none of ours."""
     query, _, number = batch.rpartition(":")
-    if batch.startswith((_JOB, _WRITE)) or not number.isdecimal():
+    if batch.startswith((_JOB, _WRITE)) or not (number.isascii() and number.isdecimal()):
         return None
     return query, int(number)

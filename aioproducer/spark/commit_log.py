@@ -21,7 +21,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from urllib.parse import unquote
 
@@ -36,7 +36,7 @@ WINNERS = ".winners"
 COMMITTED = ".committed"
 CLAIM = ".claim"
 
-_CLAIM_NAME = re.compile(r"\d{12}\.[0-9a-f]{8}\.claim")
+_CLAIM_NAME = re.compile(r"[0-9]{12}\.[0-9a-f]{8}\.claim")
 _RECORD_NAME = re.compile(r"[^.]+\.[0-9a-f]{8}\.winners")
 
 KEPT = 100
@@ -174,12 +174,25 @@ class CommitLog:
         """None if the driver that made the record has taken it back meanwhile."""
         try:
             said = json.loads(self._storage.read(name))
-            transactions = tuple(PreparedTransaction(**one) for one in said.pop("transactions"))
+            transactions = tuple(_transaction(one) for one in said.pop("transactions"))
+            _check_types(said, {}, str)
             return Winners(_batch_of(name), transactions, **said, record=name.split(".")[-2])
         except FileNotFoundError:
             return None
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise SparkWriteError(f"{self._storage.path(name)} is no record of a transaction log: {error!r}") from error
+
+
+def _transaction(said: Mapping[str, object]) -> PreparedTransaction:
+    _check_types(said, {"transactional_id": str, "is_empty": bool}, int)
+    return PreparedTransaction(**said)  # type: ignore[arg-type]
+
+
+def _check_types(said: Mapping[str, object], kinds: Mapping[str, type], otherwise: type) -> None:
+    """JSON may have anything in place of what was written."""
+    for name, value in said.items():
+        if type(value) is not kinds.get(name, otherwise):
+            raise TypeError(f"{name} is a {type(value).__name__}")
 
 
 def _record_name(winners: Winners) -> str:

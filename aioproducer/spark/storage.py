@@ -121,7 +121,7 @@ def resolved(location: str, option: str) -> str:
         ConfigError: nobody can know where it is.
     """
     path = LOCAL_URI.sub("", location)
-    if urlparse(path).scheme:
+    if _has_scheme(path, option):
         return path.rstrip("/")
     default = None if path != location else _default_file_system()
     if default is None or LOCAL_URI.match(default):
@@ -129,6 +129,13 @@ def resolved(location: str, option: str) -> str:
     if not path.startswith("/"):
         raise ConfigError(f"{location} is relative, and the default file system is {default}: option {option}")
     return default.rstrip("/") + path.rstrip("/")
+
+
+def _has_scheme(location: str, option: str) -> bool:
+    try:
+        return bool(urlparse(location).scheme)
+    except ValueError as error:
+        raise ConfigError(f"{location} can't be used: {error}; option {option}") from error
 
 
 def _default_file_system() -> str | None:
@@ -157,7 +164,7 @@ def _is_part(name: str) -> bool:
 def _file_system(location: str, option: str) -> tuple[fs.FileSystem, str]:
     # Hadoop writes file:/path, with one slash, which pyarrow does not take; ?, # and % are letters of a name to it.
     path = LOCAL_URI.sub("", location)
-    if not urlparse(path).scheme:
+    if not _has_scheme(path, option):
         return fs.LocalFileSystem(), str(Path(path).absolute())
     try:
         # pyarrow would cut the path at a #, which Hadoop takes for a letter; what follows a ? is meant for pyarrow.

@@ -18,6 +18,8 @@ from aioproducer.spark.storage import Storage
 
 FIRST = PreparedTransaction("p-q-0-0", 1000, 3, 2)
 SECOND = PreparedTransaction("p-q-1-0", 1001, 0, 2)
+OTHER_DIGITS = "\u0660" * 11 + "\u0667"
+"""Arabic ones, which Python reads as 7."""
 BATCH = Winners("q:7", (FIRST, SECOND), "spark-q-7.jsonl")
 
 
@@ -257,6 +259,23 @@ def test_no_two_claims_have_the_same_number(log: CommitLog, tmp_path: Path, monk
     assert log.claim().startswith("000000000002.")
 
 
+def test_files_whose_digits_are_others_are_no_claims(log: CommitLog, tmp_path: Path) -> None:
+    """Python takes them for numbers; as names they would stand behind all of ours for ever."""
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / f"{OTHER_DIGITS}.0123abcd.claim").touch()
+    claims = [log.claim() for _ in range(2)]
+    assert [claim.split(".")[0] for claim in claims] == ["000000000001", "000000000002"]
+    assert log.is_claimed_by(claims[1])
+
+
+def test_files_whose_digits_are_others_are_no_batches(log: CommitLog, tmp_path: Path) -> None:
+    """They must not make one of ours look old."""
+    log.finish("q:7")
+    (tmp_path / "log" / f"q%3A{chr(0x0661)}{OTHER_DIGITS}.committed").touch()
+    log.tidy()
+    assert "q:7" in log.committed()
+
+
 def test_what_the_highest_claim_has_recorded_counts(log: CommitLog) -> None:
     """Older records of a batch are what it was made from, or of drivers that have given way."""
     old, new = Winners("q:7", (SECOND,), claim="000000000001.a"), Winners("q:7", (FIRST,), claim="000000000002.a")
@@ -278,7 +297,22 @@ def test_the_record_of_an_older_version(log: CommitLog, tmp_path: Path) -> None:
     assert again(tmp_path).unfinished() == [BATCH]
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"transactions": 1}', b'{"transactions": [{}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"transactions": 1}',
+        b'{"transactions": [{}]}',
+        b"\xff",
+        b'{"transactions": [], "claim": 7}',
+        b'{"transactions": [], "claim": "000000000007.0123abcd", "statement": null}',
+        b'{"transactions": [{"transactional_id": 7, "producer_id": 1000, "epoch": 0}]}',
+        b'{"transactions": [{"transactional_id": "p", "producer_id": "1000", "epoch": 0}]}',
+        b'{"transactions": [{"transactional_id": "p", "producer_id": 1000, "epoch": 0, "is_empty": 1}]}',
+    ],
+)
 def test_a_record_that_is_none_is_named(log: CommitLog, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "q%3A7.0123abcd.winners").write_bytes(data)

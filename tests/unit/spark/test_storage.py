@@ -92,3 +92,11 @@ def test_configs_of_hadoop_that_are_no_xml(tmp_path: Path, monkeypatch: pytest.M
     hadoop(monkeypatch, tmp_path, "<")
     with pytest.raises(ConfigError, match=r"core-site\.xml can't be read"):
         resolved("/cp", "transactionLog")
+
+
+@pytest.mark.parametrize("location", ["s3://[x", "hdfs://]:9/log"])
+def test_an_address_that_can_not_be_read(location: str) -> None:
+    with pytest.raises(ConfigError, match=r"(s3|hdfs):.* can't be used: .*; option transactionLog"):
+        Storage(location)
+    with pytest.raises(ConfigError, match=r"(s3|hdfs):.* can't be used: .*; option checkpointLocation"):
+        resolved(location, "checkpointLocation")
