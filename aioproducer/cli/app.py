@@ -274,7 +274,8 @@ def describe_topics(
 ) -> int:
     """Show topics as a producer sees them: leaders, replicas, offsets, and the limits that concern it.
 
-    Exit code 0: shown; 1: one is not there, or may not be seen; 2: the cluster can't be asked; 130: interrupted.
+    Exit code 0: shown; 1: one is not there, or may not be seen; 2: no topic can have such a name, or the cluster can't
+    be asked; 130: interrupted.
     """
     from aioproducer.cli.settings import configs_of
     from aioproducer.cli.topics import describe

@@ -14,7 +14,8 @@ from aioproducer import KafkaError
 from aioproducer.cli.look import Look
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line
-from aioproducer.errors import error_class
+from aioproducer.errors import InvalidTopicError, error_class
+from aioproducer.metadata import check_topic_name
 from aioproducer.protocol.metadata import MetadataResponseTopic
 
 
@@ -45,8 +46,13 @@ def describe(configs: Mapping[str, str], topics: Sequence[str], *, as_json: bool
     """Show the partitions of topics; the exit code: 1 if one of them is not there or may not be seen.
 
     Raises:
-        CommandError: the cluster can't be asked.
+        CommandError: no topic can have such a name, or the cluster can't be asked.
     """
+    for name in topics:
+        try:
+            check_topic_name(name)
+        except InvalidTopicError as error:
+            raise CommandError(one_line(error)) from error
 
     async def look() -> list[dict[str, Any]]:
         async with Look.at(configs) as cluster:

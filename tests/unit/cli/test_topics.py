@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from aioproducer.cli.app import app
@@ -72,6 +73,16 @@ def test_a_topic_that_is_not_there_stays_so() -> None:
             result = run(cluster, "describe", "orders", "ordres")
             assert result.exit_code == 1
             assert "ordres\n  UNKNOWN_TOPIC_OR_PARTITION" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["", "or/ders", "x" * 250, ".."])
+def test_names_that_no_topic_can_have(name: str) -> None:
+    """A mistake on the command line, as where a variable of a script is not set."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        result = run(cluster, "describe", "orders", name)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{name!r} can't be a topic: 1 to 249 letters" in result.stderr
 
 
 def test_what_can_not_be_asked() -> None:
