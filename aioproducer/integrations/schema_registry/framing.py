@@ -14,6 +14,8 @@ import struct
 import uuid
 from collections.abc import Sequence
 
+MAX_ID = (1 << 32) - 1
+"""Of a schema, in a prefix."""
 _PREFIX = struct.Struct(">bI")
 _MAGIC_ID = 0
 _MAGIC_GUID = b"\x01"
@@ -25,8 +27,8 @@ def header_name(is_key: bool) -> str:
 
 
 def is_id(schema_id: object) -> bool:
-    """Whether it can stand in a prefix."""
-    return isinstance(schema_id, int) and 0 <= schema_id < 1 << 32
+    """Whether a schema can have it, and a prefix hold it."""
+    return isinstance(schema_id, int) and 0 <= schema_id <= MAX_ID
 
 
 def prefix(schema_id: int, message_path: Sequence[int] = ()) -> bytes:

@@ -94,7 +94,7 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
         framing: ``prefix`` or ``header``, see the module framing.
         to_dict: called with each value, gives what is serialized. Type checkers know by it what values are.
     Raises:
-        ConfigError: options contradict each other, or the schema is none.
+        ConfigError: options contradict each other, or are none, or the schema is none.
     """
 
     schema_type: ClassVar[str]
@@ -121,6 +121,7 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             raise ConfigError(f"registry is a {type(registry).__name__}; a SchemaRegistry is needed")
         if framing not in ("prefix", "header"):
             raise ConfigError(f"framing={framing!r} is not known; allowed: prefix, header")
+        _check_id(use_schema_id)
         fetches = use_latest_version or use_schema_id is not None
         if use_latest_version and use_schema_id is not None:
             raise ConfigError("use_latest_version and use_schema_id contradict each other")
@@ -263,6 +264,13 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
                 f"schema {schema_id} has rules for writers ({', '.join(map(str, names))}), which this serializer does "
                 "not execute; use confluent-kafka's own serializer for it"
             )
+
+
+def _check_id(schema_id: int | None) -> None:
+    if schema_id is not None and not framing.is_id(schema_id):
+        raise ConfigError(
+            f"use_schema_id is {schema_id!r}; a schema's id, a number from 0 to {framing.MAX_ID}, is needed"
+        )
 
 
 def _is_age(seconds: float | None) -> bool:
