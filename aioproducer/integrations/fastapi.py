@@ -21,8 +21,8 @@ from functools import cache
 from typing import Annotated, Any, TypeAlias
 
 from aioproducer import Producer
-from aioproducer.deadline import in_seconds
 from aioproducer.extras import missing
+from aioproducer.integrations import sse
 from aioproducer.integrations.starlette import (
     DEFAULT_NAME,
     Lifespan,
@@ -98,7 +98,7 @@ def metrics_router(
     name: str = DEFAULT_NAME,
 ) -> APIRouter:
     """Live metrics as ``aioproducer.integrations.starlette.metrics_routes`` streams them, shown in the schema."""
-    in_seconds(interval, "interval")
+    sse.check(interval, extra)
     router = APIRouter(tags=["metrics"])
 
     @router.get(

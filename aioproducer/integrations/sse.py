@@ -48,14 +48,30 @@ def metrics_events(
         ended: looked at several times a second; the stream ends soon after it has become true.
         health: in place of the producer's own, for frameworks that know more.
     Raises:
-        TypeError, ValueError: at once, ``interval`` is no number.
+        TypeError, ValueError: at once, ``interval`` is no number, or one of the functions is none.
     """
-    return _events(producer, in_seconds(interval, "interval"), extra, ended, health)
+    interval_s = check(interval, extra)
+    if ended is not None and not callable(ended):
+        raise TypeError(f"ended is a {type(ended).__name__}; a function is needed")
+    if not callable(health):
+        raise TypeError(f"health is a {type(health).__name__}; a function is needed")
+    return _events(producer, interval_s, extra, ended, health)
+
+
+def check(interval: float, extra: object) -> float:
+    """The interval in seconds; refuses both here, where there is no stream yet that could only break off.
+
+    Raises:
+        TypeError, ValueError: ``interval`` is no number, or ``extra`` no function.
+    """
+    if extra is not None and not callable(extra):
+        raise TypeError(f"extra is a {type(extra).__name__}; a function that returns a mapping is needed")
+    return in_seconds(interval, "interval")
 
 
 async def _events(
     producer: Producer,
-    interval: float,
+    interval_s: float,
     extra: Callable[[], Mapping[str, Any]] | None,
     ended: Callable[[], bool] | None,
     health: Callable[[Producer], ProducerHealth],
@@ -66,8 +82,8 @@ async def _events(
         if extra is not None:
             event.update(extra())
         yield f"data: {json.dumps(_without_nan(event), separators=(',', ':'))}\n\n"
-        due = time.monotonic() + interval
-        left = max(interval, 0.0)
+        due = time.monotonic() + interval_s
+        left = max(interval_s, 0.0)
         while left >= 0:
             if producer.health().state in _ENDING or (ended is not None and ended()):
                 return

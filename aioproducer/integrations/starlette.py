@@ -187,9 +187,9 @@ def metrics_routes(
         extra: adds to each event what the application counts itself.
         name: of several producers, which one.
     Raises:
-        TypeError, ValueError: at once, ``interval`` is no number.
+        TypeError, ValueError: at once, ``interval`` is no number, or ``extra`` no function.
     """
-    in_seconds(interval, "interval")
+    sse.check(interval, extra)
 
     async def events(request: Request) -> Response:
         return metrics_response(request, interval=interval, extra=extra, name=name)

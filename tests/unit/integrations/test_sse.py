@@ -154,6 +154,29 @@ def test_an_interval_that_is_no_number_is_refused_at_once(refuses: Callable[...,
             refuses(interval=wrong)
 
 
+@pytest.mark.parametrize(
+    "refuses",
+    [
+        starlette.metrics_routes,
+        fastapi.metrics_router,
+        lambda **options: metrics_events(Producer(bootstrap_servers="localhost:9092"), **options),
+    ],
+    ids=["starlette", "fastapi", "metrics_events"],
+)
+def test_what_can_not_be_called_is_refused_at_once(refuses: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match=r"^extra is a dict; a function that returns a mapping is needed$"):
+        refuses(extra={"page": "home"})
+
+
+def test_functions_of_a_stream_that_are_none_are_refused_at_once() -> None:
+    producer: Any = Producer(bootstrap_servers="localhost:9092")
+    wrong: Any = None
+    with pytest.raises(TypeError, match=r"^ended is a bool; a function is needed$"):
+        metrics_events(producer, ended=True)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^health is a NoneType; a function is needed$"):
+        metrics_events(producer, health=wrong)
+
+
 @pytest.mark.parametrize("framework", ["starlette", "fastapi"])
 async def test_applications_serve_it(cluster: FakeCluster, framework: str) -> None:
     """A client that goes away ends its stream: nothing is left running, which ``clean_loop`` looks at."""
