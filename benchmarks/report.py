@@ -23,11 +23,12 @@ CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 INTRODUCTION = """\
 # Benchmarks
 
-Written by `{command}` on {today}. All clients run in one plan, one after the other and round by round, each round in a
-newly drawn order, each run in a fresh process. Cells: **median** (least-most) of the rounds, and the median's ratio to
-the first row's. CPU time is user and system time of the client's whole process between the end of a warm-up and the end
-of the last record; import, start and closing are not included. CPU seconds per million records are the steadiest
-figure; records/s also depends on how the client and the server share the machine's cores.
+Written by `{command}` on {today}; tables that were measured again since say so. All clients run in one plan, one after
+the other and round by round, each round in a newly drawn order, each run in a fresh process. Cells: **median**
+(least-most) of the rounds, and the median's ratio to the first row's. CPU time is user and system time of the client's
+whole process between the end of a warm-up and the end of the last record; import, start and closing are not included.
+CPU seconds per million records are the steadiest figure; records/s also depends on how the client and the server share
+the machine's cores.
 
 The same for all: acks=all, idempotence on, 6 partitions, 16-byte keys, murmur2 partitioning, the same JSON values from
 a pool made beforehand, the client's own default batch size, and uvloop for clients that run on asyncio. A run counts

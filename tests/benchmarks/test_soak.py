@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -120,13 +121,18 @@ def test_trend_is_not_moved_by_outliers() -> None:
     assert trend([1.0], [5.0]) == 0.0
 
 
-def test_report(tmp_path: Path) -> None:
-    """The document says what was found, in lines that cover the whole run."""
+def passed() -> report.Soak:
+    """A run in which all was well."""
     samples, tally = half_an_hour(), ended()
-    soak = report.Soak(
+    return report.Soak(
         minutes=30, loop="uvloop", kafka="4.3.1", tasks=23, samples=samples, faults=[Fault("kill", 1, 60.0, 70.0)],
         tally=tally, cores=report.Cores(0.5, 1.0, 0.1), checks=checks.checks(samples, tally, GOOD, BEFORE, BUFFER),
     )  # fmt: skip
+
+
+def test_report(tmp_path: Path) -> None:
+    """The document says what was found, in lines that cover the whole run."""
+    soak = passed()
     paths = report.write(soak, tmp_path, tmp_path / "raw")
     assert [path.name for path in paths] == ["soak.md", "soak.svg", "soak.csv"]
     document = paths[0].read_text()
@@ -136,6 +142,22 @@ def test_report(tmp_path: Path) -> None:
     assert len(paths[2].read_text().splitlines()) == 1_801
     failed = dataclasses.replace(soak, checks=[*soak.checks, checks.Check("one more", "1", "0", False)])
     assert "**Of the checks 1 do not hold.**" in report.markdown(failed)
+
+
+def test_the_page_says_what_the_next_run_will_say() -> None:
+    """Paragraph by paragraph, whatever the figures: what stands there by hand would be lost."""
+    page = (Path(__file__).parents[2] / "docs" / "soak.md").read_text()
+    assert paragraphs(page) == paragraphs(report.markdown(passed()))
+
+
+def paragraphs(page: str) -> list[str]:
+    """Without tables, and what is another one each time: figures, which errors there were, and which faults."""
+    found = []
+    for one in page.split("\n\n"):
+        text = re.sub(r"[0-9][0-9.,-]*", "0", " ".join(one.split()))
+        if not text.startswith("|") and "of the checks" not in text.lower() and "was checked holds" not in text:
+            found.append(re.sub(r"errors: .*?(?= 0 other)|had: .*", "", text))
+    return found
 
 
 @pytest.mark.broker

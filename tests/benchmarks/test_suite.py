@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -325,6 +326,15 @@ def test_the_document_has_tables_versions_and_a_picture(tmp_path: Path) -> None:
     assert "![client CPU seconds per million records](benchmarks-cost.svg)" in text
     assert [path.name for path in paths] == ["benchmarks.md", "benchmarks-cost.svg"]
     assert (tmp_path / "benchmarks-cost.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_the_page_begins_as_the_next_run_will_write_it() -> None:
+    """What stands there by hand would be lost; what is true of one table stands with it, and goes with it."""
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+    said = re.search(r"Written by `(.+?)` on ([0-9-]+);", page)
+    assert said
+    introduction = report.INTRODUCTION.format(command=said[1], today=said[2])
+    assert page.startswith(introduction + "\n| what | version |\n")
 
 
 def test_a_section_takes_the_place_of_its_own(tmp_path: Path) -> None:
