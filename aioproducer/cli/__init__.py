@@ -29,7 +29,8 @@ def main() -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # while the commands were imported: a command tells of it itself
+        print("aioproducer: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     except OSError as error:
         _drop_output()

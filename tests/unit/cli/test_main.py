@@ -8,6 +8,7 @@ import inspect
 import os
 import subprocess
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import NoReturn
 
@@ -92,6 +93,24 @@ def test_without_its_extra_it_names_the_way_to_install_it(
     assert ended.value.code == 2
     message = f"aioproducer: the command line needs {missing}: pip install 'aioproducer[cli]'\n"
     assert capsys.readouterr().err == message
+
+
+def test_an_interrupt_while_the_commands_are_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which takes longer than most of what they do; it is told as anywhere else."""
+
+    class Interrupted(MetaPathFinder):
+        def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+            if fullname == "aioproducer.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "aioproducer.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "aioproducer: interrupted\n"
 
 
 def test_what_the_demo_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
