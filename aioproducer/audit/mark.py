@@ -16,6 +16,12 @@ HEADER = "aioproducer.audit"
 PRODUCER_NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9._-]{0,99}")
 """Also the name of a file: one that begins with a dot or an underscore is hidden, and Spark reads none of these."""
 
+PATTERN = rf"{PRODUCER_NAME.pattern};[A-Za-z0-9._-]{{0,99}};[0-9]{{1,15}};[0-9]{{1,13}}"
+"""All of a header's value, for Python and Java. What anybody may write into a topic is shown on a terminal and added
+up, so no character controls the one, and no number is beyond what a producer can send or a date can be."""
+
+_MARK = re.compile(PATTERN.encode())
+
 
 class Mark(NamedTuple):
     """Which record this is.
@@ -40,10 +46,10 @@ class Mark(NamedTuple):
 
 def read_mark(value: bytes | None) -> Mark | None:
     """What a header's value says; None if it is none of ours."""
-    parts = (value or b"").split(b";")
-    if len(parts) != 4 or not parts[2].isdigit() or not parts[3].isdigit():
+    if value is None or not _MARK.fullmatch(value):
         return None
-    return Mark(parts[0].decode("utf-8", "replace"), parts[1].decode("utf-8", "replace"), int(parts[2]), int(parts[3]))
+    producer, attempt, sequence, time_ms = value.decode().split(";")
+    return Mark(producer, attempt, int(sequence), int(time_ms))
 
 
 def without_mark(pairs: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:

@@ -18,10 +18,12 @@ import pyarrow.parquet
 import pytest
 
 from aioproducer import Producer, Record, RecordMetadata, SerializationError
-from aioproducer.audit import Audit
+from aioproducer.audit import HEADER, Audit, Mark
+from aioproducer.audit.mark import read_mark
 from aioproducer.cli.audit import AuditOptions, run
 from aioproducer.cli.outcome import CommandError
 from aioproducer.spark.audit import audit_stream, audit_topics, stream_findings
+from aioproducer.spark.audit.records import marked
 from aioproducer.testing import ExistingCluster, KafkaCluster
 from tests.spark.marked import acknowledged, close, source, write
 from tests.spark.readers import values
@@ -387,3 +389,35 @@ def test_times_within_a_second(spark: SparkSession, kafka: KafkaCluster, topic: 
     totals = found.totals()
     found.forget()
     assert (totals.sent, totals.found, totals.missing) == (2, 2, 0)
+
+
+def test_headers_that_somebody_else_wrote(spark: SparkSession) -> None:
+    """Nothing that a reader can't show and add up is taken for a mark; Spark and Python agree on it."""
+    values = [
+        b"p;0;7;5",
+        b"p;1f;999999999999999;9999999999999",
+        b"p;0;7",
+        b"p;0;7;5;1",
+        b"p;0;7;5\n",
+        b";0;7;5",
+        b"p;0;-7;5",
+        b"p;0; 7;5",
+        b"p;0;9223372036854775808;5",
+        b"p;0;1000000000000000;5",
+        b"p;0;7;10000000000000",
+        b"p\x1b[2J;0;7;5",
+        b"p\xff;0;7;5",
+        b"p;\xff;7;5",
+        "p;0;\u0667;5".encode(),
+        None,
+    ]
+    rows = [("t", 0, offset, None, 0, [(HEADER, value)]) for offset, value in enumerate(values)]
+    schema = (
+        "topic string, partition int, offset long, timestamp timestamp, timestampType int, "
+        "headers array<struct<key: string, value: binary>>"
+    )
+    found = {row["offset"]: row for row in marked(spark.createDataFrame(rows, schema)).collect()}
+    for offset, value in enumerate(values):
+        fields = tuple(found[offset][name] for name in Mark._fields)
+        assert fields == (read_mark(value) or (None,) * 4), value
+    assert [offset for offset, row in found.items() if row["producer"] is not None] == [0, 1]

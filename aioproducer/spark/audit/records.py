@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from aioproducer.audit.mark import HEADER
+from aioproducer.audit.mark import HEADER, PATTERN
 
 LOG_APPEND_TIME = 1
 """``timestampType`` of records whose timestamp is the broker's."""
@@ -23,7 +23,7 @@ def marked(read: DataFrame) -> DataFrame:
     ours = F.filter("headers", lambda header: header["key"] == HEADER)
     value = F.try_element_at(ours, F.lit(-1))["value"].cast("string")
     fields = F.split(value, ";")
-    mark = F.when(value.rlike(r"^[^;]+;[^;]*;\d{1,18};\d{1,15}$"), fields)
+    mark = F.when(value.rlike(rf"\A{PATTERN}\z"), fields)
     return (
         read.withColumn("mark", mark)
         .select(
