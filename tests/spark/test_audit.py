@@ -391,6 +391,32 @@ def test_times_within_a_second(spark: SparkSession, kafka: KafkaCluster, topic: 
     assert (totals.sent, totals.found, totals.missing) == (2, 2, 0)
 
 
+@pytest.mark.parametrize("times", [{"until_ms": 50_000}, {"since_ms": 50_000}], ids=["until", "since"])
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_clock_that_was_set_back(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, stated: bool, times: dict[str, int]
+) -> None:
+    """Records of a time that does not count stand between others, and are not missing; what is lost beside them is."""
+    name, now_s = topic(), [0.0]
+
+    async def send() -> None:
+        audit = Audit(statements=tmp_path, clock=lambda: now_s[0])
+        records = []
+        for now_s[0] in (70, 20, 30, 80, 25, 75):
+            sent = acknowledged(audit, name, 4)
+            records += [*sent[:2], *sent[3:]]
+        await close(audit)
+        await write(kafka, records)
+
+    asyncio.run(send())
+    found = audit_topics(spark, source(kafka), [name], statements=[str(tmp_path)] if stated else (), **times)
+    totals, lost = found.totals(), sorted((row["first"], row["last"]) for row in found.missing.collect())
+    found.forget()
+    assert (totals.found, totals.out_of_order, totals.duplicated) == (9, 0, 0)
+    expected = [6, 10, 18] if "until_ms" in times else [2, 14, 22]
+    assert lost == [(number, number) for number in expected]
+
+
 def test_headers_that_somebody_else_wrote(spark: SparkSession) -> None:
     """Nothing that a reader can't show and add up is taken for a mark; Spark and Python agree on it."""
     values = [

@@ -89,7 +89,7 @@ def test_a_gap_is_as_young_as_the_record_behind_it(spark: SparkSession) -> None:
     found = found_in(compared(records.withColumn("latency_ms", F.lit(None).cast("bigint")), bucket_s=1))
 
     def missing(judged_ms: int) -> list[tuple[int, int, int]]:
-        rows = findings(found, None, 1, heads=True, judged_ms=judged_ms).missing.collect()
+        rows = findings(found, None, 1, heads=True, until_ms=judged_ms).missing.collect()
         return [(row["first"], row["last"], int(row["bucket"].timestamp())) for row in rows]
 
     assert missing(young_ms) == []

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aioproducer.spark.audit.records import two_digits
+from aioproducer.spark.audit.records import two_digits, within
 
 ISLAND, HIGH, RECORD = 0, 1, 2
 
@@ -50,13 +50,22 @@ class Found:
         return "islands", "highs", "cells"
 
 
-def compared(records: DataFrame, bucket_s: int, known: Found | None = None) -> DataFrame:
+def compared(
+    records: DataFrame,
+    bucket_s: int,
+    known: Found | None = None,
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+) -> DataFrame:
     """Records and what is known, compared and counted: one row for each island, place, bucket and latency.
 
     Args:
         records: as of ``records.marked``, all with a mark.
         bucket_s: length of a time bucket.
         known: what was found before.
+        since_ms, until_ms: records of other times are not counted. Their numbers are: where a clock was set back, they
+            stand between those of records that are.
     """
     rows = _rows(
         records, RECORD, first="sequence", last="sequence", first_ms="time_ms", last_ms="time_ms", high="sequence"
@@ -77,6 +86,7 @@ def compared(records: DataFrame, bucket_s: int, known: Found | None = None) -> D
         .withColumn("high", F.when(~F.col("again"), F.col("high")))
         .withColumn("higher", F.max("high").over(by_offset.rowsBetween(*before)))
         .withColumn("late", is_record & ~F.col("again") & F.coalesce(F.col("first") < F.col("higher"), F.lit(False)))
+        .withColumn("counts", is_record & within(F.col("first_ms"), since_ms, until_ms))
         .withColumn("bucket_s", F.when(is_record, bucket(F.floor(F.col("first_ms") / 1000), bucket_s)))
         .withColumn("latency_ms", two_digits(F.col("latency_ms")))
     )
@@ -86,9 +96,9 @@ def compared(records: DataFrame, bucket_s: int, known: Found | None = None) -> D
         F.min_by("first_ms", "first").alias("first_ms"),
         F.max_by("last_ms", "last").alias("last_ms"),
         F.max("high").alias("high"),
-        F.count_if(is_record & ~F.col("again")).alias("found"),
-        F.count_if(F.col("again")).alias("duplicated"),
-        F.count_if("late").alias("out_of_order"),
+        F.count_if(F.col("counts") & ~F.col("again")).alias("found"),
+        F.count_if(F.col("counts") & F.col("again")).alias("duplicated"),
+        F.count_if(F.col("counts") & F.col("late")).alias("out_of_order"),
     )
 
 
@@ -111,7 +121,7 @@ def found_in(compared: DataFrame, known: Found | None = None) -> Found:
             F.max_by("last_ms", "last").alias("last_ms"),
         )
         .drop("island"),
-        highs=compared.where("partition IS NOT NULL")
+        highs=compared.where("partition IS NOT NULL AND (bucket_s IS NULL OR found + duplicated > 0)")
         .groupBy("producer", "topic", "attempt", "partition")
         .agg(F.max("high").alias("high"))
         .where("high IS NOT NULL"),

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aioproducer.spark.audit.found import Found, bucket
+from aioproducer.spark.audit.records import within
 from aioproducer.spark.audit.statements import Statements
 
 PERCENTILES = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
@@ -94,20 +95,26 @@ class Findings:
 
 
 def findings(
-    found: Found, statements: Statements | None, bucket_s: int, *, heads: bool, judged_ms: int | None = None
+    found: Found,
+    statements: Statements | None,
+    bucket_s: int,
+    *,
+    heads: bool,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
 ) -> Findings:
     """Compare what was found with what was stated.
 
     Args:
-        statements: read up to ``judged_ms``.
+        statements: read for the same times.
         heads: whether the first number of each producer that is not stated has to be 0.
-        judged_ms: records sent from this time on are not missing yet.
+        since_ms, until_ms: records sent at other times are not missing.
     """
     gaps = _gaps(found, statements, heads)
-    if judged_ms is not None:
-        # What is in a gap was sent before the record behind it. Where a statement's border is behind it there is no
-        # time, but statements have been cut to what is judged.
-        gaps = gaps.where(F.col("acknowledged") | F.coalesce(F.col("behind_ms") < judged_ms, F.lit(True)))
+    # What is in a gap was sent between the records around it. Where a statement's border is there is no time, but
+    # statements have been cut to these times.
+    between = [F.coalesce(within(F.col(name), since_ms, until_ms), F.lit(True)) for name in ("before_ms", "behind_ms")]
+    gaps = gaps.where(F.col("acknowledged") | (between[0] & between[1]))
     missing = _missing(gaps, statements).withColumn("bucket_s", bucket(F.floor(F.col("time_ms") / 1000), bucket_s))
     parts = [found.cells, missing.select("topic", "partition", "bucket_s", F.col("records").alias("missing"))]
     if statements is not None:
@@ -176,6 +183,7 @@ def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame
             (F.col("first") - 1).alias("last"),
             F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
             F.coalesce("before_ms", "first_ms").alias("time_ms"),
+            "before_ms",
             F.col("first_ms").alias("behind_ms"),
         )
     )
@@ -231,7 +239,7 @@ def _table(parts: list[DataFrame]) -> DataFrame:
 
 
 def _producers(found: Found, statements: Statements | None) -> DataFrame:
-    seen = found.islands.select("producer", F.lit(True).alias("found"), F.lit(True).alias("counts"))
+    seen = found.highs.select("producer", F.lit(True).alias("found"), F.lit(True).alias("counts"))
     if statements is not None:
         # The last line names no topic; alone it may be that of a producer of other topics.
         stated = statements.lines.select(

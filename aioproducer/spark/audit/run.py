@@ -12,7 +12,7 @@ from pyspark.storagelevel import StorageLevel
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.audit.found import Found, compared, found_in
-from aioproducer.spark.audit.records import marked, within
+from aioproducer.spark.audit.records import marked
 from aioproducer.spark.audit.report import Findings, findings
 from aioproducer.spark.audit.statements import Statements
 
@@ -53,7 +53,8 @@ def audit_topics(
         bucket_s: length of a time bucket.
         since_ms, until_ms: only records whose mark names a time from the one up to the other, ms since the epoch. A
             second that is in it only in part does not count. With ``since_ms``, or options that do not begin at the
-            beginning, nothing is missing before the first record that is found, or stated, of a producer.
+            beginning, nothing is missing before the first record that is found, or stated, of a producer. Records of
+            other times are read all the same: their numbers are not missing.
     Returns:
         Findings, kept by Spark until ``forget()``.
     """
@@ -67,11 +68,11 @@ def audit_topics(
     counts = F.count("*").alias("all"), F.count("producer").alias("marked")
     records = marked(read)
     observed = records.observe(seen, *counts).where("producer IS NOT NULL")
-    rows = compared(observed.where(within(F.col("time_ms"), since_ms, until_ms)), bucket_s)
+    rows = compared(observed, bucket_s, since_ms=since_ms, until_ms=until_ms)
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     heads = since_ms is None and from_the_beginning(options)
     try:
-        answer = findings(found_in(rows), said, bucket_s, heads=heads).keep()
+        answer = findings(found_in(rows), said, bucket_s, heads=heads, since_ms=since_ms, until_ms=until_ms).keep()
         for frame in (answer.missing, answer.table, answer.producers):
             frame.count()
     finally:
@@ -224,7 +225,7 @@ def stream_findings(
         return None
     judged_ms = _whole_seconds(looked_ms) - lag_s * 1000
     said = Statements.read(spark, statements, topics, until_ms=judged_ms) if statements else None
-    return findings(found, said, bucket_s, heads=heads, judged_ms=judged_ms).keep()
+    return findings(found, said, bucket_s, heads=heads, until_ms=judged_ms).keep()
 
 
 def _whole_seconds(ms: int) -> int:

@@ -96,6 +96,7 @@ class Statements:
             line.join(gap, overlap)
             .select("gap.producer", "gap.topic", "gap.first", "gap.last", F.explode("line.runs").alias("run"))
             .where((F.col("run")[0] <= F.col("last")) & (F.col("run")[1] >= F.col("first")))
+            .where(within(F.col("run")[2] * 1000, self._since_ms, self._until_ms))
             .select(
                 "producer",
                 "topic",
