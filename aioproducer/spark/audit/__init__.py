@@ -1,6 +1,6 @@
 """The delivery audit as a job of Spark: what is in topics, compared with what the marks and statements say.
 
-    found = audit_topics(spark, {"kafka.bootstrap.servers": ...}, ["orders"], statements="/audit/orders")
+    found = audit_topics(spark, {"kafka.bootstrap.servers": ...}, ["orders"], statements=["/audit/orders"])
     found.table.show()
 
 ``aioproducer audit`` is the same from the command line. See docs/audit.md.

@@ -57,7 +57,10 @@ def audit_topics(
             other times are read all the same: their numbers are not missing.
     Returns:
         Findings, kept by Spark until ``forget()``.
+    Raises:
+        TypeError: topics or statements are one str.
     """
+    _check_lists(topics=topics, statements=statements)
     # Statements know of whole seconds, marks of milliseconds: both have to leave the same records out.
     since_ms = None if since_ms is None else -_whole_seconds(-since_ms)
     until_ms = None if until_ms is None else _whole_seconds(until_ms)
@@ -174,7 +177,9 @@ def audit_stream(
         Whether all was read.
     Raises:
         StreamingQueryException: it can't be read, or the directory has only a part of what is kept there.
+        TypeError: topics are one str.
     """
+    _check_lists(topics=topics)
     state = AuditState(spark, directory)
 
     def take(batch: DataFrame, number: int) -> None:
@@ -218,7 +223,10 @@ def stream_findings(
         directory, bucket_s: as for ``audit_stream``.
         lag_s: records that were sent later than so long before that look began are not missing yet.
         heads: False if the first look did not begin at the beginning of the topics, see ``from_the_beginning``.
+    Raises:
+        TypeError: topics or statements are one str.
     """
+    _check_lists(topics=topics, statements=statements)
     state = AuditState(spark, directory)
     found, looked_ms = state.load(), state.looked_ms()
     if found is None or looked_ms is None:
@@ -226,6 +234,12 @@ def stream_findings(
     judged_ms = _whole_seconds(looked_ms) - lag_s * 1000
     said = Statements.read(spark, statements, topics, until_ms=judged_ms) if statements else None
     return findings(found, said, bucket_s, heads=heads, until_ms=judged_ms).keep()
+
+
+def _check_lists(**lists: Sequence[str]) -> None:
+    for name, given in lists.items():
+        if isinstance(given, str):  # its letters are names of topics, and paths that Spark reads, too
+            raise TypeError(f"{name} is the str {given!r}; a list is needed, such as [{given!r}]")
 
 
 def _whole_seconds(ms: int) -> int:

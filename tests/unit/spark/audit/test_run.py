@@ -1,0 +1,36 @@
+"""What an audit is told before Spark is asked for anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aioproducer.spark.audit import audit_stream, audit_topics, stream_findings
+
+CALLS: list[Callable[..., object]] = [
+    lambda spark, topics, statements: audit_topics(spark, {}, topics, statements=statements),
+    lambda spark, topics, statements: stream_findings(spark, "state", topics, statements=statements),
+]
+
+
+@pytest.mark.parametrize("audit", CALLS)
+@pytest.mark.parametrize(
+    ("topics", "statements", "message"),
+    [
+        ("orders", ["/audit"], r"topics is the str 'orders'; a list is needed, such as \['orders'\]"),
+        (["orders"], "/audit", r"statements is the str '/audit'; a list is needed, such as \['/audit'\]"),
+    ],
+)
+def test_one_str_is_no_list(audit: Callable[..., object], topics: Any, statements: Any, message: str) -> None:
+    """Its letters are names of topics and paths too: ``/audit`` would read all that is below ``/``."""
+    with pytest.raises(TypeError, match=message):
+        audit(None, topics, statements)
+
+
+def test_one_str_is_no_list_of_a_stream() -> None:
+    topics: Any = "orders"
+    spark: Any = None
+    with pytest.raises(TypeError, match="topics is the str 'orders'"):
+        audit_stream(spark, {}, topics, "state")
