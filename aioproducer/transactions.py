@@ -253,8 +253,10 @@ class TransactionClient:
             states: only those in one of these, as Kafka names them, e.g. ``Ongoing``; all by default.
         Raises:
             ConfigError: no broker knows one of the states.
+            TypeError: states is one str.
             UnsupportedVersionError: a broker can't tell; Kafka 3.0 or newer can.
         """
+        _check_collection("states", states)
         async with self._bounded("list of transactions"):
             nodes = sorted(self._metadata.cluster.brokers)
             found = await asyncio.gather(*(self._list_at(node_id, states) for node_id in nodes))
@@ -307,7 +309,10 @@ class TransactionClient:
 
         Args:
             keep: transactional ids, or prepared transactions, to be left alone.
+        Raises:
+            TypeError: keep is one str.
         """
+        _check_collection("keep", keep)
         kept = {each if isinstance(each, str) else each.transactional_id for each in keep}
         found = await self.list_transactions(prefix, states=OPEN_STATES)
         wanted = [each for each in found if each.transactional_id not in kept]
@@ -412,6 +417,7 @@ async def describe_transactions(
     transactional_ids: Collection[str], **configs: Unpack[ProducerConfigs[Any, Any]]
 ) -> dict[str, TransactionDescription | None]:
     """How transactional ids stand with their coordinators, None for those that are not known; see TransactionClient."""
+    _check_collection("transactional_ids", transactional_ids)
     async with TransactionClient(**configs) as client:
         return {each: await client.describe(each) for each in transactional_ids}
 
@@ -422,3 +428,8 @@ async def abort_transactions(
     """Abort every open transaction whose transactional id begins with ``prefix``; see TransactionClient."""
     async with TransactionClient(**configs) as client:
         return await client.abort_transactions(prefix, keep=keep)
+
+
+def _check_collection(name: str, given: Collection[object]) -> None:
+    if isinstance(given, str):  # its letters would be taken for names, and what it names would be aborted
+        raise TypeError(f"{name} is the str {given!r}; a collection is needed, such as [{given!r}]")

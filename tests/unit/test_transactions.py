@@ -91,3 +91,18 @@ async def test_a_state_that_no_broker_knows_is_refused() -> None:
             with pytest.raises(ConfigError, match="no broker knows the states 'ongoing', 'open'"):
                 await client.list_transactions(states=["Ongoing", "open", "ongoing"])
             assert await client.list_transactions(states=["Ongoing"]) == []
+
+
+async def test_one_str_is_no_collection_of_names(cluster: FakeCluster) -> None:
+    """Its letters are names too, and the transaction that it names would be aborted."""
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name") as producer:
+        await producer.begin_transaction()
+        await producer.send("topic", b"value")
+        async with TransactionClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+            with pytest.raises(TypeError, match=r"keep is the str 'name'; .* such as \['name'\]"):
+                await client.abort_transactions("", keep="name")
+            with pytest.raises(TypeError, match=r"states is the str 'Ongoing'; .* such as \['Ongoing'\]"):
+                await client.list_transactions(states="Ongoing")
+        with pytest.raises(TypeError, match=r"transactional_ids is the str 'name'; .* such as \['name'\]"):
+            await transactions.describe_transactions("name", bootstrap_servers=cluster.bootstrap_servers)
+        await producer.commit_transaction()
