@@ -43,7 +43,7 @@ Code decides by the class attributes, never by text:
 ``refresh_metadata``  what is known about the cluster is stale
 ``fatal``             this producer can do nothing more; close it and make a new one
 ``abortable``         the transaction can only be aborted; the producer goes on afterwards
-``application_recoverable``  somebody else has taken over: start again with a new producer from the last committed state
+``application_recoverable``  start again from what was committed last: after an abort, or with a new producer if fatal
 ``in_doubt``          the answer itself leaves open whether the records were appended
 
 and by ``maybe_written`` of the instance: False means that the record is certainly not in the log; True, that nobody

@@ -21,7 +21,7 @@ Every error of the producer is a `KafkaError`. Decide by class, or by these attr
 | `refresh_metadata` | what was known about the cluster is stale; the producer asks again by itself |
 | `fatal` | this producer can do nothing more: close it and make a new one |
 | `abortable` | the transaction can only be aborted; the producer goes on afterwards |
-| `application_recoverable` | somebody else has taken over: start again from what was committed, with a new producer |
+| `application_recoverable` | start again from what was committed: after an abort, or with a new producer if `fatal` |
 | `in_doubt` | the answer itself leaves open whether the records were appended |
 | `maybe_written` | (set per instance) nobody knows whether the record is in the log; False: it certainly is not |
 

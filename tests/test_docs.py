@@ -35,6 +35,8 @@ README = ROOT / "README.md"
 SENDING = ROOT / "docs" / "sending.md"
 TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 TESTING = ROOT / "docs" / "testing.md"
+TRANSACTIONS = ROOT / "docs" / "transactions.md"
+TRANSACTION_ERRORS = "Errors, and what to write in an except clause"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PAGES = sorted(
     [
@@ -331,6 +333,18 @@ def test_errors_of_the_readme_exist() -> None:
     assert len(named) > 10
     for name in named:
         assert issubclass(getattr(errors, name), errors.KafkaError)
+
+
+def test_flags_of_the_errors_of_transactions() -> None:
+    """As their classes have them; a record that fails makes an error abortable that has no flag of its own."""
+    flags = ("retriable", "abortable", "fatal", "application_recoverable")
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|", section(TRANSACTIONS, TRANSACTION_ERRORS), re.MULTILINE)
+    named = [(cell, name) for cell, more in rows for name in re.findall(r"`(\w+Error)`", cell + more)]
+    assert len(named) > 10
+    for cell, name in named:
+        said = {flag for flag in flags if f"`{flag}`" in cell}
+        has = {flag for flag in flags if getattr(getattr(errors, name), flag)}
+        assert has == said or (has, said) == (set(), {"abortable"}), name
 
 
 def test_the_readme_names_every_default_that_departs() -> None:
