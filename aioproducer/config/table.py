@@ -516,6 +516,7 @@ OF_PYTHON_CLIENTS: Mapping[str, str] = MappingProxyType(
         "max_batch_size": "batch_size",
         "sasl_plain_password": "sasl_password",
         "sasl_plain_username": "sasl_username",
+        "socks5_proxy": "proxy_url",
         "ssl_cafile": "ssl_truststore_location",
         "ssl_certfile": "ssl_keystore_location (one file with the key) or ssl_keystore_certificate_chain (the text)",
         "ssl_check_hostname": 'ssl_endpoint_identification_algorithm, "" for False,',

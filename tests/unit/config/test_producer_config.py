@@ -147,6 +147,7 @@ def test_unknown_name_gives_the_nearest(name: str, nearest: str) -> None:
         ("ssl_cafile", "config ssl_cafile is ssl_truststore_location here"),
         ("ssl_password", "config ssl_password is ssl_key_password here"),
         ("sasl_plain_username", "config sasl_plain_username is sasl_username here"),
+        ("socks5_proxy", "config socks5_proxy is proxy_url here"),
         ("message.timeout.ms", "config message.timeout.ms is librdkafka's, delivery_timeout_ms here; "),
         ("queue_buffering_max_ms", "config queue_buffering_max_ms is librdkafka's, linger_ms here; "),
     ],
