@@ -553,7 +553,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
 
         Raises:
             ConfigError: ``enable_metrics_push`` is False.
-            ValueError: ``timeout`` is less than 0 or not a number.
+            TypeError, ValueError: ``timeout`` is no number, or less than 0.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
         Source: KafkaProducer.clientInstanceId.
         """

@@ -28,6 +28,7 @@ from collections.abc import Awaitable, Callable
 
 from aioproducer.compression import Codec
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.deadline import in_seconds
 from aioproducer.errors import ConfigError, KafkaError, ProducerClosedError, error_class
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
@@ -101,16 +102,18 @@ class ClientTelemetry:
         Raises:
             ConfigError: ``enable_metrics_push`` is False.
             ProducerClosedError: the producer was closed meanwhile.
+            TypeError, ValueError: ``timeout`` is no number, or less than 0.
         """
+        seconds = in_seconds(timeout, "timeout")
+        if timeout < 0:
+            raise ValueError(f"timeout={timeout}: a time can't be negative")
         if not self._enabled:
             raise ConfigError("enable_metrics_push=False: the cluster gives an id only to clients that push metrics")
-        if not timeout >= 0:
-            raise ValueError(f"timeout={timeout}: a time can't be negative, and has to be a number")
         if self._instance_id == ZERO_UUID and timeout:
             waiter: asyncio.Future[str] = self._loop.create_future()
             self._waiting_for_id[waiter] = None
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(seconds):
                     return await waiter
             except TimeoutError:
                 pass

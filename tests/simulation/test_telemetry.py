@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -567,7 +568,13 @@ def test_its_id() -> None:
         assert await world.producer.client_instance_id(0) is None
         with pytest.raises(ValueError, match="negative"):
             await world.producer.client_instance_id(-1)
-        first, second = await asyncio.gather(*[world.producer.client_instance_id(5) for _ in range(2)])
+        with pytest.raises(ValueError, match="timeout is not a number; seconds are needed"):
+            await world.producer.client_instance_id(math.nan)
+        wrong: Any
+        for wrong in (None, "5"):
+            with pytest.raises(TypeError, match=rf"timeout is a {type(wrong).__name__}; seconds are needed"):
+                await world.producer.client_instance_id(wrong)
+        first, second = await asyncio.gather(*[world.producer.client_instance_id(each) for each in (5, 10**400)])
         assert first == second == await world.producer.client_instance_id(0)
         assert first is not None
         assert len(first) == 22
