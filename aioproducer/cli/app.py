@@ -331,6 +331,9 @@ def audit(
         raise CommandError("--every needs --state: a directory for what was found")
     if state is not None and (since is not None or until is not None):
         raise CommandError("--since and --until are for audits without --state")
+    since_ms, until_ms = moment_ms(since, "--since"), moment_ms(until, "--until")
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise CommandError("--since has to be before --until")
     return run(
         AuditOptions(
             topics=topics,
@@ -339,8 +342,8 @@ def audit(
             output=output,
             tables=tables,
             bucket_s=bucket,
-            since_ms=moment_ms(since, "--since"),
-            until_ms=moment_ms(until, "--until"),
+            since_ms=since_ms,
+            until_ms=until_ms,
             read_uncommitted=read_uncommitted,
             state=state,
             every_s=every,

@@ -201,14 +201,16 @@ def publish(found: Findings, options: AuditOptions, console: Console) -> int:
     """Show the findings, write them as Parquet and pictures; the exit code.
 
     Raises:
-        CommandError: no record has a mark.
+        CommandError: no record has a mark, or none of the time that was asked for.
     """
     from pyspark.sql import functions as F
 
     try:
         totals = found.totals()
-        if not totals.producers:
-            raise CommandError(f"no record of {', '.join(options.topics)} has a mark: see aioproducer.audit.Audit")
+        if not (totals.found or totals.duplicated or totals.missing or totals.sent):
+            when = "" if options.since_ms is None and options.until_ms is None else " of the time asked for"
+            names = ", ".join(options.topics)
+            raise CommandError(f"no record of {names} has a mark{when}: see aioproducer.audit.Audit")
         place = options.tables if options.tables is not None else str(options.output.absolute())
         for name, frame in (("delivery", found.table), ("missing", found.missing)):
             frame.coalesce(1).write.mode("overwrite").parquet(f"{place}/{name}")

@@ -365,8 +365,9 @@ def test_topics_without_a_mark_that_counts(
     assert "5 further records have no mark" in screen
     assert "0 records of 1 producers: 50 missing, 0 duplicated, 0 out of order." in screen
     asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))
-    with pytest.raises(CommandError, match=f"no record of {name} has a mark"):
-        exit_code_of(kafka, tmp_path, name, until_ms=1_000)
+    for statements in ([], [tmp_path / "statements"]):
+        with pytest.raises(CommandError, match=f"no record of {name} has a mark of the time asked for"):
+            exit_code_of(kafka, tmp_path, name, *statements, until_ms=1_000)
 
 
 def test_times_within_a_second(spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class Totals:
 
     @property
     def clean(self) -> bool:
-        """Whether each record is there, once, in order."""
+        """Whether each record is there, once, in order; true where none was found and none is missing."""
         return not (self.missing or self.duplicated or self.out_of_order)
 
 

@@ -180,6 +180,7 @@ def test_of_a_failed_query_its_plan_is_not_told(reason: str) -> None:
         (["t", "--every", "5"], "--every needs --state"),
         (["t", "--state", "s", "--since", "-5"], "without --state"),
         (["t", "--source-option", "x"], "--source-option takes name=value"),
+        (["t", "--since", "2026-01-02", "--until", "2026-01-02"], "--since has to be before --until"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
