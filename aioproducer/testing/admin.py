@@ -258,8 +258,10 @@ class TopicAdmin:
         deadline = time.monotonic() + self.change_timeout_s
         repeated = False
         while True:
-            failure: Exception = ClusterError("no broker is running")
-            for address in self._live().values():
+            live = self._live()
+            if not live:  # nor is one starting: it would have kept _live() waiting
+                raise ClusterError(f"{what}: no broker is running{self._why_silent()}")
+            for address in live.values():
                 try:
                     with AdminConnection(address, self.answer_timeout_s) as connection:
                         answer = connection.ask(request)
@@ -270,7 +272,8 @@ class TopicAdmin:
                 except (OSError, BrokerError) as error:
                     if isinstance(error, BrokerError) and (error.code == done or not error.retriable):
                         raise
-                    failure, repeated = error, True
+                    failure: Exception = error
+                    repeated = True
             if time.monotonic() > deadline:
                 raise ClusterError(f"{what}: no broker took the change within {self.change_timeout_s:g} s") from failure
             time.sleep(POLL_S)

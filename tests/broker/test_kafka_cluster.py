@@ -175,6 +175,9 @@ def test_a_killed_broker_comes_back_at_its_address_with_its_data(one: KafkaClust
         one.kill(1)
     with pytest.raises(ClusterError, match="none is running"):
         one.describe_topic("kept")
+    for change in (lambda: one.create_topic("late"), lambda: one.delete_topic("kept")):
+        with pytest.raises(ClusterError, match=r"topic (late|kept): no broker is running"):
+            change()
     one.start_broker(1)
     assert one.running == (1,)
     assert one.address_of(1) == address
@@ -191,6 +194,8 @@ def test_the_error_tells_the_log_of_a_broker_that_ended_by_itself(one: KafkaClus
     wait_until(lambda: "it runs" if one.running else "", PATIENCE_S, "ending the broker")
     with pytest.raises(ClusterError, match=r"broker 1 ended with exit code -9\.(?s:.*)Kafka Server started"):
         one.ask(MetadataRequest(topics=[]))
+    with pytest.raises(ClusterError, match=r"topic late: no broker is running\nbroker 1 ended with exit code -9\."):
+        one.create_topic("late")
     one.start_broker(1)
 
 
