@@ -49,7 +49,7 @@ class ProducerHealth:
     def reason(self) -> str:
         """Why it is not ready, in a line; empty if it is."""
         if self.error is not None:
-            return f"the producer is {self.state}: {self.error}"
+            return " ".join(f"the producer is {self.state}: {self.error}".split())
         if self.state is not ProducerState.RUNNING:
             return f"the producer is {self.state}"
         if self.waiting:

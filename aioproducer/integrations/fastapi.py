@@ -79,10 +79,12 @@ def health_router(*, live: str = "/livez", ready: str = "/readyz") -> APIRouter:
     """Probes as ``aioproducer.integrations.starlette.health_routes`` has them, shown in the application's schema."""
     router = APIRouter(tags=["health"])
 
+    @router.head(live, include_in_schema=False)
     @router.get(live, summary="Whether the producers can still recover", responses={503: {}})
     async def liveness(connection: HTTPConnection) -> JSONResponse:
         return health_response(connection, lambda health: health.live)
 
+    @router.head(ready, include_in_schema=False)
     @router.get(ready, summary="Whether records would go on their way at once", responses={503: {}})
     async def readiness(connection: HTTPConnection) -> JSONResponse:
         return health_response(connection, lambda health: health.ready)

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError, SerializationError
 from aioproducer.deadline import SECONDS_OR_NONE, in_seconds
@@ -44,8 +44,9 @@ ProducerLifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mappin
 
 STATE = "aioproducer"
 DEFAULT_NAME = "default"
-_without_topics: WeakSet[Producer] = WeakSet()
-"""Those of applications that run already, and may not use ``submit_nowait`` yet."""
+_unstarted: WeakKeyDictionary[Producer, KafkaError | None] = WeakKeyDictionary()
+"""Those of applications that run already, until they have started and know their topics; and why they have not yet."""
+_TO_BE_TRIED = (ProducerState.NEW, ProducerState.STARTING, ProducerState.RUNNING)
 
 FIRST_RETRY_S = 1.0
 MAX_RETRY_S = 30.0
@@ -152,11 +153,11 @@ def health_routes(*, live: str = "/livez", ready: str = "/readyz") -> list[Route
 
 
 def health_of(producer: Producer) -> ProducerHealth:
-    """What ``Producer.health()`` says; but starting until the topics of its lifespan are known."""
+    """What ``Producer.health()`` says; but starting while its lifespan tries, until the topics are known."""
     health = producer.health()
-    if health.state is ProducerState.RUNNING and producer in _without_topics:
-        return replace(health, state=ProducerState.STARTING)
-    return health
+    if health.state not in _TO_BE_TRIED or producer not in _unstarted:
+        return health
+    return replace(health, state=ProducerState.STARTING, error=health.error or _unstarted[producer])
 
 
 def health_response(connection: HTTPConnection, is_well: Callable[[ProducerHealth], bool]) -> JSONResponse:
@@ -292,7 +293,7 @@ async def _started(
         if wait_for_kafka or producer.health().state is ProducerState.CLOSED:  # which raises
             await _start(producer, topics)
         else:
-            _without_topics.add(producer)
+            _unstarted[producer] = None
             starting = asyncio.create_task(_keep_starting(producer, topics), name="aioproducer start")
         yield
     except BaseException as error:
@@ -318,9 +319,13 @@ async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
                 await producer.start()
             for topic in topics:
                 await producer.partitions_for(topic)
-            _without_topics.discard(producer)
+            del _unstarted[producer]
             return
         except Exception as error:  # the program's own too, from a serializer or a token provider
+            if producer.health().state not in _TO_BE_TRIED:
+                logger.warning("%s can't start any more: %s", repr(producer), str(error))
+                return
+            _unstarted[producer] = error if isinstance(error, KafkaError) else None
             logger.warning("%s can't start, next attempt in %g s: %s", repr(producer), delay_s, str(error))
         await asyncio.sleep(delay_s)
         delay_s = min(2 * delay_s, MAX_RETRY_S)
@@ -330,4 +335,5 @@ async def _close(producer: Producer, starting: asyncio.Task[None] | None, timeou
     if starting is not None:
         starting.cancel()
         await asyncio.wait([starting])
+        _unstarted.pop(producer, None)  # an error's traceback would keep it for ever
     await producer.close(timeout)

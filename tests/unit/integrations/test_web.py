@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -458,12 +460,57 @@ async def test_it_is_ready_once_its_topics_are_known() -> None:
         assert values(cluster, "later") == [b"x"]
 
 
-async def test_it_ends_before_it_has_started(cluster: FakeCluster) -> None:
+async def test_a_probe_says_why_it_has_not_started(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A producer that is tried again and again is starting, and what went wrong is not in the log alone."""
+    monkeypatch.setattr("aioproducer.integrations.starlette.FIRST_RETRY_S", PATIENCE_S)
+    cluster.stop_broker(1)
+    async with serving(clicks(producer=make(cluster), wait_for_kafka=False)) as client:
+        await until(lambda: "can't start" in caplog.text)
+        told = (await client.get("/readyz")).json()["producers"]["default"]
+        assert told["state"] == "starting"
+        assert told["reason"].startswith("the producer is starting: no bootstrap server could be used")
+        assert cluster.bootstrap_servers in told["reason"]
+        assert "\n" not in told["reason"]
+        assert (await client.get("/livez")).status_code == 200
+
+
+async def test_a_probe_says_which_topic_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioproducer.integrations.starlette.FIRST_RETRY_S", PATIENCE_S)
+    async with FakeCluster(1, auto_create_topics=False) as cluster:
+        app = clicks(producer=make(cluster, max_block_ms=500), wait_for_kafka=False)
+        async with serving(app) as client:
+            async with asyncio.timeout(PATIENCE_S):
+                while "clicks" not in (await client.get("/readyz")).text:
+                    await asyncio.sleep(0.001)
+
+
+async def test_a_producer_that_can_t_start_any_more_is_not_tried_again(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be tried for as long as the application runs, with a line in the log for each time."""
+    monkeypatch.setattr("aioproducer.integrations.starlette.FIRST_RETRY_S", 0.001)
+    cluster.stop_broker(1)
+    producer = make(cluster, max_block_ms=10)
+    async with serving(clicks(producer=producer, wait_for_kafka=False)):
+        await until(lambda: "can't start, next attempt" in caplog.text)
+        await producer.close()
+        await until(lambda: not any(task.get_name() == "aioproducer start" for task in asyncio.all_tasks()))
+    assert "can't start any more: the producer was closed" in caplog.text
+
+
+async def test_it_ends_before_it_has_started(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster.stop_broker(1)
     producer = make(cluster)
     async with serving(clicks(producer=producer, wait_for_kafka=False)):
-        pass
+        await until(lambda: "can't start" in caplog.text)
     assert producer.health().state == "closed"
+    caplog.clear()
+    gone = weakref.ref(producer)
+    del producer
+    gc.collect()
+    assert gone() is None
 
 
 # --- probes and errors ------------------------------------------------------------------------------------------------
@@ -481,6 +528,24 @@ async def test_probes(cluster: FakeCluster) -> None:
                 await asyncio.sleep(0.001)
         assert "no broker can be reached" in (await client.get("/ready")).json()["producers"]["default"]["reason"]
         assert (await client.get("/live")).status_code == 200
+
+
+@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
+async def test_load_balancers_may_ask_for_the_head_alone(cluster: FakeCluster, framework: str) -> None:
+    lifespan = producer_lifespan(make(cluster))
+    if framework == "fastapi":
+        app: Starlette = FastAPI(lifespan=lifespan)
+        app.include_router(health_router())  # type: ignore[attr-defined]
+        assert list(app.openapi()["paths"]["/readyz"]) == ["get"]  # type: ignore[attr-defined]
+    else:
+        app = Starlette(lifespan=lifespan, routes=health_routes())
+    async with serving(app) as client:
+        assert [(await client.head(path)).status_code for path in ("/livez", "/readyz")] == [200, 200]
+        cluster.stop_broker(1)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await client.head("/readyz")).status_code != 503:
+                await asyncio.sleep(0.001)
+        assert (await client.head("/livez")).status_code == 200
 
 
 async def test_a_failed_producer_is_not_live(cluster: FakeCluster) -> None:
