@@ -38,7 +38,7 @@ def list_topics(configs: Mapping[str, str], words: Sequence[str], *, internal: b
     elif rows:
         _print_overview(rows)
     else:
-        print("no topic has these words in its name" if words else "no topic is there that this user may see")
+        print("no topic matches all of these words" if words else "there is no topic that this user may see")
     return DONE if rows else SOME_FAILED
 
 
@@ -127,7 +127,7 @@ def _print_description(found: Mapping[str, Any]) -> None:
         console.print(Text(f"  {found['error']}: {found['meaning']}", "red"))
         return
     if found["configs_not_told"]:
-        console.print(Text(f"  configs are not told: {found['configs_not_told']}", "dim"))
+        console.print(Text(f"  configs not available: {found['configs_not_told']}", "dim"))
     for name, value in found["configs"].items():
         console.print(Text(f"  {name}={value}"))
     table = Table(box=None)

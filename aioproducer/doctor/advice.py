@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 _PORTS = {
     2181: "2181 is ZooKeeper's port, not a broker's; brokers listen at 9092 by default",
-    3000: "3000 is a web server's port as a rule",
-    8080: "8080 is a web server's port as a rule",
-    8081: "8081 is the port of Schema Registry as a rule, not a broker's",
-    8082: "8082 is the port of the REST proxy as a rule, not a broker's",
-    8083: "8083 is the port of Kafka Connect as a rule, not a broker's",
+    3000: "3000 is usually a web server's port",
+    8080: "8080 is usually a web server's port",
+    8081: "8081 is usually the port of Schema Registry, not a broker's",
+    8082: "8082 is usually the port of the REST proxy, not a broker's",
+    8083: "8083 is usually the port of Kafka Connect, not a broker's",
 }
 
 _REFUSED = (errno.ECONNREFUSED,)
@@ -36,13 +36,13 @@ def of_name(host: str, *, does_not_exist: bool) -> str:
         does_not_exist: the name service knows that there is no such name; else it did not say.
     """
     if not does_not_exist:
-        return "the name service did not answer: look at /etc/resolv.conf and at the network, then try again"
+        return "the name server did not answer: check /etc/resolv.conf and the network, then try again"
     if "." not in host:
         return (
-            f"look for a typing error in {host}; a name without a dot is often that of a container or a pod, which "
-            "only others in its network know"
+            f"check {host} for typing errors; a name without a dot is often that of a container or a pod, known only "
+            "in its own network"
         )
-    return f"look for a typing error in {host}, and whether only another network than this machine's has this name"
+    return f"check {host} for typing errors, and whether the name is known only in another network"
 
 
 def of_connection(error: OSError, host: str, port: int) -> tuple[str, str]:
@@ -50,41 +50,42 @@ def of_connection(error: OSError, host: str, port: int) -> tuple[str, str]:
     if isinstance(error, TimeoutError):
         return (
             "nothing answers at all",
-            "a firewall or security group drops packets to this address, or the machine is not there: open it for "
-            f"port {port}, or use an address of this network",
+            f"a firewall or security group drops packets to this address, or the machine is down: open port {port}, "
+            "or use an address of this network",
         )
     if error.errno in _REFUSED:
         return (
-            "the connection is refused: the machine is there, and nobody listens at this port",
+            "connection refused: the machine is up, but nothing listens on this port",
             joined(
-                "look whether the broker runs, and at which port (listeners in its server.properties)", of_port(port)
+                "check whether the broker is running, and on which port (listeners in its server.properties)",
+                of_port(port),
             ),
         )
     if error.errno in _NO_WAY:
-        return "there is no way to this address from here", "look at the network and its routes, or use another address"
-    return f"no connection: {error.strerror or error}", "look at the network between this machine and the broker"
+        return "there is no route to this address from here", "check the network and its routes, or use another address"
+    return f"no connection: {error.strerror or error}", "check the network between this machine and the broker"
 
 
 def of_silence(port: int) -> str:
-    """What to look at where a connection stands and no answer comes."""
+    """What to check where a connection is open and no answer comes."""
     return joined(
-        "look whether this is a Kafka broker at all, whether it is overloaded or paused, and whether a proxy or a load "
-        "balancer stands here with no broker behind it",
+        "check whether this is a Kafka broker at all, whether it is overloaded or paused, and whether it is a proxy or "
+        "load balancer with no broker behind it",
         of_port(port),
     )
 
 
 def of_hang_up(port: int) -> str:
-    """What to look at where the other side closes the connection instead of answering."""
+    """What to check where the peer closes the connection instead of answering."""
     return joined(
-        "look whether this is a Kafka broker at all, whether a proxy stands here with no broker behind it, and at the "
-        "broker's log: limits such as max.connections.per.ip close connections too",
+        "check whether this is a Kafka broker at all, whether it is a proxy with no broker behind it, and the broker's "
+        "log: limits such as max.connections.per.ip close connections too",
         of_port(port),
     )
 
 
 def of_stranger(port: int) -> str:
-    """What to do where something else than Kafka answers."""
+    """What to do where something other than Kafka answers."""
     return joined("use the address of a Kafka broker in bootstrap_servers", of_port(port))
 
 
@@ -102,12 +103,12 @@ def is_loopback(host: str) -> bool:
 def of_advertised(host: str, port: int, bootstrap: Sequence[tuple[str, int]]) -> str:
     """What to do about a broker that can be reached by a bootstrap address and not by the one that it advertises."""
     reached = bootstrap[0][0] if bootstrap else "its own name"
-    told = f"set advertised.listeners of this broker to an address that clients reach from here, such as {reached}"
+    told = f"set advertised.listeners of this broker to an address that clients can reach from here, such as {reached}"
     if is_loopback(host) and not any(is_loopback(each) for each, _ in bootstrap):
         return f"{host} is this machine, not the broker's: {told}"
     if "." not in host and ":" not in host and not is_loopback(host):
         return (
-            f"{told} (on a listener of its own, if others inside the broker's network use {host}), or make {host} "
-            "known here"
+            f"{told} (on a separate listener, if clients inside the broker's network use {host}), or make {host} "
+            "resolvable here"
         )
     return f"{told}, or open the network to {host}:{port}"

@@ -1,4 +1,4 @@
-"""What stands in a certificate that could not be verified, and when one that could will end."""
+"""The facts of a broker's certificate, verified or not, and when it expires."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 SOON_DAYS = 14
-"""A certificate that ends within so many days is worth a warning."""
+"""A certificate that expires within this many days is worth a warning."""
 _DAY_S = 86_400
 
 
@@ -60,7 +60,7 @@ def _alternative_names(certificate: Any) -> list[str]:
 
 
 def days_left(facts: Mapping[str, Any], now_s: float) -> float | None:
-    """Days until a certificate ends, negative since it did; None if that is not known."""
+    """Days until a certificate expires, negative once it has; None if that is not known."""
     end_s = facts.get("not_after_s")
     return None if end_s is None else (end_s - now_s) / _DAY_S
 

@@ -153,7 +153,7 @@ class Contact:
             async with asyncio.timeout(self._tools.timeout_s):
                 found = await addresses_of(self._tools.config, self._tools.loop, self._host, self._port)
         except TimeoutError:
-            self._fail(Step.DNS, "the name service does not answer", advice.of_name(self._host, does_not_exist=False))
+            self._fail(Step.DNS, "the name server does not answer", advice.of_name(self._host, does_not_exist=False))
         except OSError as error:
             unknown = isinstance(error, socket.gaierror) and error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
             told = f"the name {self._host} can't be resolved: {error.strerror or error}"
@@ -165,8 +165,8 @@ class Contact:
         if took_s > SLOW_NAME_S:
             self._warn(
                 Step.DNS,
-                f"the name took {took_s:.1f} s to resolve, to {', '.join(found)}",
-                "look at the name servers in /etc/resolv.conf: each new connection waits for them",
+                f"resolving the name took {took_s:.1f} s: {', '.join(found)}",
+                "check the name servers in /etc/resolv.conf: every new connection waits for them",
                 facts,
             )
         else:
@@ -198,7 +198,7 @@ class Contact:
         message = message if address == self._host else f"{address}: {message}"
         facts = {"address": address, "error": type(error).__name__}
         if other is not None:
-            self._warn(Step.TCP, message, f"a producer goes on to {other}, at the cost of time; {remedy}", facts)
+            self._warn(Step.TCP, message, f"a producer falls back to {other}, which costs time; {remedy}", facts)
         else:
             self._emit(Finding(Step.TCP, self.where, Status.FAILED, message, remedy, facts))
 
@@ -247,22 +247,22 @@ class Contact:
         left = certificates.days_left(facts, time.time())
         about = f"{facts['version']}, {facts['cipher']}"
         if left is not None:
-            about += f"; certificate for {', '.join(facts['names']) or facts['subject']} ends in {left:.0f} days"
+            about += f"; certificate for {', '.join(facts['names']) or facts['subject']} expires in {left:.0f} days"
         if left is not None and left < certificates.SOON_DAYS:
             self._warn(Step.TLS, about, "renew the broker's certificate before that", facts)
         elif not self._tools.config.ssl_endpoint_identification_algorithm:
             self._warn(
                 Step.TLS,
-                f"{about}; whose it is was not checked",
-                "leave ssl_endpoint_identification_algorithm at its default (https): as it is, anybody with any "
-                "certificate that is trusted can pass for the broker",
+                f"{about}; its host name was not verified",
+                "leave ssl_endpoint_identification_algorithm at its default (https): without it, anyone with any "
+                "trusted certificate can pose as the broker",
                 facts,
             )
         else:
             self._ok(Step.TLS, about, facts)
 
     async def _certificate(self, address: str) -> dict[str, Any]:
-        """What stands in the certificate that was not accepted; nothing but the handshake is done."""
+        """The facts of the certificate that was not accepted; nothing but the handshake is done."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -316,14 +316,14 @@ class Contact:
             plain = protocol.removeprefix("SASL_")
             self._fail(
                 Step.LOGIN,
-                f"the broker asks for no login at this port, and security_protocol={protocol} wants one",
-                f"set security_protocol={plain}, or use the broker's port for logins",
+                f"the broker asks for no login at this port, but security_protocol={protocol} attempts one",
+                f"set security_protocol={plain}, or use the broker's SASL port",
             )
         if offered and wanted not in offered:
             self._fail(
                 Step.LOGIN,
-                f"the broker logs in by {', '.join(offered)}, not by {wanted}",
-                "set sasl_mechanism to one of these, or enable it at the broker (sasl.enabled.mechanisms)",
+                f"the broker offers {', '.join(offered)}, but not {wanted}",
+                f"set sasl_mechanism to one of these, or enable {wanted} on the broker (sasl.enabled.mechanisms)",
                 {"offered": offered},
             )
         self._offered = offered
@@ -343,12 +343,12 @@ class Contact:
             self._fail(
                 Step.LOGIN,
                 self._unanswered("the login") if isinstance(error, TimeoutError) else self._said_by(error, address)[0],
-                "look at the broker's log: it says why it did not finish the login",
+                "check the broker's log: it says why the login was not completed",
             )
         if authenticate is not None:
             self._ok(
                 Step.LOGIN,
-                f"logged in by {self._tools.config.sasl_mechanism}; the broker offers {', '.join(self._offered)}",
+                f"logged in with {self._tools.config.sasl_mechanism}; the broker offers {', '.join(self._offered)}",
                 {"mechanism": self._tools.config.sasl_mechanism, "offered": self._offered},
             )
         return connection
@@ -360,14 +360,14 @@ class Contact:
         if isinstance(error, (TimeoutError, RequestTimedOutError)):
             await self._fail_with_other_protocol(address, Step.VERSIONS)
             told = self._unanswered("the first request")
-            self._fail(Step.VERSIONS, f"the connection stands, but {told}", advice.of_silence(self._port))
+            self._fail(Step.VERSIONS, f"connected, but {told}", advice.of_silence(self._port))
         if isinstance(error.__cause__, ProtocolError) or isinstance(error, ProtocolError):
             told, remedy = said_by(error.__cause__ if isinstance(error.__cause__, ProtocolError) else error)
-            message = f"what answers does not speak Kafka's protocol: {told}"
+            message = f"the peer does not speak Kafka's protocol: {told}"
             self._fail(Step.VERSIONS, message, remedy or advice.of_stranger(self._port))
         if isinstance(error, (ConnectionLostError, OSError)):
             await self._fail_with_other_protocol(address, Step.VERSIONS)
-            message = "the other side closes the connection instead of answering"
+            message = "the peer closed the connection instead of answering"
             self._fail(Step.VERSIONS, message, advice.of_hang_up(self._port))
         self._fail(Step.VERSIONS, *self._said_by(error, address))
 
@@ -386,7 +386,7 @@ class Contact:
             )
         theirs = connection.api_range(ProduceRequest.API_KEY)
         if theirs is None or theirs[1] < ProduceRequest.MIN_VERSION:
-            message = f"it speaks like Kafka {release}, which is older than 0.11"
+            message = f"it speaks like Kafka {release}; 0.11 or newer is required"
             self._fail(Step.VERSIONS, message, "use brokers of Kafka 0.11 or newer", facts)
         config = self._tools.config
         wanted = {
@@ -396,11 +396,11 @@ class Contact:
         }
         for name, (used, instead) in wanted.items():
             if used and not features[name]:
-                message = f"it speaks like Kafka {release}, which has no {name}, and the configs ask for it"
+                message = f"it speaks like Kafka {release}, which has no {name}, but the configs ask for it"
                 self._fail(Step.VERSIONS, message, f"{instead}, or use newer brokers", facts)
         has = [name for name, there in features.items() if there]
         lacks = [name for name, there in features.items() if not there]
-        message = f"speaks like Kafka {release}: {', '.join(has)}" + (f"; not {', '.join(lacks)}" if lacks else "")
+        message = f"speaks like Kafka {release}: {', '.join(has)}" + (f"; without {', '.join(lacks)}" if lacks else "")
         self._ok(Step.VERSIONS, message, facts)
 
     async def _ask_cluster(self, connection: Connection, address: str) -> MetadataResponse:
@@ -416,12 +416,12 @@ class Contact:
                 await self._fail_with_login_wanted(address)
             self._fail(Step.CLUSTER, *self._said_by(error, address))
         if not response.brokers:
-            self._fail(Step.CLUSTER, "the broker knows of no broker", "look at its log: it may be starting")
+            self._fail(Step.CLUSTER, "the broker reports no brokers", "check its log: it may still be starting")
         took_ms = (time.perf_counter() - began) * 1000
         self._ok(
             Step.CLUSTER,
             f"cluster {excerpt(response.cluster_id or 'without id')}, {len(response.brokers)} "
-            f"broker{'' if len(response.brokers) == 1 else 's'}, told in {took_ms:.1f} ms",
+            f"broker{'' if len(response.brokers) == 1 else 's'}, answered in {took_ms:.1f} ms",
             {
                 "cluster_id": response.cluster_id,
                 "brokers": {each.node_id: f"{excerpt(each.host)}:{each.port}" for each in response.brokers},

@@ -42,19 +42,19 @@ async def diagnose(
     on_finding: Callable[[Finding], object] | None = None,
     **configs: Unpack[ProducerConfigs[Any, Any]],
 ) -> Report:
-    """Find out what keeps a producer with these configs from its work, and what to do about it.
+    """Find out what keeps a producer with these configs from working, and what to do about it.
 
-    Looks at each bootstrap address and at each address that a broker advertises: name, TCP, TLS, login, versions. It
-    writes nothing unless told to, and shows no secret.
+    Checks each bootstrap address and each address that a broker advertises: name, TCP, TLS, login, versions. It writes
+    nothing unless asked to, and shows no secrets.
 
     Args:
-        topic: look at this topic too.
-        write: write one record to it, with the key ``aioproducer-doctor``, by a producer of its own.
+        topic: check this topic too.
+        write: write one record to it, with the key ``aioproducer-doctor``, through a producer of its own.
         timeout_s: for each step.
-        on_finding: gets each finding when it is there.
-        configs: as of Producer.
+        on_finding: called with each finding as it is made.
+        configs: those of Producer.
     Raises:
-        ConfigError: the configs themselves are not usable.
+        ConfigError: the configs themselves are invalid.
     """
     if write and topic is None:
         raise ConfigError("write=True needs a topic")
@@ -88,7 +88,7 @@ class _Diagnosis:
                 await tools.tls.context()
             except TlsError as error:
                 message, remedy = said_by(error)
-                remedy = remedy or "look at the ssl_ configs: the files they name, their form (PEM), their rights"
+                remedy = remedy or "check the ssl_ configs: the files they name, their format (PEM), their permissions"
                 self._emit(Finding(Step.TLS, "", Status.FAILED, message, remedy))
                 return
         contacts = []
@@ -111,9 +111,9 @@ class _Diagnosis:
     def _compare_clusters(self, reached: list[Contact]) -> None:
         ids = {each.where: each.metadata.cluster_id for each in reached if each.metadata is not None}
         if len(set(ids.values())) > 1:
-            shown = ", ".join(f"{where} of {excerpt(str(name))}" for where, name in ids.items())
-            message = f"the bootstrap addresses lead to different clusters: {shown}"
-            advice_ = "leave only those of one cluster in bootstrap_servers: which of them answers first is chance"
+            shown = ", ".join(f"{where} to {excerpt(str(name))}" for where, name in ids.items())
+            message = f"the bootstrap addresses belong to different clusters: {shown}"
+            advice_ = "keep only those of one cluster in bootstrap_servers: which of them answers first is chance"
             self._emit(Finding(Step.CLUSTER, "", Status.FAILED, message, advice_, ids))
 
     # --- advertised listeners -----------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class _Diagnosis:
         causes = [each for each in found if each.status is Status.FAILED]
         reason = causes[-1]
         message = (
-            f"the broker that {by.where} tells of advertises {host}:{broker.port}, which can't be "
+            f"this broker, listed by {by.where}, advertises {host}:{broker.port}, which can't be "
             f"{'reached' if reason.step in (Step.DNS, Step.TCP) else 'used'} from here: {reason.message}"
         )
         remedy = reason.advice
@@ -178,7 +178,7 @@ class _Diagnosis:
                 step, where = Step.TOPIC, topic
                 usable = await topics.look(connection, self._config, topic, self._emit)
         except TimeoutError:
-            remedy = "look whether the brokers are overloaded"
+            remedy = "check whether the brokers are overloaded"
             self._emit(Finding(step, where, Status.FAILED, f"no answer within {self._timeout_s:g} s", remedy))
             return
         except KafkaError as error:
@@ -196,7 +196,7 @@ class _Diagnosis:
         (state,) = (await connection.request(request)).topics
         if error_class(state.error_code) is UnknownTopicOrPartitionError:
             # To ask for a coordinator would make this topic, and a look changes nothing.
-            message = "nobody has used transactions in this cluster so far: who coordinates is settled at the first"
+            message = "this cluster has had no transactions yet: the coordinator is chosen at the first"
             self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.NOTE, message))
             return
         by_list = connection.version(FindCoordinatorRequest) >= 4
@@ -212,9 +212,9 @@ class _Diagnosis:
             self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.OK, f"coordinated by node {node}"))
             return
         error = error_class(code)
-        remedy = "look at the replicas of __transaction_state: its partition for this id has no leader that answers"
+        remedy = "check the replicas of __transaction_state: its partition for this id has no leader that answers"
         if error is TransactionalIdAuthorizationFailedError:
-            remedy = "allow WRITE and DESCRIBE on this transactional id to this user"
+            remedy = "allow this user WRITE and DESCRIBE on this transactional id"
         message = f"no coordinator: {error.name}"
         self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.FAILED, message, remedy, {"error": error.name}))
 
@@ -224,13 +224,13 @@ def _cluster_id(metadata: MetadataResponse | None) -> str | None:
 
 
 def _other_cluster(where: str, bootstrap: str, facts: dict[str, Any]) -> Finding:
-    message = f"at this address another cluster answers than the one that {bootstrap} tells of"
-    remedy = "look at advertised.listeners of this broker, and at what forwards the port"
+    message = f"a different cluster answers at this address than at {bootstrap}"
+    remedy = "check advertised.listeners of this broker, and whatever forwards the port"
     return Finding(Step.LISTENER, where, Status.FAILED, message, remedy, facts)
 
 
 def of_config(config: ProducerConfig) -> list[Finding]:
-    """Configs that are allowed and seldom meant. Pure."""
+    """Configs that are allowed, but seldom intended. Pure."""
     found = []
 
     def warn(name: str, message: str, remedy: str) -> None:
@@ -243,18 +243,19 @@ def of_config(config: ProducerConfig) -> list[Finding]:
     ):
         names = sorted(name for name in config.given if name.startswith(begin))
         if names and not used:
-            warn(names[0], f"{', '.join(names)} without effect: security_protocol={protocol}", f"set it to {better}")
+            message = f"{', '.join(names)}: without effect with security_protocol={protocol}"
+            warn(names[0], message, f"set security_protocol to {better}")
     if protocol == "SASL_PLAINTEXT" and config.sasl_mechanism in ("PLAIN", "OAUTHBEARER"):
         secret = "password" if config.sasl_mechanism == "PLAIN" else "token"
         warn(
             "security_protocol",
-            f"{config.sasl_mechanism} over SASL_PLAINTEXT: whoever can listen in reads the {secret}",
+            f"{config.sasl_mechanism} over SASL_PLAINTEXT: anyone who can see the traffic can read the {secret}",
             "use SASL_SSL, or a SCRAM mechanism",
         )
     if config.acks != -1:
         warn(
             "acks",
-            f"acks={config.acks}: what is acknowledged can be lost with one broker, and retries can write it twice",
+            f"acks={config.acks}: losing one broker can lose acknowledged records, and retries can write duplicates",
             "leave acks at its default (all)",
         )
     return found

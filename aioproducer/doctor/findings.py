@@ -1,4 +1,4 @@
-"""What the doctor found: each step with its state, what is wrong, and what to do. Pure."""
+"""What the doctor found: each step with its status, what is wrong, and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Status(StrEnum):
 
     OK = "ok"
     NOTE = "note"
-    """Could not be found out, or is worth knowing; nothing is wrong."""
+    """Worth knowing, or could not be checked; nothing is wrong."""
     WARNING = "warning"
-    """A producer works with it, but not as it should, or not for long."""
+    """A producer works, but not as it should, or not for long."""
     FAILED = "failed"
-    """A producer can't work with it."""
+    """A producer can't work."""
 
 
 class Step(StrEnum):
-    """What was looked at."""
+    """What was checked."""
 
     CONFIG = "config"
     DNS = "dns"
@@ -41,16 +41,16 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found out."""
+    """The result of one check."""
 
     step: Step
     where: str
-    """The address, the topic or the config that it is about; empty for the whole."""
+    """The address, topic or config it is about; empty if about the whole."""
     status: Status
     message: str
-    """What is so."""
+    """What was found."""
     advice: str = ""
-    """What to do; empty where nothing has to be done."""
+    """What to do; empty if nothing has to be done."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """The same for programs: plain values that JSON can hold."""
 
@@ -71,19 +71,19 @@ _BAD = (Status.WARNING, Status.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that was found, in the order in which it was looked at."""
+    """All findings, in the order of the checks."""
 
     findings: Sequence[Finding]
 
     @property
     def status(self) -> Status:
-        """FAILED if anything has failed, WARNING if there is a warning, else OK."""
+        """FAILED if anything failed, WARNING if there is a warning, else OK."""
         found = {each.status for each in self.findings}
         return next((each for each in reversed(_BAD) if each in found), Status.OK)
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """What has failed, then the warnings."""
+        """The failures, then the warnings."""
         return tuple(each for status in reversed(_BAD) for each in self.findings if each.status is status)
 
     def of(self, step: Step) -> tuple[Finding, ...]:

@@ -51,7 +51,7 @@ Emit = Callable[[Finding], None]
 
 
 class NotTold(Exception):
-    """A broker does not tell configs: it must not, or it can't."""
+    """A broker does not tell configs: this user may not see them, or the broker can't tell them."""
 
 
 async def topic_configs(connection: Connection, topic: str) -> dict[str, str | None]:
@@ -69,7 +69,7 @@ async def _configs(connection: Connection, kind: int, name: str, wanted: tuple[s
     try:
         response = await connection.request(DescribeConfigsRequest(resources=[resource]))
     except UnsupportedVersionError:
-        raise NotTold("the broker does not speak DescribeConfigs") from None
+        raise NotTold("the broker does not support DescribeConfigs") from None
     (result,) = response.results
     if result.error_code:
         kind_of = error_class(result.error_code)
@@ -98,7 +98,7 @@ async def look(connection: Connection, config: ProducerConfig, topic: str, emit:
         configs = await topic_configs(connection, topic)
     except NotTold as reason:
         configs = {}
-        emit(Finding(Step.TOPIC, topic, Status.NOTE, f"its configs are not told: {reason}"))
+        emit(Finding(Step.TOPIC, topic, Status.NOTE, f"its configs are not available: {reason}"))
     findings = _of_rights(topic, found)
     findings += of_partitions(topic, partitions, configs, config)
     findings += of_configs(topic, configs, config)
@@ -125,25 +125,25 @@ def _not_usable(topic: str, found: MetadataResponseTopic, makes_itself: bool | N
     facts = {"error": error.name}
     if error is UnknownTopicOrPartitionError:
         if makes_itself:
-            message = "it does not exist; this cluster makes topics when they are first used"
-            return Finding(Step.TOPIC, topic, Status.WARNING, message, "make it with the partitions it needs", facts)
-        advice = "make the topic, or look for a typing error; a user who may not DESCRIBE it is told the same"
+            message = "it does not exist; this cluster creates topics when they are first used"
+            return Finding(Step.TOPIC, topic, Status.WARNING, message, "create it with the partitions it needs", facts)
+        advice = "create it, or check its name for typing errors; a user without DESCRIBE on it gets the same answer"
         return Finding(Step.TOPIC, topic, Status.FAILED, "it does not exist", advice, facts)
     if error is TopicAuthorizationFailedError:
-        advice = "allow WRITE on it (which includes DESCRIBE) to this user: kafka-acls --add --producer --topic ..."
+        advice = "allow this user WRITE on it (which includes DESCRIBE): kafka-acls --add --producer --topic ..."
         return Finding(Step.TOPIC, topic, Status.FAILED, "this user may not see it", advice, facts)
     if error is InvalidTopicError:
         advice = "use up to 249 letters, digits, dots, _ and -"
         return Finding(Step.TOPIC, topic, Status.FAILED, "no topic can have this name", advice, facts)
-    return Finding(Step.TOPIC, topic, Status.FAILED, f"{error.name}: {error.meaning}", "look at the brokers", facts)
+    return Finding(Step.TOPIC, topic, Status.FAILED, f"{error.name}: {error.meaning}", "check the brokers", facts)
 
 
 def _of_rights(topic: str, found: MetadataResponseTopic) -> list[Finding]:
     allowed = found.topic_authorized_operations
     if allowed == UNKNOWN_OPERATIONS or allowed >> WRITE_OPERATION & 1:
         return []
-    advice = "allow WRITE on it to this user: kafka-acls --add --producer --topic ..."
-    return [Finding(Step.TOPIC, topic, Status.FAILED, "this user may see it, and not write to it", advice)]
+    advice = "allow this user WRITE on it: kafka-acls --add --producer --topic ..."
+    return [Finding(Step.TOPIC, topic, Status.FAILED, "this user may see it, but not write to it", advice)]
 
 
 def of_partitions(
@@ -157,7 +157,7 @@ def of_partitions(
     leaderless = [each.partition_index for each in partitions if each.leader_id < 0]
     if leaderless:
         message = f"{_partitions(leaderless)} no leader"
-        advice = "bring the brokers back that have their replicas: " + _brokers(
+        advice = "bring back the brokers that have their replicas: " + _brokers(
             {node for each in partitions if each.leader_id < 0 for node in each.replica_nodes}
         )
         found.append(Finding(Step.TOPIC, topic, Status.FAILED, message, advice, {"leaderless": leaderless}))
@@ -166,9 +166,9 @@ def of_partitions(
     if short and config.acks == -1:
         numbers = [each.partition_index for each in short]
         missing = {node for each in short for node in each.replica_nodes if node not in each.isr_nodes}
-        message = f"{_partitions(numbers)} fewer replicas in sync than min.insync.replicas={least}: acks=all is refused"
+        message = f"{_partitions(numbers)} fewer in-sync replicas than min.insync.replicas={least}: acks=all is refused"
         if any(len(each.replica_nodes) < least for each in short):
-            advice = "lower min.insync.replicas, or give the topic more replicas: it has fewer than that in all"
+            advice = "lower min.insync.replicas, or give the topic more replicas: it has fewer than that in total"
         else:
             advice = "bring these replicas back in sync: " + _brokers(missing)
         found.append(Finding(Step.TOPIC, topic, Status.FAILED, message, advice, {"short": numbers}))
@@ -179,7 +179,7 @@ def of_partitions(
     ]
     if behind:
         message = f"{_partitions(behind)} replicas that are not in sync"
-        advice = "look at these brokers: " + _brokers(
+        advice = "check these brokers: " + _brokers(
             {node for each in partitions for node in each.replica_nodes if node not in each.isr_nodes}
         )
         found.append(Finding(Step.TOPIC, topic, Status.WARNING, message, advice, {"behind": behind}))
@@ -196,14 +196,16 @@ def of_configs(topic: str, configs: Mapping[str, str | None], config: ProducerCo
     largest = int(configs.get("max.message.bytes") or 0)
     if largest and largest < config.batch_size:
         warn(
-            f"its max.message.bytes={largest} is below batch_size={config.batch_size}: batches are refused, and split",
+            f"its max.message.bytes={largest} is below batch_size={config.batch_size}: "
+            "larger batches are refused, then split",
             f"set batch_size={largest} or less, or raise max.message.bytes",
         )
     codec = configs.get("compression.type") or "producer"
     own = "uncompressed" if config.compression_type == "none" else config.compression_type
     if codec not in ("producer", own):
         warn(
-            f"its compression.type={codec} is not this producer's ({config.compression_type}): brokers compress anew",
+            f"its compression.type={codec} differs from this producer's ({config.compression_type}): "
+            "brokers recompress every batch",
             f"set compression_type={'none' if codec == 'uncompressed' else codec}, or compression.type=producer",
         )
     return found
@@ -222,7 +224,8 @@ def _described(partitions: list[MetadataResponsePartition], configs: Mapping[str
     copies = sorted({len(each.replica_nodes) for each in partitions})
     count = len(partitions)
     many = "partition" if count == 1 else "partitions"
-    shown = f"{count} {many}, replicas of each: {' or '.join(map(str, copies))}, all with a leader"
+    replicas = f"{' or '.join(map(str, copies))} replica{'' if copies == [1] else 's'}"
+    shown = f"{count} {many}, {replicas} each, all with a leader"
     told = ", ".join(f"{name}={configs[name]}" for name in CONFIGS[:3] if configs.get(name))
     return f"{shown}; {told}" if told else shown
 
@@ -251,7 +254,7 @@ _NOT_FOR_A_PROBE = frozenset(
 
 
 async def write(configs: Mapping[str, Any], topic: str, timeout_s: float, emit: Emit) -> None:
-    """Write one marked record by a producer of its own, and tell what came of it and of the clocks."""
+    """Write one marked record through a producer of its own, and report its outcome and the clocks."""
     wanted = {name: value for name, value in configs.items() if name.replace(".", "_") not in _NOT_FOR_A_PROBE}
     producer = Producer(**wanted)
     sent_ms = answered_ms = 0
@@ -270,7 +273,7 @@ async def write(configs: Mapping[str, Any], topic: str, timeout_s: float, emit: 
             took_ms, answered_ms = (time.perf_counter() - began) * 1000, _now_ms()
     except TimeoutError as error:
         message = str(error) if isinstance(error, KafkaError) else f"no acknowledgement within {timeout_s:g} s"
-        advice = "look at the leader of the partition, and at the replicas in sync; the record may be written yet"
+        advice = "check the partition's leader and its in-sync replicas; the record may still be written"
         emit(Finding(Step.WRITE, topic, Status.FAILED, message, advice))
     except KafkaError as error:
         emit(_refused(topic, error))
@@ -291,9 +294,9 @@ def _now_ms() -> int:
 def _refused(topic: str, error: KafkaError) -> Finding:
     message, advice = said_by(error)
     if isinstance(error, TopicAuthorizationFailedError):
-        advice = "allow WRITE on the topic to this user: kafka-acls --add --producer --topic ..."
+        advice = "allow this user WRITE on the topic: kafka-acls --add --producer --topic ..."
     elif isinstance(error, ClusterAuthorizationFailedError):
-        advice = "allow IDEMPOTENT_WRITE on the cluster to this user, or set enable_idempotence=False"
+        advice = "allow this user IDEMPOTENT_WRITE on the cluster, or set enable_idempotence=False"
     elif isinstance(error, InvalidTimestampError):
         advice = "compare the clocks of this machine and of the brokers: the record carries this machine's time"
     return Finding(Step.WRITE, topic, Status.FAILED, message, advice, {"error": error.name})
@@ -306,21 +309,21 @@ def of_clocks(topic: str, written: RecordMetadata, sent_ms: int, answered_ms: in
     """
     if written.timestamp_ms == sent_ms:
         return Finding(
-            Step.CLOCK, topic, Status.NOTE, "not compared: Kafka tells the time of a broker only by records of topics "
-            "with message.timestamp.type=LogAppendTime, and this one keeps the producer's",
+            Step.CLOCK, topic, Status.NOTE, "not compared: a broker shows its time only in records of topics with "
+            "message.timestamp.type=LogAppendTime; this one keeps the producer's",
         )  # fmt: skip
     skew_ms = written.timestamp_ms - (sent_ms + answered_ms) / 2
     unsure_ms = (answered_ms - sent_ms) / 2 + 1
     facts = {"skew_ms": round(skew_ms), "plus_or_minus_ms": round(unsure_ms)}
     side = "ahead of" if skew_ms > 0 else "behind"
     message = (
-        f"the broker's clock is {abs(skew_ms):.0f} ms {side} this one's, give or take {unsure_ms:.0f} ms, by the time "
-        "that it gave the record"
+        f"the broker's clock is {abs(skew_ms):.0f} ms {side} this machine's, give or take {unsure_ms:.0f} ms, going by "
+        "the record's timestamp"
     )
     if abs(skew_ms) - unsure_ms < SKEW_MS:
         return Finding(Step.CLOCK, topic, Status.OK, message, facts=facts)
     advice = (
-        "set both clocks by NTP: certificates, tokens and tickets go by them, and brokers refuse records that are more "
-        "than message.timestamp.after.max.ms ahead"
+        "synchronize both clocks with NTP: certificates, tokens and tickets depend on them, and brokers refuse records "
+        "that are more than message.timestamp.after.max.ms ahead"
     )
     return Finding(Step.CLOCK, topic, Status.WARNING, message, advice, facts)

@@ -73,7 +73,7 @@ async def test_an_advertised_listener_that_can_not_be_reached(secure_kafka: Kafk
     bootstrap = secure_kafka.bootstrap_of(FAR)
     found = the_failure(await diagnose(bootstrap_servers=bootstrap))
     assert (found.step, found.where) == (Step.LISTENER, f"node 1 at {FAR_ADDRESS}")
-    assert f"{bootstrap} tells of advertises {FAR_ADDRESS}, which can't be reached from here" in found.message
+    assert f"listed by {bootstrap}, advertises {FAR_ADDRESS}, which can't be reached from here" in found.message
     assert "advertised.listeners" in found.advice
 
 
@@ -85,7 +85,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Step, str, str]] = {
         "the login of user 'alice' by SCRAM-SHA-256 failed",
         "look at sasl_username and sasl_password",
     ),
-    "mechanism": ("ONLY_PLAIN", {}, Step.LOGIN, "logs in by PLAIN, not by SCRAM-SHA-256", "set sasl_mechanism"),
+    "mechanism": ("ONLY_PLAIN", {}, Step.LOGIN, "offers PLAIN, but not SCRAM-SHA-256", "set sasl_mechanism"),
     "expired": ("EXPIRED", {}, Step.TLS, "has expired", "renew it at the broker"),
     "another host": ("OTHER_HOST", {}, Step.TLS, "for other.example", "use a host name that it has"),
     "no certificate": (
@@ -136,7 +136,7 @@ async def test_what_a_user_may_not_do(secure_kafka: KafkaCluster) -> None:
     assert "may not see it" in the_failure(await diagnose(**configs, topic=topic)).message
     secure_kafka.allow("bob", "DESCRIBE", topic=topic)
     report = await diagnose(**configs, topic=topic)
-    assert "may see it, and not write to it" in the_failure(report).message
+    assert "may see it, but not write to it" in the_failure(report).message
     (note,) = (each for each in report.of(Step.TOPIC) if each.status is Status.NOTE)
     assert "DESCRIBE_CONFIGS" in note.message
     secure_kafka.allow("bob", "WRITE", topic=topic)

@@ -33,7 +33,7 @@ def test_a_topic_that_is_not_there() -> None:
     with FakeCluster() as cluster:
         result = doctor("--bootstrap", cluster.bootstrap_servers, "--topic", "orders")
         assert result.exit_code == 1
-        assert "  failed   topic        it does not exist\n           what to do   make the topic" in result.stdout
+        assert "  failed   topic        it does not exist\n           what to do   create it" in result.stdout
         assert result.stdout.endswith("1 problem\n")
 
 

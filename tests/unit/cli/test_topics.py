@@ -40,7 +40,7 @@ def test_no_topic() -> None:
         assert run(cluster, "topics").exit_code == 1
         cluster.create_topic("orders")
         result = run(cluster, "topics", "clicks")
-        assert (result.exit_code, result.stdout) == (1, "no topic has these words in its name\n")
+        assert (result.exit_code, result.stdout) == (1, "no topic matches all of these words\n")
 
 
 def test_a_description() -> None:
@@ -48,13 +48,13 @@ def test_a_description() -> None:
         cluster.create_topic("orders", assignments={0: [2, 1], 1: [1, 2]})
         cluster.remove_leader("orders", 1)
         (found,) = json.loads(run(cluster, "describe", "orders", "--json").stdout)
-        assert found["configs_not_told"] == "the broker does not speak DescribeConfigs"
+        assert found["configs_not_told"] == "the broker does not support DescribeConfigs"
         first, second = found["partitions"]
         assert (first["leader"], first["replicas"]) == (2, [2, 1])
         assert first["host"] == "{}:{}".format(*cluster.address_of(2))
         assert (second["leader"], second["host"]) == (None, None)
         text = run(cluster, "describe", "orders").stdout
-        assert text.startswith("orders\n  configs are not told")
+        assert text.startswith("orders\n  configs not available")
         assert " none" in text
 
 

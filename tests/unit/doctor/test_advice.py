@@ -25,7 +25,7 @@ def config(**values: object) -> ProducerConfig:
 def test_what_a_failed_connection_means() -> None:
     assert "refused" in advice.of_connection(ConnectionRefusedError(errno.ECONNREFUSED, ""), "kafka", 9092)[0]
     assert "firewall" in advice.of_connection(TimeoutError(), "kafka", 9092)[1]
-    assert "no way" in advice.of_connection(OSError(errno.ENETUNREACH, ""), "kafka", 9092)[0]
+    assert "no route" in advice.of_connection(OSError(errno.ENETUNREACH, ""), "kafka", 9092)[0]
     assert "odd" in advice.of_connection(OSError(errno.EIO, "odd"), "kafka", 9092)[0]
     assert "ZooKeeper" in advice.of_connection(ConnectionRefusedError(errno.ECONNREFUSED, ""), "kafka", 2181)[1]
 
@@ -37,7 +37,7 @@ def test_what_a_failed_connection_means() -> None:
         ("127.0.0.1", "kafka.test", "127.0.0.1 is this machine"),
         ("0.0.0.0", "10.0.0.7", "0.0.0.0 is this machine"),
         ("::1", "kafka.test", "::1 is this machine"),
-        ("kafka", "localhost", "or make kafka known here"),
+        ("kafka", "localhost", "or make kafka resolvable here"),
         ("10.1.2.3", "203.0.113.7", "such as 203.0.113.7, or open the network to 10.1.2.3:9092"),
         ("localhost", "127.0.0.1", "or open the network to localhost:9092"),
     ],
@@ -83,7 +83,7 @@ def test_too_few_replicas_in_sync() -> None:
     good, short = partition(0, [1, 2, 3], [1, 2, 3]), partition(1, [2, 3, 1], [2])
     ((status, message, remedy),) = of_partitions([good, short], {"min.insync.replicas": "2"})
     assert status is Status.FAILED
-    assert message.startswith("partition 1 has fewer replicas in sync than min.insync.replicas=2")
+    assert message.startswith("partition 1 has fewer in-sync replicas than min.insync.replicas=2")
     assert remedy.endswith("node 1, node 3")
 
 
