@@ -11,19 +11,21 @@ from aioproducer.records import Headers, Key_contra, RecordMetadata, Value_contr
 
 T_co = TypeVar("T_co", covariant=True)
 
-def bytes_of(data: Any) -> bytes:
+def bytes_of(data: Any, what: str, topic: str | None) -> bytes:
     """What a bytes-like object holds, in the order of its indexes, however it lies in memory.
 
+    Args:
+        what: ``key`` or ``value``, for messages.
     Raises:
-        TypeError: it is none, or one of Python objects, as numpy's arrays of dtype object are.
-        BufferError, ValueError: its bytes can't be had.
+        SerializationError: it is none, or one of Python objects, as numpy's arrays of dtype object are, or its bytes
+            can't be had.
     """
 
 def encodable_headers(headers: Headers | None, topic: str) -> list[tuple[str, bytes | None]] | None:
     """Headers as a list of (str, bytes or None); None for no headers.
 
     Raises:
-        SerializationError: they are something else.
+        SerializationError: they are something else, or can't be read.
     """
 
 def check_partition(partition: SupportsIndex | None, topic: str) -> int | None:

@@ -67,12 +67,29 @@ cdef enum Stage:
     OVER
 
 
-def bytes_of(data):
+cdef bytes content_of(data):
     """What a bytes-like object holds, in the order of its indexes, however it lies in memory."""
     view = memoryview(data)
     if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):    # between colons are the names of fields
         raise TypeError("its buffer holds addresses of Python objects")
     return bytes(view)
+
+
+cdef object unreadable(str what, data, str needed, error):
+    """The error for what has no bytes, or does not give them; a buffer of somebody's own may raise anything."""
+    if isinstance(error, (BufferError, TypeError, ValueError)):
+        return SerializationError(f"{what} is a {type(data).__name__}; {needed}")
+    return SerializationError(f"{what} is a {type(data).__name__} that can't be read: {type(error).__name__}")
+
+
+def bytes_of(data, str what, topic):
+    try:
+        return content_of(data)
+    except Exception as error:
+        raise unreadable(
+            f"the {what} of a record for topic {topic!r}", data,
+            f"bytes-like, str or None is needed, or a {what}_serializer that makes it so", error
+        ) from error
 
 
 cdef object as_buffer(object data, str what, str topic):
@@ -81,13 +98,7 @@ cdef object as_buffer(object data, str what, str topic):
         return data
     if isinstance(data, str):
         return str.__str__(data)
-    try:
-        return bytes_of(data)
-    except (BufferError, TypeError, ValueError) as error:
-        raise SerializationError(
-            f"the {what} of a record for topic {topic!r} is a {type(data).__name__}; "
-            f"bytes-like, str or None is needed, or a {what}_serializer that makes it so"
-        ) from error
+    return bytes_of(data, what, topic)
 
 
 cdef int point_at(object data, const char** start, Py_ssize_t* size, str what, str topic) except -1:
@@ -114,34 +125,46 @@ def encodable_headers(headers, str topic):
     cdef list checked = []
     if headers is None:
         return None
-    pairs = headers.items() if hasattr(headers, "items") else headers
     try:
-        for name, value in pairs:
+        for name, value in headers.items() if hasattr(headers, "items") else headers:
             if not isinstance(name, str):
                 raise SerializationError(
                     f"a header name of a record for topic {topic!r} is a {type(name).__name__}; str is needed"
                 )
-            name.encode()
+            check_header_name(name, topic)
             if value is not None and not PyBytes_CheckExact(value):
                 value = header_bytes(value, name, topic)
             checked.append((name, value))
-    except UnicodeEncodeError as error:
-        raise SerializationError(
-            f"a header name of a record for topic {topic!r} has no UTF-8 form ({error.reason})"
-        ) from None
+    except SerializationError:
+        raise
     except (TypeError, ValueError) as error:
         raise SerializationError(
             f"headers of a record for topic {topic!r} must be pairs of (str, bytes or None), or a mapping"
         ) from error
+    except Exception as error:
+        raise SerializationError(
+            f"the headers of a record for topic {topic!r} can't be read: {type(error).__name__}"
+        ) from error
     return checked if checked else None
 
 
-cdef bytes header_bytes(value, str name, str topic):
+cdef int check_header_name(name, str topic) except -1:
+    cdef Py_ssize_t size
     try:
-        return bytes_of(value)
-    except (BufferError, TypeError, ValueError) as error:
+        PyUnicode_AsUTF8AndSize(name, &size)
+    except UnicodeEncodeError as error:
         raise SerializationError(
-            f"header {name!r} of a record for topic {topic!r} is a {type(value).__name__}; bytes or None is needed"
+            f"a header name of a record for topic {topic!r} has no UTF-8 form ({error.reason})"
+        ) from None
+    return 0
+
+
+cdef bytes header_bytes(value, name, str topic):
+    try:
+        return content_of(value)
+    except Exception as error:
+        raise unreadable(
+            f"header {name!r} of a record for topic {topic!r}", value, "bytes or None is needed", error
         ) from error
 
 
@@ -493,12 +516,13 @@ cdef int64_t checked_timestamp(timestamp_ms, str topic) except -1:
 
 cdef as_int(number, str what, str needed):
     """An integer that is no int, such as numpy's."""
+    cause = None
     if not isinstance(number, bool):
         try:
             return PyNumber_Index(number)
-        except TypeError:
-            pass
-    raise SerializationError(f"{what} is a {type(number).__name__}; {needed} or None is needed")
+        except Exception as error:
+            cause = error
+    raise SerializationError(f"{what} is a {type(number).__name__}; {needed} or None is needed") from cause
 
 
 cdef Submission new_submission(Admission producer, topic, value, key, partition, headers, timestamp_ms, bint is_send):
@@ -627,6 +651,9 @@ cdef class Submission:
     cdef int fault(self, error, void** result) except -1:
         """Raise what is wrong with the record, after the loop's turn if that is due."""
         self.end()
+        if isinstance(error, StopIteration):    # whoever steps this would take it for a good end, or wait for ever
+            stopped, error = error, RuntimeError("coroutine raised StopIteration")
+            error.__cause__ = stopped
         self.producer.look()
         if not self.producer.turn_due():
             raise error

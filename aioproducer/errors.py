@@ -185,7 +185,10 @@ class RecordTooLargeError(KafkaError, ValueError):
 
 
 class SerializationError(KafkaError):
-    """A key or value could not be turned into bytes; the cause is the serializer's own error. Not in the log."""
+    """A record can't be what it is: a key, value or header gives no bytes, say, or a serializer raised.
+
+    The cause is the error of the serializer, or of what was given. Not in the log.
+    """
 
 
 class SchemaValidationError(SerializationError):

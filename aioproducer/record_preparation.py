@@ -264,10 +264,4 @@ def _as_bytes(what: str, record: Record, result: Any) -> bytes | None:
             raise SerializationError(
                 f"the {what} of a record for topic {record.topic!r} is a str that has no UTF-8 form ({error.reason})"
             ) from None
-    try:
-        return bytes_of(result)
-    except (BufferError, TypeError, ValueError) as error:
-        raise SerializationError(
-            f"the {what} of a record for topic {record.topic!r} is a {type(result).__name__}; "
-            f"bytes-like, str or None is needed, or a {what}_serializer that makes it so"
-        ) from error
+    return bytes_of(result, what, record.topic)

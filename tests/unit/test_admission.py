@@ -10,6 +10,7 @@ import ctypes
 import enum
 import gc
 import inspect
+import sys
 import threading
 import time
 import weakref
@@ -17,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 
 from aioproducer._admission import Admission, check_partition
@@ -36,6 +38,7 @@ from tests.unit.core import UNLIMITED, add_topic, drain, drain_all, end, fail, m
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
 WALL_S = 1_700_000_000.0
+PATIENCE_S = 30
 
 
 class Clock:
@@ -417,16 +420,133 @@ async def test_bad_topic_first(door: Door) -> None:
             await Door().submit(topic)  # type: ignore[arg-type]
 
 
-async def test_errors_of_the_callers_own_code(door: Door) -> None:
-    """What the caller's iterator of headers raises is the caller's."""
+class Raising:
+    """Fails in each way in which it may be asked for something."""
 
-    def headers() -> Iterator[tuple[str, bytes]]:
-        yield "a", b"1"
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        raise self.error
+
+    def __index__(self) -> int:
+        raise self.error
+
+    def __buffer__(self, flags: int) -> memoryview:
+        raise self.error
+
+
+class RaisingItems(Raising):
+    def items(self) -> Iterator[tuple[str, bytes]]:
+        raise self.error
+
+
+class RaisingProperty(Raising):
+    @property
+    def items(self) -> None:
+        raise self.error
+
+
+class RaisingName(str):
+    """A name, which is what it is, whatever it says of itself."""
+
+    __slots__ = ()
+
+    def encode(self, *arguments: Any) -> bytes:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        door.submit_nowait("orders", b"v", headers=headers())
+
+def raising_halfway(error: Exception) -> Iterator[tuple[str, bytes]]:
+    yield "a", b"1"
+    raise error
+
+
+HUGE = np.broadcast_to(np.uint8(0), ((1 << 63) - 1,))
+"""It has a buffer, of more bytes than can be."""
+
+ODD: dict[str, tuple[Callable[[Exception], dict[str, Any]], str]] = {
+    "headers": (
+        lambda error: {"headers": Raising(error)},
+        "^the headers of a record for topic 'orders' can't be read: ",
+    ),
+    "mapping": (lambda error: {"headers": RaisingItems(error)}, "^the headers of a record for topic 'orders' can't be"),
+    "no mapping": (
+        lambda error: {"headers": RaisingProperty(error)},
+        "^the headers of a record for topic 'orders' can",
+    ),
+    "partition": (
+        lambda error: {"partition": Raising(error)},
+        "^the partition of a record for topic 'orders' is a Rais",
+    ),
+    "timestamp": (lambda error: {"timestamp_ms": Raising(error)}, "^timestamp_ms of a record for topic 'orders' is a "),
+}
+"""What of a record fails, and what is said of it."""
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), StopIteration(7), KeyError("a")], ids=lambda e: type(e).__name__
+)
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("call", ["submit_nowait", "submit", "send"])
+async def test_errors_of_the_callers_own_code(door: Door, call: str, what: str, error: Exception) -> None:
+    """Whatever it is: it is that record's own error, and why; even what would end a coroutine well."""
+    arguments, message = ODD[what]
+    with pytest.raises(SerializationError, match=message) as caught:
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.create_task(attempt(door, call, "orders", b"v", **arguments(error)))
+    assert caught.value.__cause__ is error
     assert door.written() == []
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), UnicodeEncodeError("a", "secret", 0, 1, "")], ids=["0", "a"])
+async def test_errors_of_the_callers_generator(door: Door, error: Exception) -> None:
+    with pytest.raises(SerializationError, match=r"headers of a record for topic 'orders'") as caught:
+        door.submit_nowait("orders", b"v", headers=raising_halfway(error))
+    assert caught.value.__cause__ is error
+    assert door.written() == []
+
+
+async def test_buffers_that_can_not_be_read(door: Door) -> None:
+    for arguments, what in (
+        ({"headers": {"h": HUGE}}, "header 'h'"),
+        ({"headers": {RaisingName("h"): HUGE}}, "header 'h'"),
+        ({"value": HUGE}, "the value"),
+        ({"key": HUGE}, "the key"),
+    ):
+        told = f"^{what} of a record for topic 'orders' is a ndarray that can't be read: OverflowError$"
+        with pytest.raises(SerializationError, match=told) as caught:
+            await door.send("orders", **arguments)  # type: ignore[arg-type]
+        assert isinstance(caught.value.__cause__, OverflowError)
+    assert door.written() == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="classes of Python have no buffers there")
+async def test_buffers_that_raise(door: Door) -> None:
+    for arguments in ({"headers": {"h": Raising(StopIteration(7))}}, {"value": Raising(StopIteration(7))}):
+        with pytest.raises(SerializationError, match="is a Raising that can't be read: StopIteration"):
+            await door.send("orders", **arguments)  # type: ignore[arg-type]
+
+
+async def test_names_of_headers_are_what_they_are(door: Door) -> None:
+    door.submit_nowait("orders", b"v", headers=[(RaisingName("h"), bytearray(b"1"))], partition=0)
+    (record,) = door.written()
+    assert record.headers == (("h", b"1"),)
+
+
+@pytest.mark.parametrize("call", ["submit", "send"])
+async def test_what_would_end_a_coroutine_is_no_end(door: Door, call: str) -> None:
+    """As PEP 479 has it for those of Python: a task that got it would never be done."""
+
+    class Deceiving(int):
+        def __ge__(self, other: int) -> bool:
+            raise StopIteration(7)
+
+    sending = asyncio.get_running_loop().create_task(getattr(door, call)("orders", partition=Deceiving(1)))
+    await asyncio.wait([sending], timeout=PATIENCE_S)
+    assert sending.done()
+    with pytest.raises(RuntimeError, match="coroutine raised StopIteration") as caught:
+        sending.result()
+    assert isinstance(caught.value.__cause__, StopIteration)
 
 
 @pytest.mark.parametrize("call", ["submit_nowait", "submit", "send"])
