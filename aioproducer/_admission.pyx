@@ -401,13 +401,13 @@ cdef class Admission:
         full-speed pattern is to call it until BufferExhaustedError, then ``await ready()``.
 
         Args:
-            topic, value, key, partition, headers, timestamp_ms: as ``send``.
+            topic, value, key, partition, headers, timestamp_ms: as for ``send``.
         Raises:
-            BufferExhaustedError: there is no memory, or somebody waits for it already; not admitted.
+            BufferExhaustedError: there is no memory, or other callers are waiting for it; not admitted.
             MetadataUnavailableError: the topic, or this partition of it, is not known yet; not admitted.
-            RecordTooLargeError, SerializationError: as ``submit``.
-            TransactionStateError, TransactionAbortedError: as ``submit``.
-            NotStartedError, ProducerClosedError, WrongLoopError: as ``submit``.
+            RecordTooLargeError, SerializationError: as for ``submit``.
+            TransactionStateError, TransactionAbortedError: as for ``submit``.
+            NotStartedError, ProducerClosedError, WrongLoopError: as for ``submit``.
         """
         if not self.admits():
             self._refuse()
@@ -429,16 +429,16 @@ cdef class Admission:
         """Put one record in the buffer and return its Delivery.
 
         Waits for metadata and memory, together at most ``max_block_ms``, not counting the time of the user's serializer
-        and partitioner; never for an acknowledgement. Who waits for memory is served first come, first served. Records
-        of one task are appended in call order, and copied before this returns. A loop of submits gives the event loop
-        a turn at least every millisecond or 256 KiB.
+        and partitioner; never for an acknowledgement. Callers that wait for memory are served first come, first served.
+        Records of one task are appended in call order, and copied before this returns. A loop of submits gives the
+        event loop a turn at least every millisecond or 256 KiB.
 
         Args:
-            topic, value, key, partition, headers, timestamp_ms: as ``send``.
+            topic, value, key, partition, headers, timestamp_ms: as for ``send``.
         Raises:
             BufferExhaustedError: memory stayed full; the record was not admitted.
             MetadataTimeoutError: the topic, or this partition of it, did not become known; not admitted.
-            InvalidTopicError, TopicAuthorizationFailedError: there can't be such a topic, or the user may not see it;
+            InvalidTopicError, TopicAuthorizationFailedError: the name is invalid, or the user may not see the topic;
                 not admitted.
             RecordTooLargeError: above ``max_request_size`` or ``buffer_memory``; not admitted.
             SerializationError: an argument has a wrong type or value, or a serializer raised; not admitted.
@@ -452,25 +452,25 @@ cdef class Admission:
 
     @cython.binding(True)
     def send(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
-        """Send one record and wait until the brokers have acknowledged it; its place in the log.
+        """Send one record and wait until the brokers have acknowledged it; returns its place in the log.
 
-        Waits for metadata and memory as ``submit`` does, then for the acknowledgement. Only ``send`` cuts linger: its
-        batch is ready at the end of the loop's turn if its broker owes no answer, else when that answer arrives, so
-        many sends at once still make few batches. Cancelled before the record is in the buffer: not sent. Cancelled
-        after: delivery goes on.
+        Waits for metadata and memory as ``submit`` does, then for the acknowledgement. Only ``send`` cuts linger short:
+        its batch is ready at the end of the loop's turn if its broker owes no answer, else when that answer arrives, so
+        many concurrent sends still make few batches. If cancelled before the record is in the buffer, it is not sent;
+        after that, delivery goes on.
 
         Args:
-            topic: made by the broker if it does not exist and the broker does that.
+            topic: created by the broker if it does not exist and the broker creates topics by itself.
             value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
             partition: None chooses by murmur2 of the key, or without a key one partition after the other.
             headers: pairs of (str, bytes | None), or a mapping; order and repeated names are kept.
             timestamp_ms: milliseconds since the epoch; None means the time of the call.
         Raises:
             BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError, SerializationError, InvalidTopicError: as
-                ``submit``; not in the log.
+                for ``submit``; not in the log.
             DeliveryTimeoutError: not acknowledged within ``delivery_timeout_ms``; ``maybe_written`` says whether it
-                can be in the log all the same.
-            KafkaError: whatever else made the record fail; ``maybe_written`` as above.
+                may be in the log all the same.
+            KafkaError: the record failed for another reason; ``maybe_written`` as above.
         Source: KafkaProducer.send; KIP-91 (timeouts).
         """
         return new_submission(self, topic, value, key, partition, headers, timestamp_ms, True)

@@ -14,28 +14,28 @@ class Delivery:
     """The end of one admitted record: pending, then acknowledged or failed, exactly once and for good.
 
     Awaitable any number of times, by any number of tasks of the producer's event loop, before the end and after it.
-    Cancelling a task that awaits it cancels that wait alone: an admitted record can't be recalled. Truthy and hashable;
-    comes from ``submit`` and ``submit_nowait`` only.
+    Cancelling a task that awaits it cancels only that wait: an admitted record can't be recalled. Truthy and hashable;
+    created only by ``submit`` and ``submit_nowait``.
 
     A failure counts as observed once somebody has awaited the Delivery, asked for its ``result`` or ``exception``, or
     attached a callback. One that is dropped unobserved is reported by ``on_error`` and by ``flush`` or ``close``.
     """
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        """Wait for the end; the record's place in the log.
+        """Wait until the record has ended; returns its place in the log.
 
         Raises:
-            KafkaError: the record failed; ``maybe_written`` says whether it can be in the log all the same. Each call
-                raises an error of its own.
+            KafkaError: the record failed; ``maybe_written`` says whether it may be in the log all the same. Each call
+                raises an error object of its own.
             DeliveryTimeoutError: it was not acknowledged within ``delivery_timeout_ms`` of its admission.
             WrongLoopError: awaited, while pending, in another loop than the producer's.
         """
 
     def done(self) -> bool:
-        """Whether the record has ended. Does not count as looking at its end."""
+        """Whether the record has ended. Does not count as observing a failure."""
 
     def result(self) -> RecordMetadata:
-        """What ``await`` gives, at once.
+        """The record's place in the log, as ``await`` gives it, without waiting.
 
         Raises:
             asyncio.InvalidStateError: the record has not ended.
@@ -50,29 +50,29 @@ class Delivery:
         """
 
     def peek_exception(self) -> KafkaError | None:
-        """As ``exception``, None while pending too; does not count as looking. For the producer's own use."""
+        """As ``exception``, but None while pending, and it does not count as observing. For the producer's own use."""
 
     def cancel(self, msg: object = None) -> bool:
-        """False: an admitted record can't be recalled. Does nothing."""
+        """Do nothing and return False: an admitted record can't be recalled."""
 
     def cancelled(self) -> bool:
-        """False: a record ends as acknowledged or failed."""
+        """Always False: a record ends as acknowledged or failed."""
 
     def add_done_callback(self, fn: Callable[[Delivery], object], *, context: Context | None = None) -> None:
-        """Have ``fn(delivery)`` called from the loop once the record has ended, or soon if it has.
+        """Call ``fn(delivery)`` from the loop once the record has ended, or soon if it already has.
 
-        As with a future of asyncio it runs in ``context``, a copy of the caller's if that is None: it finds the
-        context variables as they are now.
+        As with an asyncio future, it runs in ``context``, or in a copy of the caller's context if that is None, so it
+        sees the context variables as they are now.
 
-        The callbacks of a batch run in the order of admission, some hundred a turn of the loop, or more if they pile
-        up. What one raises goes to the loop's exception handler and stops no other.
+        The callbacks of a batch run in the order of admission, some hundred per turn of the loop, or more if they pile
+        up. An exception goes to the loop's exception handler and does not stop the others.
 
         Raises:
             WrongLoopError: called in another loop or thread than the producer's.
         """
 
     def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
-        """Take back what waits for the record's end; how many times ``fn`` was attached. For ``asyncio.wait``."""
+        """Remove ``fn`` from the done callbacks; returns how many times it was attached. For ``asyncio.wait``."""
 
 @final
 class DeliveryWaiter:

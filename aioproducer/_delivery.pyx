@@ -374,8 +374,8 @@ cdef class Delivery:
     """The end of one admitted record: pending, then acknowledged or failed, exactly once and for good.
 
     Awaitable any number of times, by any number of tasks of the producer's event loop, before the end and after it.
-    Cancelling a task that awaits it cancels that wait alone: an admitted record can't be recalled. Truthy and hashable;
-    comes from ``submit`` and ``submit_nowait`` only.
+    Cancelling a task that awaits it cancels only that wait: an admitted record can't be recalled. Truthy and hashable;
+    created only by ``submit`` and ``submit_nowait``.
 
     A failure counts as observed once somebody has awaited the Delivery, asked for its ``result`` or ``exception``, or
     attached a callback. One that is dropped unobserved is reported by ``on_error`` and by ``flush`` or ``close``.
@@ -419,11 +419,11 @@ cdef class Delivery:
         )
 
     def done(self):
-        """Whether the record has ended. Does not count as looking at its end."""
+        """Whether the record has ended. Does not count as observing a failure."""
         return self.settled().done
 
     def result(self):
-        """What ``await`` gives, at once.
+        """The record's place in the log, as ``await`` gives it, without waiting.
 
         Raises:
             asyncio.InvalidStateError: the record has not ended.
@@ -452,21 +452,21 @@ cdef class Delivery:
         return owner.own_error(self.index)
 
     def cancel(self, msg=None):
-        """False: an admitted record can't be recalled. Does nothing."""
+        """Do nothing and return False: an admitted record can't be recalled."""
         return False
 
     def cancelled(self):
-        """False: a record ends as acknowledged or failed."""
+        """Always False: a record ends as acknowledged or failed."""
         return False
 
     def add_done_callback(self, fn, *, context=None):
-        """Have ``fn(delivery)`` called from the loop once the record has ended, or soon if it has.
+        """Call ``fn(delivery)`` from the loop once the record has ended, or soon if it already has.
 
-        As with a future of asyncio it runs in ``context``, a copy of the caller's if that is None: it finds the
-        context variables as they are now.
+        As with an asyncio future, it runs in ``context``, or in a copy of the caller's context if that is None, so it
+        sees the context variables as they are now.
 
-        The callbacks of a batch run in the order of admission, some hundred a turn of the loop, or more if they pile
-        up. What one raises goes to the loop's exception handler and stops no other.
+        The callbacks of a batch run in the order of admission, some hundred per turn of the loop, or more if they pile
+        up. An exception goes to the loop's exception handler and does not stop the others.
 
         Raises:
             WrongLoopError: called in another loop or thread than the producer's.
@@ -480,7 +480,7 @@ cdef class Delivery:
         attach(self, (fn, self, PyContext_CopyCurrent() if context is None else context))
 
     def remove_done_callback(self, fn):
-        """Take back what waits for the record's end; how many times ``fn`` was attached. For ``asyncio.wait``."""
+        """Remove ``fn`` from the done callbacks; returns how many times it was attached. For ``asyncio.wait``."""
         cdef ProduceRequestResult owner = self.settled()
         cdef dict callbacks = owner.callbacks
         cdef object attached = None if callbacks is None else callbacks.get(self.index)

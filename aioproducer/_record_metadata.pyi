@@ -12,9 +12,9 @@ class RecordMetadata:
     topic: str
     partition: int
     offset: int
-    """-1 with ``acks=0``, and where the broker did not tell."""
+    """-1 with ``acks=0``, or if the broker did not report it."""
     timestamp_ms: int
-    """The record's own, or the broker's where the topic has LogAppendTime."""
+    """The record's own, or the broker's if the topic uses LogAppendTime."""
     serialized_key_size: int
     """Bytes before compression; -1 for a null key."""
     serialized_value_size: int

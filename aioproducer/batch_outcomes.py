@@ -272,7 +272,10 @@ class BatchOutcomes:
     def _split(self, batch: ProducerBatch, now_ms: int) -> None:
         """Cut a batch that the broker finds too large, and queue the pieces in its place."""
         logger.info(
-            "%s-%d: the broker takes no batch of %d bytes, it is split", batch.topic, batch.partition, batch.wire_bytes
+            "%s-%d: a batch of %d bytes is too large for the broker; splitting it",
+            batch.topic,
+            batch.partition,
+            batch.wire_bytes,
         )
         pieces = self._accumulator.split(batch, self._sealer.plain(batch), now_ms)
         self._metrics.record_batch_split(now_ms)

@@ -126,7 +126,7 @@ class Closing:
             deadline.leave(LAST_TASKS_S)
             if not await deadline.bound(asyncio.wait([self._starting])):
                 logger.warning(
-                    "close(timeout=%s): start() had not ended; does the token provider heed that it is cancelled?",
+                    "close(timeout=%s): start() had not ended; does the token provider ignore its cancellation?",
                     deadline.timeout,
                 )
 
@@ -144,8 +144,8 @@ class Closing:
             waiting = await engine.flushes.called_back(deadline)
             if waiting:
                 logger.warning(
-                    "close(timeout=%s): %d done callbacks were not called yet; the event loop calls them as long as it "
-                    "runs", deadline.timeout, waiting,
+                    "close(timeout=%s): %d done callbacks have not been called yet; the event loop calls them if it "
+                    "keeps running", deadline.timeout, waiting,
                 )  # fmt: skip
 
     async def _finish(self, engine: Engine, deadline: Deadline) -> None:
@@ -155,7 +155,7 @@ class Closing:
         except FlushTimeoutError as error:
             if error.pending:  # else it is the memory of records that expired in flight, of which all is told
                 logger.warning(
-                    "close(timeout=%s): %d records had not ended and failed", deadline.timeout, error.pending
+                    "close(timeout=%s): %d records failed, as they had not ended", deadline.timeout, error.pending
                 )
             engine.fail_all(closed_too_early, unobserved=False)
         finally:

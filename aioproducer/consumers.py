@@ -1,11 +1,11 @@
 """What ``send_offsets_to_transaction`` needs, taken from the consumers of confluent-kafka and aiokafka.
 
 For a program that consumes, transforms and produces: the positions of the consumer become part of the transaction, so
-that a record is consumed if and only if what was made of it is visible. The consumer must not commit by itself
-(``enable.auto.commit=false``), and should read only what is committed (``isolation.level=read_committed``).
+that a record counts as consumed if and only if the records made from it are visible. The consumer must not commit by
+itself (``enable.auto.commit=false``), and should read only committed records (``isolation.level=read_committed``).
 
     async with producer.transaction():
-        ...                                                              # send what was made of the records
+        ...                                                              # send the records made from those consumed
         await producer.send_offsets_to_transaction(confluent_positions(consumer), confluent_group(consumer))
 
 Neither package is imported. Tested with confluent-kafka 2.16 and aiokafka 0.14.
@@ -25,10 +25,10 @@ CONFLUENT_MAGIC = b"CGMDv2:"
 
 
 def confluent_group(consumer: Any) -> ConsumerGroupMetadata:
-    """The group membership of a ``confluent_kafka.Consumer``, which fences it off once it has left the group.
+    """The group membership of a ``confluent_kafka.Consumer``, by which it is fenced once it has left the group.
 
     Raises:
-        ValueError: this version of confluent-kafka tells it in another form.
+        ValueError: this version of confluent-kafka reports it in another form.
     """
     data = consumer.consumer_group_metadata()
     if not isinstance(data, bytes) or not data.startswith(CONFLUENT_MAGIC):
@@ -41,9 +41,9 @@ def confluent_group(consumer: Any) -> ConsumerGroupMetadata:
 
 
 def confluent_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Up to where a ``confluent_kafka.Consumer`` has given out records, for each assigned partition it has any of.
+    """The positions of a ``confluent_kafka.Consumer``, for each assigned partition of which it has returned records.
 
-    They count everything that ``poll`` and ``consume`` have returned.
+    They cover everything that ``poll`` and ``consume`` have returned.
     """
     positions = consumer.position(consumer.assignment())
     return {
@@ -54,7 +54,7 @@ def confluent_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata
 
 
 def aiokafka_group(consumer: Any) -> ConsumerGroupMetadata:
-    """The group membership of an ``aiokafka.AIOKafkaConsumer``, which fences it off once it has left the group.
+    """The group membership of an ``aiokafka.AIOKafkaConsumer``, by which it is fenced once it has left the group.
 
     aiokafka has no public call for it, so this reads the attributes of its coordinator.
 
@@ -71,7 +71,7 @@ def aiokafka_group(consumer: Any) -> ConsumerGroupMetadata:
 
 
 async def aiokafka_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Up to where an ``aiokafka.AIOKafkaConsumer`` has given out records, for each assigned partition."""
+    """The positions of an ``aiokafka.AIOKafkaConsumer``, for each assigned partition."""
     return {
         TopicPartition(each.topic, each.partition): OffsetAndMetadata(await consumer.position(each))
         for each in consumer.assignment()

@@ -151,7 +151,7 @@ class Coordinators:
                 told = as_told(what, error, getattr(request, "transactional_id", key))
                 told.maybe_written = doubtful or maybe_done
                 raise told
-            logger.info("%s for %s %r will be repeated: %s", type(request).__name__, KINDS[kind], key, str(error))
+            logger.info("%s for %s %r will be retried: %s", type(request).__name__, KINDS[kind], key, str(error))
             backoff = self._busy_backoff if error.code == CONCURRENT_TRANSACTIONS else self._backoff
             await asyncio.sleep(backoff.delay_ms(attempts, self._rng) / 1000)
             attempts += 1

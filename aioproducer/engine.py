@@ -353,7 +353,7 @@ class Engine:
         self.drop()
         if not await deadline.bound(self._ended_tasks()):
             logger.warning(
-                "close(timeout=%s): a connection had not ended; does the token provider heed that it is cancelled?",
+                "close(timeout=%s): a connection had not ended; does the token provider ignore its cancellation?",
                 deadline.timeout,
             )
         self._metadata.close()

@@ -6,7 +6,7 @@ import asyncio
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A uvloop where that is installed, else asyncio's own."""
+    """A uvloop event loop if uvloop is installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:

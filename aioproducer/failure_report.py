@@ -56,7 +56,7 @@ class FailureReport:
         now_ms = int(self._ledger.loop.time() * 1000)
         if now_ms - self._logged_ms >= LOG_FAILURES_EVERY_MS:
             logger.error(
-                "%d records failed and nobody looked at their Deliveries, the last with: %s",
+                "%d records failed and nobody looked at their Deliveries; the last error: %s",
                 self._unlogged,
                 str(error),
             )

@@ -12,11 +12,11 @@ class ProducerState(StrEnum):
     """Where a producer is in its life."""
 
     NEW = "new"
-    """Not started, or the last start has failed."""
+    """Not started, or the last start failed."""
     STARTING = "starting"
     RUNNING = "running"
     FAILED = "failed"
-    """It can do nothing any more; a new producer is needed."""
+    """It can't do anything any more; a new producer is needed."""
     CLOSING = "closing"
     CLOSED = "closed"
 
@@ -31,23 +31,23 @@ class ProducerHealth:
     waiting: int = 0
     """Calls that wait for room in the buffer."""
     pending: int = 0
-    """Records that were taken and have not ended."""
+    """Admitted records that have not ended."""
     given_up: int = 0
-    """Records that ``close(timeout)``, or the failure of the producer, has failed because it did not wait for them."""
+    """Records that failed because ``close(timeout)`` did not wait for them, or because the producer failed."""
 
     @property
     def live(self) -> bool:
-        """False once only a new producer, or a new process, can help."""
+        """False once only a new producer or process can help."""
         return self.state is not ProducerState.FAILED
 
     @property
     def ready(self) -> bool:
-        """Whether a record given to it now would go on its way at once."""
+        """Whether a record submitted now could be sent at once."""
         return self.state is ProducerState.RUNNING and self.error is None and not self.waiting
 
     @property
     def reason(self) -> str:
-        """Why it is not ready, in a line; empty if it is."""
+        """Why it is not ready, in one line; empty if it is."""
         if self.error is not None:
             return " ".join(f"the producer is {self.state}: {self.error}".split())
         if self.state is not ProducerState.RUNNING:

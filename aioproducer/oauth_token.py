@@ -27,8 +27,8 @@ class OAuthToken:
 
     Args:
         value: the token itself, as it goes to the broker.
-        expires_at_ms: when it ends, in milliseconds since the epoch; None to read it from the token if that is a JSON
-            web token, and to ask for a new one for each login if it is not.
+        expires_at_ms: when it expires, in milliseconds since the epoch; None reads it from the token if that is a JSON
+            web token, and otherwise asks for a new token for each login.
         extensions: sent along with it (KIP-342), such as ``{"logicalCluster": "lkc-1"}``.
     """
 

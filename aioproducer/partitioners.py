@@ -29,47 +29,47 @@ class BuiltIn(Enum):
 
 
 BUILT_IN: Final = BuiltIn.BUILT_IN
-"""What any function given as ``partitioner_class`` may return to leave a record to the built-in choice."""
+"""A function given as ``partitioner_class`` may return this to leave a record to the built-in choice."""
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], SupportsIndex | BuiltIn]
 """A function of topic, key, value and partitions; key and value are bytes, as serializers made them."""
 
 
 def consistent(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:
-    """CRC-32 of the key; no key is as an empty one."""
+    """CRC-32 of the key; a missing key counts as an empty one."""
     return zlib.crc32(key or b"") % len(partitions)
 
 
 def consistent_random(
     topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]
 ) -> int | BuiltIn:
-    """CRC-32 of the key, librdkafka's default; records with an empty key go anywhere, those without one by batches."""
+    """CRC-32 of the key, librdkafka's default; an empty key goes anywhere, records without one go batch by batch."""
     if key:
         return zlib.crc32(key) % len(partitions)
     return BUILT_IN if key is None else _choice.randrange(len(partitions))
 
 
 def murmur2(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:
-    """The Java client's hash of the key; no key is as an empty one."""
+    """The Java client's hash of the key; a missing key counts as an empty one."""
     return (_murmur2(key or b"") & 0x7FFFFFFF) % len(partitions)
 
 
 def murmur2_random(
     topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]
 ) -> int | BuiltIn:
-    """The Java client's hash of the key; records without one by batches. The same as leaving the config out."""
+    """The Java client's hash of the key; records without one go batch by batch. The same as leaving the config out."""
     return BUILT_IN
 
 
 def fnv1a(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:
-    """FNV-1a of the key, as in Sarama; no key is as an empty one."""
+    """FNV-1a of the key, as in Sarama; a missing key counts as an empty one."""
     return _fnv1a(key or b"") % len(partitions)
 
 
 def fnv1a_random(
     topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]
 ) -> int | BuiltIn:
-    """FNV-1a of the key, as in Sarama; records without one by batches."""
+    """FNV-1a of the key, as in Sarama; records without one go batch by batch."""
     return BUILT_IN if key is None else _fnv1a(key) % len(partitions)
 
 

@@ -62,18 +62,19 @@ _starts = StartCount()
 class Producer(SlowAdmission[Key_contra, Value_contra]):
     """Publishes records to an Apache Kafka cluster from one asyncio event loop.
 
-    Making one does no I/O and needs no running loop. ``async with`` starts and closes it; all calls belong to the loop
-    in which it was started.
+    The constructor does no I/O and needs no running loop. ``async with`` starts and closes the producer; all calls
+    belong to the loop in which it was started.
 
         async with Producer(bootstrap_servers="localhost:9092") as producer:
             metadata = await producer.send("orders", b"value", key=b"key")
 
     Args:
-        configs: the Java producer's configs with ``_`` for ``.``, Python values or Java's strings; see
-            docs/configuration.md. Type checkers know by the serializers what keys and values the producer takes;
-            without types, or without serializers, that is any.
+        configs: the Java producer's configs with ``_`` for ``.``, as Python values or Java's strings; see
+            docs/configuration.md. Type checkers infer the key and value types from the serializers; without
+            serializers, or if they are untyped, any are accepted.
     Raises:
-        ConfigError: a config is unknown, out of range, or contradicts another, or what it needs is not installed.
+        ConfigError: a config is unknown, out of range, or contradicts another, or needs a package that is not
+            installed.
     """
 
     _is_counted: ClassVar[bool] = True
@@ -88,7 +89,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
 
     @classmethod
     def from_config(cls, configs: Mapping[str, Any]) -> Self:
-        """Make a producer from configs with Java's own dotted names, e.g. ``{"bootstrap.servers": ...}``."""
+        """Make a producer from configs with Java's dotted names, e.g. ``{"bootstrap.servers": ...}``."""
         return cls(**underscored(configs))
 
     @classmethod
@@ -97,20 +98,21 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
 
         Raises:
             OSError: the file can't be read.
-            ConfigError: as the constructor; also for stores of the type JKS, with the command that converts them.
+            ConfigError: as for the constructor; also for JKS stores, with the command that converts them.
         """
         return cls(**underscored(read_properties(path)))
 
     @classmethod
     def from_librdkafka_config(cls, configs: Mapping[str, Any]) -> Self:
-        """Make a producer from configs by librdkafka's names, as confluent-kafka's producers take them.
+        """Make a producer from configs with librdkafka's names, as confluent-kafka's producers take them.
 
-        Keys go to the partitions where librdkafka puts them, by its default ``consistent_random`` too. What is not
-        given keeps this producer's default. See docs/from-confluent-kafka.md for what becomes of each name. PEM files
-        of a client's certificate and key are read at once.
+        Keys go to the same partitions as with librdkafka, including its default, ``consistent_random``. Configs that
+        are not given keep this producer's defaults. docs/from-confluent-kafka.md says what becomes of each name. PEM
+        files of a client certificate and key are read immediately.
 
         Raises:
-            ConfigError: as the constructor; also for what an application relies on and has here by another way.
+            ConfigError: as for the constructor; also for configs that an application relies on and for which this
+                producer has another way.
         """
         return cls(**translate_librdkafka(configs))
 
@@ -126,10 +128,10 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
                 called again.
             TransactionTimeoutError: the coordinator of the ``transactional_id`` did not answer in time.
             AuthenticationError: a broker and this client do not accept each other.
-            AlreadyStartedError: one ``start`` is enough; or one that has failed is about to end what it began.
-            ProducerFailedError: the cluster gives no producer ids, an internal error, or somebody cancelled its tasks;
-                those of a producer that had begun to run leave it failed.
-            ProducerClosedError: the producer was closed, before or meanwhile.
+            AlreadyStartedError: it was started already, or a failed ``start`` is still cleaning up.
+            ProducerFailedError: the cluster gives out no producer ids, an internal error, or the producer's tasks were
+                cancelled; once the producer had begun to run, it stays failed.
+            ProducerClosedError: the producer was closed, before or during the call.
         """
         if self._refusal is not not_started:
             raise self._refusal()
@@ -177,7 +179,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             if this is not None and this.cancelling():
                 raise
             if self._closing is None:
-                raise ProducerFailedError("the task of start() was cancelled by somebody") from error
+                raise ProducerFailedError("the task of start() was cancelled from outside") from error
         if self._refusal is not not_started:
             raise self._refusal()
 
@@ -188,20 +190,20 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     async def close(self, timeout: float | None = None) -> None:
         """Stop admission, send what was admitted, and end everything.
 
-        Waits until every admitted record is acknowledged or failed; with ``timeout`` (seconds) for at most so long,
-        then fails the rest. That it does not raise: ``health().given_up`` has the number of those records afterwards,
-        and a warning in the log. When it returns, all done callbacks were called. Where their time is over they are
-        not: the loop goes on calling them, and a warning in the log says how many they are; a serializer that does not
-        end its ``close`` is cancelled, with a warning. A transaction that is open and not prepared is aborted.
+        Waits until every admitted record is acknowledged or failed; with ``timeout`` (seconds), at most that long,
+        then fails the rest. It does not raise for those: ``health().given_up`` and a warning in the log say how many
+        they were. When it returns, all done callbacks have been called. If the timeout leaves no time for them, the
+        loop goes on calling them, and a warning in the log says how many are left; a serializer whose ``close`` does
+        not end is cancelled, with a warning. An open transaction that is not prepared is aborted.
 
-        May be called by many, and often: the first time to be over holds for all calls. Cancelled, it ends as
-        ``close(0)`` would. Once the loop in which the producer was started is closed, any other may close it: what is
-        pending fails.
+        May be called any number of times, also concurrently: the earliest deadline holds for all calls. If cancelled,
+        it ends as ``close(0)`` would. Once the loop in which the producer was started is closed, any other loop may
+        close it: pending records fail.
 
         Raises:
             DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
             WrongLoopError: called from another loop while the producer's own is not closed, or in a forked process.
-            TypeError, ValueError: ``timeout`` is no number; the producer is as it was.
+            TypeError, ValueError: ``timeout`` is not a number; nothing was done.
         """
         if self._refusal is in_fork:
             raise self._refusal()
@@ -235,7 +237,9 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         _started.discard(self)
         pending = engine.fail_after_loop(closed_too_early)
         if pending:
-            logger.warning("close(): %d records had not ended when their event loop was closed, and failed", pending)
+            logger.warning(
+                "close(): %d records failed, as they had not ended when their event loop was closed", pending
+            )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -284,23 +288,23 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     ) -> BatchResult:
         """Send any number of records and wait until each is acknowledged or has failed.
 
-        The records are taken one after the other and appended in that order, as fast as the buffer has room; the event
-        loop gets a turn at least every millisecond or 256 KiB. A bad record fails alone. If the iterable raises, or
-        memory or the topic's metadata stays away for ``max_block_ms``, no further record is taken; what was admitted
-        goes on to its end, and so it does when the call is cancelled. A generator from which no more is taken is closed
-        then, an asynchronous one too, before this returns; what it raises in that is a note at the error. Any other
-        iterable is left as it is. Once the producer is closed, or has failed, an asynchronous iterable is not waited
-        for: it sees a cancellation, as by ``asyncio.timeout``.
+        Records are taken one by one and appended in that order, as fast as the buffer has room; the event loop gets a
+        turn at least every millisecond or 256 KiB. A bad record fails alone. If the iterable raises, or there is no
+        memory or topic metadata for ``max_block_ms``, no further records are taken; admitted records are still
+        delivered, also if the call is cancelled. A generator, asynchronous or not, is then closed before this returns;
+        if that raises, it becomes a note on the error. Any other iterable is left as it is. Once the producer is closed
+        or has failed, an asynchronous iterable is not waited for: it sees a cancellation, as by ``asyncio.timeout``.
 
         Args:
-            topic: of records that name none.
+            topic: for records that name none.
             records: an iterable or async iterable of values, exact 2-tuples ``(key, value)`` and ``Record``s; anything
                 else is a value for the serializer.
-            raise_on_error: False returns a result that has failures. A call that stopped early raises in any case.
+            raise_on_error: False returns a result even if it has failures. A call that stopped early raises in any
+                case.
         Raises:
             SendManyError: not everything was delivered; ``result`` is the BatchResult, the cause what stopped the call.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
-            TypeError: ``records`` is no iterable, or is itself a value.
+            TypeError: ``records`` is not an iterable, or is itself a value.
         """
         self._check_admitting()
         if isinstance(records, (str, bytes, bytearray, memoryview)) or not (
@@ -338,28 +342,28 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     ) -> BatchResult:
         """Send each row of Arrow data as a record, and wait until each is acknowledged or has failed.
 
-        As ``send_many``, straight from Arrow's buffers, without a Python object a row. The library that has the data is
-        called in a worker thread, for a stream may be a query that runs. Where interceptors, serializers or a
-        partitioner are configured they see each row, as a record with str for text columns and bytes for binary ones,
-        which costs what ``send_many`` costs then.
+        Works like ``send_many``, but straight from Arrow's buffers, without a Python object per row. The library that
+        holds the data is called in a worker thread, as a stream may be a running query. If interceptors, serializers or
+        a partitioner are configured, they see each row as a record, with str for text columns and bytes for binary
+        ones; the cost is then that of ``send_many``.
 
         Args:
-            topic: of rows whose topic column is null, or that have none; None if every row names its topic.
+            topic: for rows whose topic column is null or missing; None if every row names its topic.
             data: an object with the Arrow PyCapsule interface: a table or record batch of pyarrow, a data frame of
                 polars or pandas, a relation of DuckDB, a stream of record batches.
             key, value: columns of binary, string, their large and view forms, or fixed_size_binary, also
-                dictionary-encoded; null is a null key or value. ``value`` must be there.
+                dictionary-encoded; null is a null key or value. The ``value`` column is required.
             headers: a column of lists, or a map, of struct<key: string, value: binary>.
             partition: a column of integers of any width; null leaves the choice to the partitioner.
-            timestamp: a column of timestamps of any unit, floored to milliseconds, or integers, which are milliseconds
-                since the epoch; null means the time of the call.
-            topic_column: a column as ``key``, with UTF-8 in it.
-            raise_on_error: as ``send_many``.
+            timestamp: a column of timestamps of any unit, floored to milliseconds, or of integers, which are
+                milliseconds since the epoch; null means the time of the call.
+            topic_column: a column of the types of ``key``, holding UTF-8.
+            raise_on_error: as for ``send_many``.
         Raises:
-            SendManyError: as ``send_many``; errors count rows from 0, over all batches of a stream.
-            NotStartedError, ProducerClosedError, WrongLoopError: as ``send_many``.
-            SerializationError: the value's column is missing, or a column has a type that does not fit; nothing was
-                sent. Columns of other names are not looked at.
+            SendManyError: as for ``send_many``; errors number the rows from 0, over all batches of a stream.
+            NotStartedError, ProducerClosedError, WrongLoopError: as for ``send_many``.
+            SerializationError: the value column is missing, or a column has an unsuitable type; nothing was sent.
+                Columns of other names are ignored.
             TypeError: ``data`` has no such interface, or no columns.
         Source: the Arrow PyCapsule interface.
         """
@@ -382,7 +386,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         raise_on_error: bool,
         most_errors: int = MAX_ERRORS,
     ) -> BatchResult:
-        """``send_arrow``, for who wants each row that failed told, which is as much memory."""
+        """``send_arrow`` that can report every failed row, at the cost of memory."""
         self._check_admitting()
         bulk = self._bulk("send_arrow", None if topic is None else checked_topic(topic), most_errors=most_errors)
         if self._preparation.is_trivial:
@@ -413,27 +417,28 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     # --- transactions -------------------------------------------------------------------------------------------------
 
     async def begin_transaction(self) -> None:
-        """Open a transaction; what is sent from now on belongs to it, whichever task sends it.
+        """Open a transaction; all records sent from now on belong to it, whichever task sends them.
 
-        Waits for an earlier call of a transaction that goes on, at most ``max_block_ms``.
+        Waits for an earlier transaction call that is still running, at most ``max_block_ms``.
 
         Raises:
             TransactionStateError: one is open or prepared, or the producer has no ``transactional_id``.
-            KafkaError: what made the transaction before fail, if it was not aborted yet; or the producer.
+            KafkaError: the error of the previous transaction, if it failed and was not aborted yet; or that of the
+                producer, if it has failed.
         """
         await self._transactions().begin()
 
     async def commit_transaction(self) -> None:
         """Make everything sent in the open transaction visible at once: flush, then commit; at most ``max_block_ms``.
 
-        Runs in a task of the producer: cancelled or out of time it goes on, and the next call of a transaction waits
-        for its end, which is its own result if it is this call again. Once the commit has been asked for it is never
-        turned into an abort.
+        Runs in a task of the producer: if the call is cancelled or times out, the commit goes on. The next transaction
+        call waits for its end; if that is commit_transaction() again, it returns the outcome. A requested commit is
+        never turned into an abort.
 
         Raises:
-            KafkaError: a record or an offset failed, with that error: ``abortable`` says that abort_transaction() leads
-                on, ``fatal`` that nothing does. Nothing of the transaction is visible then.
-            TransactionTimeoutError: not ended yet, it goes on; call it again.
+            KafkaError: the error of a record or offset that failed: if it is ``abortable``, abort_transaction() is the
+                way on; if it is ``fatal``, there is none. Nothing of the transaction is visible then.
+            TransactionTimeoutError: the commit has not ended, and goes on; call it again.
             ProducerClosedError: cut short by close(); with ``maybe_written`` the transaction may have been committed.
             TransactionStateError: there is no transaction.
         Source: KafkaProducer.commitTransaction; KIP-98, KIP-890.
@@ -441,14 +446,14 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         await self._transactions().commit()
 
     async def abort_transaction(self) -> None:
-        """Drop the open transaction: what was sent in it never becomes visible; at most ``max_block_ms``.
+        """Abort the open transaction: nothing sent in it ever becomes visible; at most ``max_block_ms``.
 
         Deliveries of records that were not sent yet raise TransactionAbortedError. Runs in a task of the producer, as
         commit_transaction() does.
 
         Raises:
             KafkaError: the producer has failed; nothing of the transaction is visible, or will be.
-            TransactionTimeoutError: not ended yet, it goes on; call it again.
+            TransactionTimeoutError: the abort has not ended, and goes on; call it again.
             TransactionStateError: there is no transaction, or a commit was under way and has succeeded.
         """
         await self._transactions().abort()
@@ -458,17 +463,17 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     ) -> None:
         """Commit a consumer group's positions as part of the open transaction; at most ``max_block_ms``.
 
-        They count if and only if the transaction is committed. The consumer must not commit by itself.
+        They take effect only if the transaction is committed. The consumer must not commit by itself.
 
         Args:
             offsets: the offset of the next record to be consumed, by partition; ``aioproducer.consumers`` takes them
                 from confluent-kafka and aiokafka.
-            group_metadata: with generation and member, a consumer that is not in the group any more is refused
-                (KIP-447, Kafka 2.5); with the group's id alone, it is not.
+            group_metadata: with generation and member, a consumer that is no longer in the group is refused (KIP-447,
+                Kafka 2.5); with the group's id alone, it is not.
         Raises:
             KafkaError: the transaction can only be aborted (``abortable``), for instance because the group has moved on
                 (IllegalGenerationError, UnknownMemberIdError), or the producer has failed (``fatal``).
-            TransactionTimeoutError: not ended yet, it goes on; commit_transaction() waits for it.
+            TransactionTimeoutError: the call has not ended, and goes on; commit_transaction() waits for it.
             TransactionStateError: there is no transaction.
             TypeError, ValueError: an argument is not as above; nothing was done.
         Source: KafkaProducer.sendOffsetsToTransaction; KIP-98, KIP-447.
@@ -476,28 +481,28 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         await self._transactions().send_offsets(checked_offsets(offsets), checked_group(group_metadata))
 
     async def prepare_transaction(self) -> PreparedTransaction:
-        """Flush the open transaction and give out what another process needs to end it; at most ``max_block_ms``.
+        """Flush the open transaction and return what another process needs to end it; at most ``max_block_ms``.
 
-        Afterwards this producer takes no records; it can still commit or abort itself, or be closed, which leaves the
-        transaction open for ``aioproducer.transactions.commit`` or ``abort``, until the coordinator aborts it after
-        ``transaction_timeout_ms``.
+        Afterwards this producer takes no records. It can still commit or abort the transaction itself, or be closed,
+        which leaves the transaction open for ``aioproducer.transactions.commit`` or ``abort``, until the coordinator
+        aborts it after ``transaction_timeout_ms``.
 
         Raises:
-            KafkaError, TransactionTimeoutError, TransactionStateError: as commit_transaction().
+            KafkaError, TransactionTimeoutError, TransactionStateError: as for commit_transaction().
         """
         return await self._transactions().prepare()
 
     def transaction(self) -> Transaction:
-        """``async with producer.transaction():`` begins, and commits at the end, or aborts if the body raises.
+        """``async with producer.transaction():`` begins a transaction, and commits it, or aborts it if the body raises.
 
-        Cancellation of the body counts as raising. A body that has committed, aborted or prepared by itself is left as
-        it is. If the commit fails, the transaction is aborted and the error raised.
+        Cancellation of the body counts as raising. A transaction that the body itself committed, aborted or prepared is
+        left as it is. If the commit fails, the transaction is aborted and the error raised.
         """
         return Transaction(self._transactions())
 
     def _transactions(self) -> TransactionRunner:
         if self._config.transactional_id is None:
-            raise TransactionStateError("transactions need a transactional_id, which this producer has not")
+            raise TransactionStateError("transactions need a transactional_id, which this producer does not have")
         self._check_open()
         runner = self._running_engine().transaction
         assert runner is not None
@@ -506,21 +511,21 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     # --- the rest of the public calls ---------------------------------------------------------------------------------
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send every record admitted before the call without waiting for linger, and wait for their ends.
+        """Send every record admitted before the call, without waiting for linger, and wait until all have ended.
 
-        Later records can't hold it up. When it returns, the done callbacks of all it covered were called.
+        Later records can't hold it up. When it returns, the done callbacks of all records it covers have been called.
 
         Args:
             timeout: seconds; None waits as long as it takes, at most ``delivery_timeout_ms`` and, for the memory of
                 records that expired in flight, ``request_timeout_ms``.
         Raises:
-            FlushTimeoutError: the time was not enough; ``pending`` records go on, nothing is dropped. With 0 of them it
-                was done callbacks that took too long, and that the loop goes on calling, or the memory of records that
-                expired in flight.
+            FlushTimeoutError: the time was not enough; ``pending`` records go on, nothing is dropped. If ``pending`` is
+                0, it was done callbacks that took too long, which the loop goes on calling, or the memory of records
+                that expired in flight.
             DeliveryErrors: records it covers failed and nobody had looked at their Deliveries.
-            ProducerClosedError: called too late; or ``close`` has given up records it covers meanwhile.
+            ProducerClosedError: called too late, or ``close`` gave up records it covers in the meantime.
             NotStartedError, WrongLoopError: called too early, or from elsewhere.
-            TypeError, ValueError: ``timeout`` is no number.
+            TypeError, ValueError: ``timeout`` is not a number.
         """
         self._check_open()
         engine = self._running_engine()
@@ -531,9 +536,9 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
 
         Raises:
             MetadataTimeoutError: not known within ``max_block_ms``.
-            InvalidTopicError, TopicAuthorizationFailedError: there can't be such a topic, or the user may not see it.
+            InvalidTopicError, TopicAuthorizationFailedError: the name is invalid, or the user may not see the topic.
             AuthenticationError: no broker accepts this client.
-            SerializationError: the topic is no str.
+            SerializationError: the topic is not a str.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
         """
         self._check_open()
@@ -543,13 +548,13 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         return engine.partitions_of(topic)
 
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """A snapshot of all metrics under Kafka's names: ``{group: {name: value}}``, topic and node groups nested."""
+        """A snapshot of all metrics under Kafka's names: ``{group: {name: value}}``; topic and node groups nest."""
         return {} if self._engine is None else self._engine.metrics_snapshot()
 
     async def client_instance_id(self, timeout: float) -> str | None:
-        """The id that the cluster gave this producer, by which its metrics are known there (KIP-714).
+        """The id that the cluster gave this producer, and under which it knows its metrics (KIP-714).
 
-        None if there is none within ``timeout`` seconds, for instance because no broker has a receiver for metrics.
+        None if there is none within ``timeout`` seconds, for instance because no broker takes metrics.
 
         Raises:
             ConfigError: ``enable_metrics_push`` is False.
@@ -567,15 +572,15 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop in which it was started, None before."""
+        """The event loop in which it was started; None before that."""
         return None if self._engine is None else self._engine.loop
 
     def health(self) -> ProducerHealth:
-        """What the producer is doing, and what keeps it from sending; a plain look that waits for nothing.
+        """What the producer is doing, and what keeps it from sending; waits for nothing.
 
-        ``ready`` says whether a record would go on its way at once, ``live`` whether this producer can still recover.
-        ``pending`` counts the records that have not ended, ``given_up`` those that ``close(timeout)``, or the failure
-        of the producer, has failed.
+        ``ready`` says whether a record could be sent at once, ``live`` whether this producer can still recover.
+        ``pending`` counts the records that have not ended, ``given_up`` those that failed because of ``close(timeout)``
+        or because the producer failed.
         """
         state, engine, waiting = self._state(), self._engine, 0
         error = self._refusal() if state is ProducerState.FAILED else None

@@ -86,9 +86,9 @@ class ProducerIdRequest:
                     self._on_fatal(_with_remedy(error))
                     return
                 self.last_error = error
-                logger.info("InitProducerId will be repeated: %s", str(error))
+                logger.info("InitProducerId will be retried: %s", str(error))
             except Exception as error:
-                told = f"the request for a producer id ended by an internal error: {error!r}"
+                told = f"the request for a producer id failed with an internal error: {error!r}"
                 self._on_fatal(ProducerFailedError(told, cause=error))
                 return
             else:

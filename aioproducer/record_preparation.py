@@ -100,7 +100,7 @@ class RecordPreparation:
                 logger.warning("interceptor %s.on_send raised", name, exc_info=True)
                 continue
             if not isinstance(changed, Record):
-                logger.warning("interceptor %s.on_send returned a %s; Record is needed", name, type(changed).__name__)
+                logger.warning("interceptor %s.on_send returned a %s, not a Record", name, type(changed).__name__)
             elif changed.topic is None:
                 record = replace(changed, topic=record.topic)
             else:

@@ -45,7 +45,7 @@ class Record:
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; as text ``topic-partition``."""
+    """A partition of a topic; its text is ``topic-partition``."""
 
     topic: str
     partition: int
@@ -75,15 +75,15 @@ class BatchResult(NamedTuple):
 
     acked: int
     failed: int
-    """Not acknowledged, or not even admitted; together with ``acked`` all records that the call took."""
+    """Not acknowledged, or not even admitted; together with ``acked``, all records that the call took."""
     offsets: dict[int | TopicPartition, list[tuple[int, int]]]
     """Acknowledged records by partition, as ascending ranges of (first, last) offset.
 
-    The key of a partition of another topic than the call's is its TopicPartition. What the broker did not tell the
-    offset of (``acks=0``) is not there.
+    A partition of a topic other than the call's has its TopicPartition as key. Records whose offset the broker did not
+    report (``acks=0``) are left out.
     """
     errors: list[tuple[int, Exception]]
-    """(index, error) of the first 1,000 failed records, counted from 0 in the order in which the call took them."""
+    """(index, error) of the first 1,000 failed records; indexes count from 0 in the order the call took them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class OffsetAndMetadata:
 
     Args:
         offset: of the next record to be consumed.
-        metadata: text to be kept with it.
-        leader_epoch: of the last record that was consumed, None if it is not known.
+        metadata: text to be stored with it.
+        leader_epoch: of the last record consumed; None if unknown.
     """
 
     offset: int
@@ -103,7 +103,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """A consumer's membership of its group, see ``aioproducer.consumers``.
+    """A consumer's membership in its group; see ``aioproducer.consumers``.
 
     With more than the group's id, the group refuses offsets of a member that has left it (KIP-447, Kafka 2.5).
     """
@@ -116,14 +116,14 @@ class ConsumerGroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """What another process needs to end a transaction, see ``aioproducer.transactions``; can be pickled.
+    """What another process needs to end a transaction; see ``aioproducer.transactions``. It can be pickled.
 
     Args:
         transactional_id: of the producer that wrote it.
-        producer_id, epoch: under which it did.
+        producer_id, epoch: under which it wrote.
         transaction_version: 2 if the cluster had transactions V2 (KIP-890), else 1.
         is_empty: nothing was written, so there is nothing to end.
-        started_ms: when it began by the coordinator's clock, by which it is known again; -1 before Kafka 3.0.
+        started_ms: when it began, by the coordinator's clock, which identifies it; -1 before Kafka 3.0.
     """
 
     transactional_id: str

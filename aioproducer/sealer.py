@@ -95,7 +95,7 @@ class Sealer:
     ) -> None:
         if error is not None:
             # Uncompressed is always right; what went wrong is worth a line.
-            logger.error("%s failed, the batch goes out uncompressed", self._codec.name, exc_info=error)
+            logger.error("%s failed; sending the batch uncompressed", self._codec.name, exc_info=error)
         for batch, compressed in zip(batches, results, strict=True):
             self._accumulator.sealed(batch, compressed, self._codec.attribute)
         self._on_sealed()

@@ -1,4 +1,4 @@
-"""Serializers with the formats of Kafka's own: plain functions from one Python type to bytes.
+"""Serializers for the formats of Kafka's own: plain functions from one Python type to bytes.
 
 ``bytes``, other bytes-like objects and ``str`` need no serializer; these are for keys and values that Java reads or
 writes with the classes of ``org.apache.kafka.common.serialization``, or for which a ``.properties`` file names those
@@ -19,7 +19,7 @@ from uuid import UUID
 from aioproducer.records import Value_contra
 
 Serialized: TypeAlias = bytes | bytearray | memoryview | str | None
-"""What a serializer makes of a key or value: bytes, or what goes as it is without one."""
+"""What a serializer returns for a key or value: bytes, or anything that needs no serializer."""
 
 SerializerFunction: TypeAlias = Callable[[Value_contra], Serialized | Awaitable[Serialized]]
 """A serializer that looks at the key or value alone. Without a type, as those below, it takes any."""
@@ -35,14 +35,14 @@ class SerializerObject(Protocol[Value_contra]):
 
 @runtime_checkable
 class BindableSerializer(Protocol[Value_contra]):
-    """A serializer that wants to know where it is used: a producer binds it once, and uses what it gets."""
+    """A serializer that has to know where it is used: a producer binds it once, and uses what ``bind`` returns."""
 
     def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer[Value_contra]:
         """The serializer as one producer uses it.
 
         Args:
-            is_key: whether it makes keys or values.
-            max_block_ms: how long it may wait for what it needs, for one record.
+            is_key: whether it serializes keys or values.
+            max_block_ms: how long it may wait for what it needs, per record.
         """
 
 
@@ -50,20 +50,20 @@ class BoundSerializer(Protocol[Value_contra]):
     """A serializer in use by one producer, for its keys or its values."""
 
     adds_headers: bool
-    """Whether it may append to the headers, which are a list of the record's own then."""
+    """Whether it may append to the headers, which are then a list of the record's own."""
 
     def serialize(self, topic: str, headers: Any, value: Value_contra) -> Serialized | Awaitable[Serialized]:
         """As `SerializerObject`."""
 
     def serialize_nowait(self, topic: str, headers: Any, value: Value_contra) -> Serialized | Awaitable[Serialized]:
-        """The same for ``submit_nowait``, which refuses what would have to be awaited.
+        """The same for ``submit_nowait``, which can't await anything.
 
         Raises:
             SerializerNotReadyError: there is something to wait for first; the message says how.
         """
 
     async def close(self) -> None:
-        """Called when the producer closes, after the end of its last record."""
+        """Called when the producer closes, after its last record has ended."""
 
 
 Serializer: TypeAlias = (
@@ -72,12 +72,12 @@ Serializer: TypeAlias = (
 
 
 class ByType(Generic[Value_contra]):
-    """Chooses the serializer by the type of the key or value: several types of records in one topic.
+    """Chooses the serializer by the type of the key or value: for several types of records in one topic.
 
-    ``ByType[Placed | Paid]({...})`` tells type checkers which.
+    ``ByType[Placed | Paid]({...})`` tells type checkers which types.
 
     Args:
-        serializers: by class; a value of a derived class has the nearest one's. What has none raises TypeError.
+        serializers: by class; a derived class uses that of its nearest base class. Types without one raise TypeError.
     """
 
     def __init__(self, serializers: Mapping[type, Serializer]) -> None:
@@ -99,13 +99,13 @@ class ByType(Generic[Value_contra]):
 
 
 class ByTopic(Generic[Value_contra]):
-    """Chooses the serializer by the topic: one producer for all of an application's.
+    """Chooses the serializer by the topic: one producer for all topics of an application.
 
     ``ByTopic[Order | str]({...})`` tells type checkers what the values of all topics may be.
 
     Args:
         serializers: by topic.
-        default: for all other topics; None refuses them with LookupError.
+        default: for all other topics; if None, they raise LookupError.
     """
 
     def __init__(self, serializers: Mapping[str, Serializer], default: Serializer | None = None) -> None:

@@ -181,11 +181,11 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         """Wait for room in the buffer, first come, first served, and give the loop a turn.
 
         The full-speed pattern is ``submit_nowait`` until BufferExhaustedError, then ``await ready()``. Room means
-        512 KiB, or a quarter of ``buffer_memory`` if that is less, so that the pattern does not stop for every block.
-        It is no less than what the record takes that ``submit_nowait`` has refused last, since the ``ready`` before.
+        512 KiB, or a quarter of ``buffer_memory`` if that is less, so that the pattern does not stop for every block;
+        but at least the size of the last record that ``submit_nowait`` refused since the previous ``ready``.
 
         Raises:
-            BufferExhaustedError: there was none within ``max_block_ms``.
+            BufferExhaustedError: there was no room within ``max_block_ms``.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
         """
         self._check_open()

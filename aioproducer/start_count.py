@@ -31,7 +31,7 @@ class StartCount:
             return
         self._told = True
         logger.warning(
-            "%d producers were started within %d s, and %d %s open in this process: one is made for all records of an "
-            "event loop, whatever their topics, and for as long as the program runs",
+            "%d producers were started within %d s, and %d %s open in this process: one is enough for all records of "
+            "an event loop, whatever their topics, for as long as the program runs",
             lately, WITHIN_MS // 1000, open_now, "is" if open_now == 1 else "are",
         )  # fmt: skip

@@ -6,7 +6,7 @@ A producer that has prepared its transaction hands a PreparedTransaction to whoe
     ...
     await transactions.commit(prepared, bootstrap_servers="localhost:9092")
 
-Every call may be repeated: a transaction that is committed stays so, and another ``commit`` of it returns. The
+Every call may be repeated: a committed transaction stays committed, and another ``commit`` of it just returns. The
 functions open and close their own connections; a program with many transactions to end opens a TransactionClient and
 uses its methods.
 
@@ -78,13 +78,13 @@ _MOVED_ON = (ProducerFencedError, InvalidTxnStateError, InvalidProducerIdMapping
 
 
 class TransactionClient:
-    """Connections for looking at transactions and for ending them; an async context manager.
+    """Connections for inspecting and ending transactions; an async context manager.
 
-    Each call takes at most ``max_block_ms``, and raises TransactionTimeoutError then; ``abort_transactions`` that long
-    for the list, and for each transaction that it aborts.
+    Each call takes at most ``max_block_ms``, then raises TransactionTimeoutError; ``abort_transactions`` takes up to
+    that long for the list, and again for each transaction that it aborts.
 
     Args:
-        configs: as of Producer; what concerns records has no meaning here.
+        configs: those of Producer; configs about records have no effect here.
     """
 
     def __init__(self, **configs: Unpack[ProducerConfigs[Any, Any]]) -> None:
@@ -96,7 +96,7 @@ class TransactionClient:
         """Connect to the cluster; at most ``max_block_ms``.
 
         Raises:
-            BootstrapError, AuthenticationError: as ``Producer.start``.
+            BootstrapError, AuthenticationError: as for ``Producer.start``.
         """
         if self._client is not None:
             raise AlreadyStartedError("the client was started already")
@@ -158,12 +158,12 @@ class TransactionClient:
             return await self._outcome(prepared)
 
     async def commit(self, prepared: PreparedTransaction) -> None:
-        """Commit a prepared transaction; returns as well if it is committed already, or empty.
+        """Commit a prepared transaction; also returns if it is already committed, or empty.
 
         Raises:
             TransactionAbortedError: it was aborted; nothing of it is visible.
-            TransactionOutcomeUnknownError: it has ended, and how can no longer be known.
-            TransactionTimeoutError: not ended yet within ``max_block_ms``; call it again.
+            TransactionOutcomeUnknownError: it has ended, but its outcome can no longer be known.
+            TransactionTimeoutError: it has not ended within ``max_block_ms``; call this again.
         """
         async with self._bounded(f"commit of {prepared.transactional_id!r}", in_doubt=True):
             ended = await self._end(prepared, committed=True)
@@ -174,12 +174,12 @@ class TransactionClient:
             )
 
     async def abort(self, prepared: PreparedTransaction) -> None:
-        """Abort a prepared transaction; returns as well if it is aborted already, or empty.
+        """Abort a prepared transaction; also returns if it is already aborted, or empty.
 
         Raises:
-            TransactionStateError: it was committed, and stays so.
-            TransactionOutcomeUnknownError: it has ended, and how can no longer be known.
-            TransactionTimeoutError: not ended yet within ``max_block_ms``; call it again.
+            TransactionStateError: it was committed, and stays committed.
+            TransactionOutcomeUnknownError: it has ended, but its outcome can no longer be known.
+            TransactionTimeoutError: it has not ended within ``max_block_ms``; call this again.
         """
         async with self._bounded(f"abort of {prepared.transactional_id!r}", in_doubt=True):
             ended = await self._end(prepared, committed=False)
@@ -232,7 +232,7 @@ class TransactionClient:
     # --- all of them --------------------------------------------------------------------------------------------------
 
     async def describe(self, transactional_id: str) -> TransactionDescription | None:
-        """How a transactional id stands with its coordinator; None if it is not known there.
+        """The state of a transactional id at its coordinator; None if it is not known there.
 
         Raises:
             UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
@@ -247,10 +247,10 @@ class TransactionClient:
             return None
 
     async def list_transactions(self, prefix: str = "", *, states: Collection[str] = ()) -> list[TransactionListing]:
-        """The transactional ids that begin with ``prefix``, sorted; asks every broker.
+        """The transactional ids that start with ``prefix``, sorted; asks every broker.
 
         Args:
-            states: only those in one of these, as Kafka names them, e.g. ``Ongoing``; all by default.
+            states: only ids in one of these states, by Kafka's names, e.g. ``Ongoing``; all by default.
         Raises:
             ConfigError: no broker knows one of the states.
             TypeError: states is one str.
@@ -264,7 +264,7 @@ class TransactionClient:
         unknown = set(states).intersection(*(unknown for _, unknown in found))
         if unknown:
             raise ConfigError(
-                f"no broker knows the states {', '.join(map(repr, sorted(unknown)))}; Kafka's are such as Ongoing"
+                f"no broker knows the states {', '.join(map(repr, sorted(unknown)))}; Kafka's names look like Ongoing"
             )
         listings = {each.transactional_id: each for part, _ in found for each in part}
         return [listings[name] for name in sorted(listings) if name.startswith(prefix)]
@@ -287,7 +287,7 @@ class TransactionClient:
         return listings, response.unknown_state_filters
 
     async def _ask_node(self, node_id: int, request: ListTransactionsRequest) -> ListTransactionsResponse:
-        """What one broker says; it is asked until it does, as what it coordinates nobody else can tell."""
+        """The answer of one broker, asked until it comes, as no other broker knows what this one coordinates."""
         while True:
             try:
                 deadline_ms = int(self._loop.time() * 1000) + self._config.request_timeout_ms
@@ -303,14 +303,14 @@ class TransactionClient:
     async def abort_transactions(
         self, prefix: str, *, keep: Collection[PreparedTransaction | str] = ()
     ) -> list[TransactionListing]:
-        """Abort every open transaction whose transactional id begins with ``prefix``; what was aborted.
+        """Abort every open transaction whose transactional id starts with ``prefix``; returns those aborted.
 
-        Their producers are fenced, should they still live.
+        Their producers are fenced, if they are still alive.
 
         Args:
-            keep: transactional ids, or prepared transactions, to be left alone.
+            keep: transactional ids, or prepared transactions, to leave alone.
         Raises:
-            TypeError: keep is one str.
+            TypeError: ``keep`` is a single str.
         """
         _check_collection("keep", keep)
         kept = {each if isinstance(each, str) else each.transactional_id for each in keep}
@@ -321,7 +321,7 @@ class TransactionClient:
         return wanted
 
     async def fence(self, transactional_id: str) -> None:
-        """Take a transactional id over: its producer is fenced, and what is open under it aborted when this returns."""
+        """Take over a transactional id: its producer is fenced, and its open transaction aborted when this returns."""
         async with self._bounded(f"fencing of {transactional_id!r}"):
             await self._requests(transactional_id).init_producer_id(self._config.transaction_timeout_ms)
 
@@ -373,27 +373,27 @@ def _known(
 async def commit(prepared: PreparedTransaction, **configs: Unpack[ProducerConfigs[Any, Any]]) -> None:
     """Commit a prepared transaction, from any process: ``commit(prepared, bootstrap_servers="localhost:9092")``.
 
-    May be repeated: returns as well if it is committed already, or empty.
+    May be repeated: also returns if it is already committed, or empty.
 
     Args:
-        configs: as of Producer.
+        configs: those of Producer.
     Raises:
         TransactionAbortedError: it was aborted; nothing of it is visible.
-        TransactionOutcomeUnknownError: it has ended, and how can no longer be known.
-        TransactionTimeoutError: not ended yet within ``max_block_ms``; call it again.
+        TransactionOutcomeUnknownError: it has ended, but its outcome can no longer be known.
+        TransactionTimeoutError: it has not ended within ``max_block_ms``; call this again.
     """
     async with TransactionClient(**configs) as client:
         await client.commit(prepared)
 
 
 async def abort(prepared: PreparedTransaction, **configs: Unpack[ProducerConfigs[Any, Any]]) -> None:
-    """Abort a prepared transaction, from any process; returns as well if it is aborted already, or empty.
+    """Abort a prepared transaction, from any process; also returns if it is already aborted, or empty.
 
     Args:
-        configs: as of Producer.
+        configs: those of Producer.
     Raises:
-        TransactionStateError: it was committed, and stays so.
-        TransactionOutcomeUnknownError, TransactionTimeoutError: as ``commit``.
+        TransactionStateError: it was committed, and stays committed.
+        TransactionOutcomeUnknownError, TransactionTimeoutError: as for ``commit``.
     """
     async with TransactionClient(**configs) as client:
         await client.abort(prepared)
@@ -416,7 +416,7 @@ async def list_transactions(
 async def describe_transactions(
     transactional_ids: Collection[str], **configs: Unpack[ProducerConfigs[Any, Any]]
 ) -> dict[str, TransactionDescription | None]:
-    """How transactional ids stand with their coordinators, None for those that are not known; see TransactionClient."""
+    """The states of transactional ids at their coordinators, None for unknown ones; see TransactionClient."""
     _check_collection("transactional_ids", transactional_ids)
     async with TransactionClient(**configs) as client:
         return {each: await client.describe(each) for each in transactional_ids}

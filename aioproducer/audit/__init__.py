@@ -1,9 +1,9 @@
-"""A mark on each record that lets a reader prove what arrived: nothing lost, nothing twice, nothing out of order.
+"""Marks on records that let a reader prove what arrived: nothing lost, nothing duplicated, nothing out of order.
 
     audit = Audit("orders-service", statements="audit/")
     producer = Producer(bootstrap_servers=..., interceptors=[audit])
 
-``aioproducer audit`` reads the topics and compares. See docs/audit.md.
+``aioproducer audit`` reads the topics and checks them. See docs/audit.md.
 """
 
 from __future__ import annotations

@@ -60,19 +60,19 @@ class Audit:
 
         Producer(..., interceptors=[Audit("orders-service", statements="/var/lib/audit")])
 
-    It costs what interceptors cost, and 60 bytes a record before compression. ``aioproducer audit`` compares what is in
-    the topics with the marks and the statements. It stands last where there are other interceptors, which then see
-    records without a mark.
+    It costs what any interceptor costs, and 60 bytes per record before compression. ``aioproducer audit`` compares the
+    topics with the marks and the statements. Put it last, after other interceptors, which then see records without a
+    mark.
 
     Args:
-        name: what the producer is called in reports; a random part is added, so instances have names of their own, and
-            so has each process that is forked afterwards.
-        statements: a directory for the file in which this producer states what became of its records; None for none.
-            Without it nobody can know of records that were lost behind the last one that was found.
-        interval_s: how often it is written, at most; the rest follows when the producer is closed.
+        name: the producer's name in reports; a random part is added, so that each instance has a name of its own, as
+            has each process that is forked afterwards.
+        statements: directory of the file in which this producer states what became of its records; None for none.
+            Without it, records lost after the last one found go unnoticed.
+        interval_s: the shortest interval between writes; the rest is written when the producer is closed.
         clock: seconds since the epoch.
     Raises:
-        ConfigError: the name has characters that a file name should not have, or makes a hidden file.
+        ConfigError: the name has characters unsuitable for a file name, or would make a hidden file.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Audit:
     # --- the statement ------------------------------------------------------------------------------------------------
 
     async def written(self) -> None:
-        """Wait until everything that was to be stated until now is in the file.
+        """Wait until all statements up to now are in the file.
 
         Raises:
             OSError: it can't be written.

@@ -28,7 +28,10 @@ P = ParamSpec("P")
 
 
 def _ends_process(command: Callable[P, int]) -> Callable[P, NoReturn]:
-    """End the process with a command's exit code; what the command can't do is one line, not a traceback."""
+    """End the process with a command's exit code; what the command can't do is one line, not a traceback.
+
+    Its docstring is the help text, whose paragraphs typer would break where the source does.
+    """
 
     @wraps(command)
     def run(*arguments: P.args, **named: P.kwargs) -> NoReturn:
@@ -42,6 +45,7 @@ def _ends_process(command: Callable[P, int]) -> Callable[P, NoReturn]:
             exit_code = INTERRUPTED
         raise typer.Exit(exit_code)
 
+    run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.__doc__ or "").split("\n\n"))
     return run
 
 
@@ -64,7 +68,7 @@ def _show_logs(wanted: bool) -> None:
 
 
 transactions = typer.Typer(
-    help="Look at transactions of a cluster, and end those that a crashed program left open.", no_args_is_help=True
+    help="List a cluster's transactions, and abort those that a crashed program left open.", no_args_is_help=True
 )
 app.add_typer(transactions, name="transactions")
 
@@ -75,7 +79,7 @@ def _main(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show what the producer logs: connections, retries, refreshes.")
+        bool, typer.Option("--verbose", "-v", help="Show the producer's log: connections, retries, refreshes.")
     ] = False,
 ) -> None:
     _show_logs(verbose)
@@ -89,9 +93,9 @@ def demo(
     output: options.PictureOutput = Path("out"),
     keep_topic: options.KeepTopic = False,
 ) -> int:
-    """Publish 336,776 real flights into a real Kafka, read them back with another client, and compare.
+    """Publish 336,776 real flights to a real Kafka, read them back with another client, and compare.
 
-    Exit code 0: every record came back as it was sent; 1: not so; 2: it could not run; 130: interrupted.
+    Exit code 0: every record came back as sent; 1: some did not; 2: the demo could not run; 130: interrupted.
     """
     from aioproducer.cli.demo.run import run
 
@@ -104,9 +108,9 @@ def demo_spark(
     bootstrap: options.DemoBootstrap = None,
     output: options.TablesOutput = Path("out/demo-spark"),
 ) -> int:
-    """Write 336,776 real flights from a CSV file through Spark into Kafka, exactly once, and prove it by an audit.
+    """Write 336,776 real flights from a CSV file to Kafka through Spark, exactly once, and prove it with an audit.
 
-    Exit code 0: each record is there, once, in order; 1: not so; 2: it could not run; 130: interrupted.
+    Exit code 0: every record is there, once, in order; 1: some are not; 2: the demo could not run; 130: interrupted.
     """
     from aioproducer.cli.demo.spark import run
 
@@ -130,11 +134,11 @@ def produce(
     compression: options.Compression = None,
     rejects: options.RejectsFile = None,
 ) -> int:
-    """Send the rows of a file (JSON lines, CSV, lines, Parquet), or of standard input, to a topic.
+    """Send the rows of a file (JSON lines, CSV, plain lines, Parquet), or of standard input, to a topic.
 
-    Every row that is read ends as acked, failed (given to the producer, not acknowledged) or rejected (never sent).
-    Ctrl-C ends the reading; what was read is still sent, and counted. Exit code 0: all acked; 1: some not; 2: nothing
-    could be sent at all; 130: interrupted.
+    Every row read ends as acked, failed (given to the producer, not acknowledged) or rejected (never sent). Ctrl-C
+    stops reading; rows already read are still sent and counted. Exit code 0: all acked; 1: some not; 2: nothing could
+    be sent; 130: interrupted.
     """
     from aioproducer.cli.produce import parquet
     from aioproducer.cli.produce.run import plan, run
@@ -147,7 +151,7 @@ def produce(
         wanted = given if key is None else {"key": key, **given}
         return parquet.run(producer, topic, file, wanted, rejects)
     if given:
-        raise CommandError(f"--{next(iter(given))} names a column of a Parquet file, and this is none")
+        raise CommandError(f"--{next(iter(given))} names a column of a Parquet file, and the input is not one")
     what = plan(file, format, key, rejects)
     return run(make_producer(properties, config or (), bootstrap=bootstrap, compression=compression), topic, what)
 
@@ -165,9 +169,9 @@ def doctor(
 ) -> int:
     """Find out what keeps a producer from its cluster, and what to do about it.
 
-    Looks at every bootstrap address and at every address that a broker advertises: name, TCP, TLS, login, versions;
-    and at a topic: is it there, may it be written to, are leaders and replicas there. Exit code 0: a producer can
-    work; 1: it can't; 2: the options or configs are not usable; 130: interrupted.
+    Checks every bootstrap address and every address that a broker advertises: name, TCP, TLS, login, versions. With
+    --topic, also whether the topic exists, may be written to, and has its leaders and replicas. Exit code 0: a producer
+    can work; 1: it can't; 2: the options or configs are invalid; 130: interrupted.
     """
     from aioproducer.cli.doctor import examine
     from aioproducer.cli.settings import configs_of
@@ -204,11 +208,11 @@ def perf(
     properties: options.PerfProperties = None,
     more_config: options.MorePerfConfig = None,
 ) -> int:
-    """Measure: send records to a topic, and show rate and latencies. Options as of kafka-producer-perf-test.
+    """Send records to a topic, and measure throughput and latency. The options are those of kafka-producer-perf-test.
 
-    With --throughput a record's latency counts from the moment when it was due, so that waiting shows. Ctrl-C ends the
-    sending, and shows what was measured so far. Exit code 0: all were acknowledged; 1: some not; 2: nothing could be
-    sent; 130: interrupted.
+    With --throughput, a record's latency counts from when it was due, so waiting shows. Ctrl-C stops sending and shows
+    what was measured so far. Exit code 0: all records were acknowledged; 1: some were not; 2: nothing could be sent;
+    130: interrupted.
     """
     from aioproducer.cli.perf.run import PerfOptions, run
     from aioproducer.cli.settings import configs_of
@@ -252,9 +256,9 @@ def topics(
     properties: options.Properties = None,
     as_json: options.AsJson = False,
 ) -> int:
-    """List the topics that a producer sees: partitions, replicas, and whether leaders are there.
+    """List the topics that a producer sees: partitions, replicas, and missing leaders.
 
-    Exit code 0: listed; 1: there is none; 2: the cluster can't be asked; 130: interrupted.
+    Exit code 0: listed; 1: no topic found; 2: the cluster can't be queried; 130: interrupted.
     """
     from aioproducer.cli.settings import configs_of
     from aioproducer.cli.topics import list_topics
@@ -272,10 +276,10 @@ def describe_topics(
     properties: options.Properties = None,
     as_json: options.AsJson = False,
 ) -> int:
-    """Show topics as a producer sees them: leaders, replicas, offsets, and the limits that concern it.
+    """Describe topics as a producer sees them: leaders, replicas, offsets, and the limits that apply to it.
 
-    Exit code 0: shown; 1: one is not there, or may not be seen; 2: no topic can have such a name, or the cluster can't
-    be asked; 130: interrupted.
+    Exit code 0: shown; 1: a topic does not exist, or may not be seen; 2: no topic can have such a name, or the cluster
+    can't be queried; 130: interrupted.
     """
     from aioproducer.cli.settings import configs_of
     from aioproducer.cli.topics import describe
@@ -289,9 +293,9 @@ def show_configs(
     words: options.ConfigWords = None,
     as_json: options.AsJson = False,
 ) -> int:
-    """Show every config with default, range and meaning; found by words, and by librdkafka's names too.
+    """Show every config with its default, range and meaning. Words narrow the list; librdkafka's names work too.
 
-    Exit code 0: shown; 1: no config has these words.
+    Exit code 0: shown; 1: nothing matches.
     """
     from aioproducer.cli.configs import show
 
@@ -320,17 +324,17 @@ def audit(
     properties: options.Properties = None,
     pictures: options.Pictures = True,
 ) -> int:
-    """Prove what arrived: read topics whose records have marks of aioproducer.audit, and compare, by a job of Spark.
+    """Prove what arrived: a Spark job reads topics whose records carry marks of aioproducer.audit, and checks them.
 
-    Exit code 0: each record is there, once, in order; 1: not so; 2: it could not be found out; 130: interrupted.
+    Exit code 0: every record is there, once, in order; 1: some are not; 2: the audit could not run; 130: interrupted.
     """
     from aioproducer.cli.audit import AuditOptions, moment_ms, pairs, run
     from aioproducer.cli.settings import configs_of
 
     if state is None and every is not None:
-        raise CommandError("--every needs --state: a directory for what was found")
+        raise CommandError("--every needs --state: the directory that keeps the findings")
     if state is not None and (since is not None or until is not None):
-        raise CommandError("--since and --until are for audits without --state")
+        raise CommandError("--since and --until can't be used with --state")
     since_ms, until_ms = moment_ms(since, "--since"), moment_ms(until, "--until")
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise CommandError("--since has to be before --until")
@@ -365,9 +369,9 @@ def list_transactions(
     config: options.Config = None,
     properties: options.Properties = None,
 ) -> int:
-    """List transactional ids: state, producer id and epoch, when the latest transaction began, partitions if open.
+    """List transactional ids: state, producer id, epoch, start of the latest transaction, and partitions if open.
 
-    Exit code 0: listed; 2: the cluster can't be asked; 130: interrupted.
+    Exit code 0: listed; 2: the cluster can't be queried; 130: interrupted.
     """
     from aioproducer.cli.settings import configs_of
     from aioproducer.cli.transactions import show
@@ -385,9 +389,10 @@ def abort_transactions(
     config: options.Config = None,
     properties: options.Properties = None,
 ) -> int:
-    """Abort every open transaction whose transactional id begins with a prefix. Live producers of it are fenced.
+    """Abort every open transaction whose transactional id starts with a prefix. Live producers with such an id are
+    fenced.
 
-    Exit code 0: all of them are aborted; 2: the cluster can't be asked, or nobody confirmed; 130: interrupted.
+    Exit code 0: all are aborted; 2: the cluster can't be queried, or nobody confirmed; 130: interrupted.
     """
     from aioproducer.cli.settings import configs_of
     from aioproducer.cli.transactions import abort

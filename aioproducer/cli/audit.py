@@ -190,7 +190,7 @@ def _stream(spark: SparkSession, options: AuditOptions, console: Console) -> int
             began_s = time.monotonic()
     found = look()
     if found is None:
-        raise CommandError(f"{', '.join(options.topics)} was not read to its end")
+        raise CommandError(f"{', '.join(options.topics)} could not be read to the end")
     return publish(found, options, console)
 
 
@@ -208,9 +208,9 @@ def publish(found: Findings, options: AuditOptions, console: Console) -> int:
     try:
         totals = found.totals()
         if not (totals.found or totals.duplicated or totals.missing or totals.sent):
-            when = "" if options.since_ms is None and options.until_ms is None else " of the time asked for"
+            when = "" if options.since_ms is None and options.until_ms is None else " from the given time"
             names = ", ".join(options.topics)
-            raise CommandError(f"no record of {names} has a mark{when}: see aioproducer.audit.Audit")
+            raise CommandError(f"no record in {names} has a mark{when}: see aioproducer.audit.Audit")
         place = options.tables if options.tables is not None else str(options.output.absolute())
         for name, frame in (("delivery", found.table), ("missing", found.missing)):
             frame.coalesce(1).write.mode("overwrite").parquet(f"{place}/{name}")
@@ -222,7 +222,7 @@ def publish(found: Findings, options: AuditOptions, console: Console) -> int:
             ranges = _rows(found.missing.orderBy("topic", "producer", "first").limit(MOST_ROWS + 1))
             console.print(missing_table(ranges[:MOST_ROWS]))
             if len(ranges) > MOST_ROWS:
-                console.print(f"and more: {place}/missing has all of them", soft_wrap=True, markup=False)
+                console.print(f"and more: all of them are in {place}/missing", soft_wrap=True, markup=False)
         console.print("\n".join(notes(totals, found.unmarked, bool(options.statements))), soft_wrap=True)
         console.print(f"tables: {place}/delivery, {place}/missing", soft_wrap=True, markup=False)
         if options.pictures:
@@ -268,7 +268,7 @@ def missing_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     result = Table("partition", "producer", "first", "last", "records", "acknowledged", box=None)
     for row in rows:
         place = f"{row['topic']}-{'?' if row['partition'] is None else row['partition']}"
-        known = "yes" if row["acknowledged"] else "not known"
+        known = "yes" if row["acknowledged"] else "unknown"
         result.add_row(
             place, Text(row["producer"]), *(f"{row[name]:,}" for name in ("first", "last", "records")), known
         )
@@ -279,16 +279,18 @@ def notes(totals: Totals, unmarked: int | None, has_statements: bool) -> list[st
     """What has to be known to read the numbers."""
     lines = []
     if unmarked:
-        lines.append(f"{unmarked:,} further records have no mark")
+        lines.append(f"{unmarked:,} more records have no mark")
     if has_statements:
         silent, open_ones = totals.producers - totals.stated, totals.stated - totals.closed
         if silent:
-            lines.append(f"{silent:,} of {totals.producers:,} producers have stated nothing: a lost end is not known")
+            lines.append(
+                f"{silent:,} of {totals.producers:,} producers stated nothing: losses at their end can't be seen"
+            )
         if open_ones:
-            lines.append(f"{open_ones:,} producers have not stated that they ended: only what they stated is known")
+            lines.append(f"{open_ones:,} producers did not state their end: later losses can't be seen")
     else:
         lines.append(
-            "without --statements losses at the end are not known, nor whether what is missing was acknowledged"
+            "without --statements, losses at the end can't be seen, nor whether missing records were acknowledged"
         )
     return lines
 
@@ -298,10 +300,11 @@ def _cell(name: str, value: int) -> str:
 
 
 def _sentence(totals: Totals) -> str:
+    producers = f"{totals.producers:,} producer{'' if totals.producers == 1 else 's'}"
     if totals.clean:
-        return f"{totals.found:,} records of {totals.producers:,} producers: each is there, once, in order."
+        return f"{totals.found:,} records from {producers}: each is there, once, in order."
     return (
-        f"{totals.found:,} records of {totals.producers:,} producers: {totals.missing:,} missing, "
+        f"{totals.found:,} records from {producers}: {totals.missing:,} missing, "
         f"{totals.duplicated:,} duplicated, {totals.out_of_order:,} out of order."
     )
 
@@ -326,7 +329,7 @@ def moment_ms(text: str | None, option: str) -> int | None:
     except ValueError:
         found_ms = -1
     if found_ms < 0:
-        raise CommandError(f"{option} takes a time such as 2026-01-31T12:00:00Z, or -3600 for an hour ago")
+        raise CommandError(f"{option} takes a time, such as 2026-01-31T12:00:00Z, or -3600 for an hour ago")
     return found_ms
 
 

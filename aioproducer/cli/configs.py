@@ -79,4 +79,4 @@ def _print(found: Sequence[tuple[str, ConfigDef]], elsewhere: Sequence[str]) -> 
     for hint in elsewhere:
         console.print(Text(hint))
     if not found and not elsewhere:
-        console.print("no config has these words; without any, all are shown")
+        console.print("no config matches all of these words; without words, all configs are shown")

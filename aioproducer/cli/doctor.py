@@ -26,14 +26,14 @@ def examine(configs: Mapping[str, str], *, topic: str | None, write: bool, timeo
         CommandError: the configs are not usable.
     """
     if write and topic is None:
-        raise CommandError("--write needs --topic: where the record goes")
+        raise CommandError("--write needs --topic: the topic to write to")
     console = Console(highlight=False, soft_wrap=False, quiet=as_json)
     if not console.is_terminal:
         console = Console(highlight=False, soft_wrap=True, quiet=as_json)
     view = _View(console)
     try:
         names = underscored(configs)
-        with console.status("looking ..."):
+        with console.status("checking ..."):
             report = run_in_loop(diagnose(topic=topic, write=write, timeout_s=timeout_s, on_finding=view.show, **names))
     except ConfigError as error:
         raise CommandError(one_line(error)) from error

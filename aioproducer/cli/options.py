@@ -1,4 +1,4 @@
-"""The options and arguments of the commands: their types, their limits and what ``--help`` says of them.
+"""The options and arguments of the commands: their types, their limits and their ``--help`` texts.
 
 Defaults stand with the commands, in ``app``.
 """
@@ -16,102 +16,104 @@ from aioproducer.cli.produce.rows import Format
 # --- of several commands ----------------------------------------------------------------------------------------------
 
 Bootstrap = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers to begin with; localhost:9092 by default.")
+    str | None, typer.Option(metavar="HOST:PORT,...", help="Bootstrap servers; localhost:9092 by default.")
 ]
 Config = Annotated[
     list[str] | None,
-    typer.Option("--config", "-X", metavar="NAME=VALUE", help="A config of the connection; may be repeated."),
+    typer.Option("--config", "-X", metavar="NAME=VALUE", help="A connection config; may be repeated."),
 ]
 Properties = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Configs from a Java .properties file; other options win.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Read a Java .properties file; other options override it."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
-TablesOutput = Annotated[Path, typer.Option(help="Directory of pictures and tables.")]
-Topic = Annotated[str, typer.Option(help="Where to.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+TablesOutput = Annotated[Path, typer.Option(help="Directory for pictures and tables.")]
+Topic = Annotated[str, typer.Option(help="Topic to send to.")]
 Compression = Annotated[str | None, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")]
 
 # --- demo, demo-spark -------------------------------------------------------------------------------------------------
 
 DemoBootstrap = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="A Kafka you have; without it one is started and ended.")
+    str | None, typer.Option(metavar="HOST:PORT", help="A running Kafka; by default one is started for the demo.")
 ]
-Flights = Annotated[int | None, typer.Option(min=1, max=336_776, help="How many flights; all by default.")]
-PictureOutput = Annotated[Path, typer.Option(help="Directory of the picture.")]
-KeepTopic = Annotated[bool, typer.Option(help="Leave the topic in the Kafka of --bootstrap.")]
+Flights = Annotated[int | None, typer.Option(min=1, max=336_776, help="Number of flights; all by default.")]
+PictureOutput = Annotated[Path, typer.Option(help="Directory for the picture.")]
+KeepTopic = Annotated[bool, typer.Option(help="Keep the topic in the Kafka of --bootstrap.")]
 
 # --- produce ----------------------------------------------------------------------------------------------------------
 
-InputFile = Annotated[str, typer.Argument(metavar="FILE|-", help="What to send; - is standard input.")]
+InputFile = Annotated[str, typer.Argument(metavar="FILE|-", help="File to send; - is standard input.")]
 InputFormat = Annotated[
     Format | None,
     typer.Option(
-        help="JSON lines, CSV with a header, lines or Parquet; by default what the file's suffix says, else lines."
+        help="JSON lines, CSV with a header, plain lines or Parquet; by default as the file's suffix says, else lines."
     ),
 ]
-KeyField = Annotated[
-    str | None, typer.Option(metavar="FIELD", help="The field of each row that becomes the record's key.")
-]
+KeyField = Annotated[str | None, typer.Option(metavar="FIELD", help="Field of each row that becomes the record's key.")]
 ValueColumn = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Parquet: the column of values; else 'value', else rows go as JSON."),
+    typer.Option(metavar="COLUMN", help="Parquet: column of values; by default 'value' if present, else rows as JSON."),
 ]
-HeadersColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Parquet: the column of headers.")]
-PartitionColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Parquet: the column of partitions.")]
-TimestampColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Parquet: the column of timestamps.")]
+HeadersColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Parquet: column of headers.")]
+PartitionColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Parquet: column of partitions.")]
+TimestampColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Parquet: column of timestamps.")]
 ProducerConfig = Annotated[
     list[str] | None,
-    typer.Option("--config", "-X", metavar="NAME=VALUE", help="A config of the producer; may be repeated."),
+    typer.Option("--config", "-X", metavar="NAME=VALUE", help="A producer config; may be repeated."),
 ]
 RejectsFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where rows that fail go, with the reason, as JSON lines; by default FILE.rejects. Needed with -.",
+        help="Where to write rows that fail, with the reason, as JSON lines; FILE.rejects by default. Required with -.",
     ),
 ]
 
 # --- doctor -----------------------------------------------------------------------------------------------------------
 
-ExaminedTopic = Annotated[str | None, typer.Option(help="Look at this topic too.")]
+ExaminedTopic = Annotated[str | None, typer.Option(help="Check this topic too.")]
 WriteProbe = Annotated[
-    bool, typer.Option("--write", help="Write one marked record to the topic; without this nothing is written.")
+    bool, typer.Option("--write", help="Write one marked record to the topic; otherwise nothing is written.")
 ]
-StepTimeout = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="For each step.")]
+StepTimeout = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Timeout for each step.")]
 
 # --- perf -------------------------------------------------------------------------------------------------------------
 
-NumRecords = Annotated[int, typer.Option(min=1, help="How many records, those to warm up included.")]
+NumRecords = Annotated[int, typer.Option(min=1, help="Number of records, warm-up included.")]
 RecordSize = Annotated[
-    int | None, typer.Option(min=0, metavar="BYTES", help="Of each record's value, which is random letters.")
+    int | None, typer.Option(min=0, metavar="BYTES", help="Size of each record's value, in random letters.")
 ]
 PayloadFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Take the values from this file instead.")]
-PayloadDelimiter = Annotated[str, typer.Option(help="What stands between the values of the file.")]
-KeySize = Annotated[int, typer.Option(min=0, metavar="BYTES", help="Of keys; 0 for records without key.")]
-Throughput = Annotated[
-    float, typer.Option(metavar="RECORDS/S", help="How many records a second; -1 for as many as go.")
-]
-SendMode = Annotated[Mode, typer.Option(help="By which call of the producer.")]
+PayloadDelimiter = Annotated[str, typer.Option(show_default=r"\n", help="Delimiter between the values in the file.")]
+KeySize = Annotated[int, typer.Option(min=0, metavar="BYTES", help="Size of each key; 0 for records without a key.")]
+Throughput = Annotated[float, typer.Option(metavar="RECORDS/S", help="Target rate; -1 for no limit.")]
+SendMode = Annotated[Mode, typer.Option(help="The producer call to use.")]
 Concurrency = Annotated[
-    int | None, typer.Option(min=1, help="How many calls at a time; 100 for send, 2 for send_many.")
+    int | None, typer.Option(min=1, help="Concurrent calls; by default 100 for send, 2 for send_many.")
 ]
-Chunk = Annotated[int, typer.Option(min=1, metavar="RECORDS", help="Of one send_many.")]
-WarmupRecords = Annotated[int, typer.Option(min=0, help="So many are sent first, and not measured.")]
+Chunk = Annotated[int, typer.Option(min=1, metavar="RECORDS", help="Records per send_many call.")]
+WarmupRecords = Annotated[int, typer.Option(min=0, help="Records to send first, unmeasured.")]
 Transactional = Annotated[bool, typer.Option("--transactional", help="Send in transactions.")]
-TransactionalId = Annotated[str | None, typer.Option(help="The same, with this id.")]
+TransactionalId = Annotated[str | None, typer.Option(help="Send in transactions, with this id.")]
 TransactionDurationMs = Annotated[
-    int | None, typer.Option(min=1, help="The same, each going on for so long; 3000 by default.")
+    int | None, typer.Option(min=1, help="Send in transactions, each this long; 3000 by default.")
 ]
 ReportingInterval = Annotated[
-    int, typer.Option(min=1, metavar="MS", help="How often there is a line, where there are no live bars.")
+    int, typer.Option(min=1, metavar="MS", help="How often to print a line, where there are no live bars.")
 ]
-Live = Annotated[bool, typer.Option(help="Live bars on a terminal.")]
+Live = Annotated[bool, typer.Option(help="Show live bars on a terminal.")]
 PrintMetrics = Annotated[bool, typer.Option("--print-metrics", help="Show the producer's metrics too.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything here.")]
-PictureFile = Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw it, as .svg, .png or .pdf.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the full report to this file.")]
+PictureFile = Annotated[
+    Path | None, typer.Option("--picture", metavar="FILE", help="Draw the report as a .svg, .png or .pdf file.")
+]
 PerfBootstrap = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap", "--bootstrap-server", metavar="HOST:PORT,...", help="Brokers; localhost:9092 by default."
+        "--bootstrap",
+        "--bootstrap-server",
+        metavar="HOST:PORT,...",
+        help="Bootstrap servers; localhost:9092 by default.",
     ),
 ]
 PerfConfig = Annotated[
@@ -122,11 +124,11 @@ PerfConfig = Annotated[
         "--command-property",
         "--producer-props",
         metavar="NAME=VALUE",
-        help="A config of the producer; may be repeated.",
+        help="A producer config; may be repeated.",
     ),
 ]
 MorePerfConfig = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Further configs, behind the first of an option.")
+    list[str] | None, typer.Argument(metavar="NAME=VALUE", help="More configs, as in --producer-props A=1 B=2.")
 ]
 PerfProperties = Annotated[
     Path | None,
@@ -135,70 +137,68 @@ PerfProperties = Annotated[
         "--command-config",
         "--producer.config",
         metavar="FILE",
-        help="Configs from a Java .properties file.",
+        help="Read a Java .properties file.",
     ),
 ]
 
 # --- topics, describe, config -----------------------------------------------------------------------------------------
 
 TopicWords = Annotated[
-    list[str] | None, typer.Argument(metavar="WORD", help="Show only topics with all these in their names.")
+    list[str] | None, typer.Argument(metavar="WORD", help="Show only topics whose names contain all these words.")
 ]
-Internal = Annotated[bool, typer.Option("--internal", help="Also those that Kafka made for itself.")]
-TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC", help="What to describe.")]
+Internal = Annotated[bool, typer.Option("--internal", help="Include Kafka's internal topics.")]
+TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to describe.")]
 ConfigWords = Annotated[
-    list[str] | None, typer.Argument(metavar="WORD", help="Show only configs with all these words.")
+    list[str] | None, typer.Argument(metavar="WORD", help="Show only configs that contain all these words.")
 ]
 
 # --- audit ------------------------------------------------------------------------------------------------------------
 
-AuditedTopics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="What to audit.")]
+AuditedTopics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to audit.")]
 Statements = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATH", help="What producers have stated: a file, directory or URI; may be repeated."),
+    typer.Option(metavar="PATH", help="Statements of the producers: a file, directory or URI; may be repeated."),
 ]
 TablesUri = Annotated[
-    str | None, typer.Option(metavar="URI", help="Where the tables go instead, as Parquet; for clusters.")
+    str | None, typer.Option(metavar="URI", help="Write the Parquet tables here instead; for Spark clusters.")
 ]
 BucketSeconds = Annotated[int, typer.Option(min=1, metavar="SECONDS", help="Length of a time bucket.")]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only what was sent from then on; ISO 8601, or -SECONDS.")
+    str | None, typer.Option(metavar="TIME", help="Only records sent from then on; ISO 8601, or -SECONDS.")
 ]
 Until = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only what was sent before; -60 where producers are at work.")
+    str | None, typer.Option(metavar="TIME", help="Only records sent before; use -60 while producers are running.")
 ]
-ReadUncommitted = Annotated[bool, typer.Option(help="Also what aborted transactions have written.")]
+ReadUncommitted = Annotated[bool, typer.Option(help="Include records of aborted transactions.")]
 StateUri = Annotated[
     str | None,
-    typer.Option(metavar="URI", help="Directory of what was found; the next call goes on from there."),
+    typer.Option(metavar="URI", help="Directory that keeps the findings; the next run continues from there."),
 ]
 EverySeconds = Annotated[
     int | None,
-    typer.Option(min=1, metavar="SECONDS", help="With --state: go on until Ctrl-C, and look so often."),
+    typer.Option(min=1, metavar="SECONDS", help="With --state: repeat at this interval, until Ctrl-C."),
 ]
 LagSeconds = Annotated[
-    int, typer.Option(min=0, metavar="SECONDS", help="With --state: what is younger is not missing yet.")
+    int, typer.Option(min=0, metavar="SECONDS", help="With --state: younger records do not count as missing yet.")
 ]
 Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="A Spark cluster; by default Spark runs in this process.")
+    str | None, typer.Option(metavar="URL", help="Spark cluster to use; by default Spark runs in this process.")
 ]
-SparkConfig = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of Spark; may be repeated.")
-]
+SparkConfig = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A Spark config; may be repeated.")]
 SourceOption = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="An option of Spark's Kafka source; may be repeated."),
 ]
-Pictures = Annotated[bool, typer.Option(help="Draw.")]
+Pictures = Annotated[bool, typer.Option(help="Draw pictures.")]
 
 # --- transactions -----------------------------------------------------------------------------------------------------
 
-ListedPrefix = Annotated[str, typer.Option(help="Only transactional ids that begin with this.")]
+ListedPrefix = Annotated[str, typer.Option(help="Only transactional ids that start with this.")]
 TransactionStates = Annotated[
-    list[str] | None, typer.Option(help="Only those in this state, such as Ongoing; may be repeated.")
+    list[str] | None, typer.Option(help="Only ids in this state, such as Ongoing; may be repeated.")
 ]
-AbortedPrefix = Annotated[str, typer.Option(help="Of the transactional ids.")]
+AbortedPrefix = Annotated[str, typer.Option(help="Prefix of the transactional ids.")]
 KeptIds = Annotated[
-    list[str] | None, typer.Option(metavar="ID", help="A transactional id to be left alone; may be repeated.")
+    list[str] | None, typer.Option(metavar="ID", help="A transactional id to leave alone; may be repeated.")
 ]
-WithoutAsking = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+WithoutAsking = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

@@ -60,11 +60,11 @@ def abort(configs: Mapping[str, str], *, prefix: str, keep: Collection[str], ask
 
     found = _run(look())
     if not found:
-        print(f"no open transaction has a transactional id that begins with {prefix!r}")
+        print(f"no open transaction has a transactional id that starts with {prefix!r}")
         return DONE
     for each in found:
         print(printable(each.transactional_id))
-    if ask and not _confirmed(f"abort {len(found)} open transactions?"):
+    if ask and not _confirmed(f"abort {len(found)} open transaction{'' if len(found) == 1 else 's'}?"):
         raise CommandError("nothing was aborted", NOT_POSSIBLE)
     _run(end(found))
     print(f"aborted {len(found)}")

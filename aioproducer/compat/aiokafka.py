@@ -1,7 +1,7 @@
 """aiokafka's producer: ``from aioproducer.compat.aiokafka import AIOKafkaProducer`` in place of ``from aiokafka``.
 
 Constructor, methods, defaults and results are those of aiokafka 0.12 and later; what differs is listed in
-docs/from-aiokafka.md. Where a program knows ``aiokafka.errors``, what is raised is caught by its classes too.
+docs/from-aiokafka.md. If a program has imported ``aiokafka.errors``, the errors raised are also of its classes.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class RecordMetadata(NamedTuple):
 class AIOKafkaProducer:
     """aiokafka's producer on ``aioproducer.Producer``, which is ``producer.native``.
 
-    The arguments are aiokafka's. ``loop`` and ``api_version`` are taken and have no meaning. A float counts without its
-    fraction.
+    The arguments are aiokafka's. ``loop`` and ``api_version`` are accepted and ignored. The fraction of a float is
+    dropped.
 
     Raises:
-        ConfigError: also a ValueError, for a value that can't be.
+        ConfigError: also a ValueError, for an invalid value.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class AIOKafkaProducer:
         timestamp_ms: float | None = None,
         headers: Sequence[tuple[str, bytes]] | None = None,
     ) -> asyncio.Future[RecordMetadata | None]:
-        """Put a record in the buffer; waits for metadata and room. The future has its end; None with ``acks=0``."""
+        """Put a record in the buffer; waits for metadata and room. The future has its outcome; None with ``acks=0``."""
         record = self._record(value, key, partition, timestamp_ms, headers)
         with raising_familiar():
             delivery = await self.native.submit(topic, **record)
@@ -196,7 +196,7 @@ class AIOKafkaProducer:
         timestamp_ms: float | None = None,
         headers: Sequence[tuple[str, bytes]] | None = None,
     ) -> RecordMetadata | None:
-        """Send a record and wait for its end, not for linger."""
+        """Send a record and wait until it has ended, without waiting for linger."""
         record = self._record(value, key, partition, timestamp_ms, headers)
         with raising_familiar():
             own = await self.native.send(topic, **record)
@@ -238,7 +238,7 @@ class AIOKafkaProducer:
     async def send_batch(
         self, batch: BatchBuilder, topic: str, *, partition: int
     ) -> asyncio.Future[RecordMetadata | None]:
-        """Put the records of a batch in the buffer; the future ends with the last, and has the first one's place."""
+        """Put the records of a batch in the buffer; the future ends with the last and has the place of the first."""
         batch.close()
         future: asyncio.Future[RecordMetadata | None] = asyncio.get_running_loop().create_future()
         deliveries: list[Delivery] = []
@@ -282,7 +282,7 @@ class AIOKafkaProducer:
     # --- transactions -------------------------------------------------------------------------------------------------
 
     async def begin_transaction(self) -> None:
-        """Begin; what is sent from now on belongs to the transaction."""
+        """Begin a transaction; records sent from now on belong to it."""
         with raising_familiar():
             await self.native.begin_transaction()
 
@@ -297,7 +297,7 @@ class AIOKafkaProducer:
             await self.native.abort_transaction()
 
     def transaction(self) -> TransactionContext:
-        """``async with producer.transaction():`` begins, and commits at the end, or aborts if body or commit fail."""
+        """``async with producer.transaction():`` begins, and commits at the end; aborts if body or commit fails."""
         return TransactionContext(self)
 
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, int | tuple[int, str]], group_id: str) -> None:

@@ -20,7 +20,7 @@ class AppendedRecord(NamedTuple):
 
 
 class AppendedMetadata(NamedTuple):
-    """What ``append`` says of a record that fitted."""
+    """What ``append`` returns for a record that fitted."""
 
     offset: int
     """Within the batch, from 0."""
@@ -48,7 +48,7 @@ class BatchBuilder:
     def append(
         self, *, timestamp: float | None, key: Any, value: Any, headers: Sequence[tuple[str, bytes]] | None = None
     ) -> AppendedMetadata | None:
-        """Add a record; None if the batch is full, and closed from then on. The first always fits."""
+        """Add a record; None if the batch is full, which closes it. The first record always fits."""
         if self._closed:
             return None
         if self._key_serializer is not None:

@@ -93,7 +93,7 @@ def _refuse(given: Mapping[str, Any]) -> None:
             if str(value).lower() not in map(str.lower, values):
                 raise ConfigError(f"{name}={value} is not taken: {instead}")
     if "sasl.oauthbearer.config" in given and "oauth_cb" not in given:
-        raise ConfigError("sasl.oauthbearer.config is not taken without oauth_cb, which it is given to")
+        raise ConfigError("sasl.oauthbearer.config needs oauth_cb, which receives it")
 
 
 def _tell(message: str, level: int, given: Mapping[str, Any], names: Container[str]) -> None:
@@ -156,7 +156,7 @@ def _read(name: str, path: Any) -> str:
     except OSError as error:
         raise ConfigError(f"{name}={path!r} can't be read: {error.strerror}") from error
     except (TypeError, ValueError):
-        raise ConfigError(f"{name}={path!r} is no file of PEM text") from None
+        raise ConfigError(f"{name}={path!r} is not a file of PEM text") from None
 
 
 def _level(value: Any, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -185,7 +185,7 @@ def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthT
             expires_at_ms = int(float(expires_s) * 1000)
         except (TypeError, ValueError, OverflowError):
             raise AuthenticationError(
-                "oauth_cb has to return (token, its end in seconds since the epoch), maybe principal and extensions"
+                "oauth_cb has to return (token, expiry in seconds since the epoch), and maybe principal and extensions"
             ) from None
         return OAuthToken(token, expires_at_ms, more[1] if len(more) > 1 else {})
 

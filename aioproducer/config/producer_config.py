@@ -275,11 +275,11 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         text = Path(path).read_text(encoding="latin-1")
         values = {name: value.strip() for name, value in parse_properties(text).items()}
     except ValueError as error:
-        raise ConfigError(f"{os.fspath(path)} is no .properties file: {error}") from error
+        raise ConfigError(f"{os.fspath(path)} is not a .properties file: {error}") from error
     _refuse_references(values)
     ignored = [name for name in values if _jvm_only_hint(_underscored(name))]
     if ignored:
-        logger.info("%s: ignored, as only the JVM can use them: %s", os.fspath(path), ", ".join(ignored))
+        logger.info("%s: ignored configs that only a JVM can use: %s", os.fspath(path), ", ".join(ignored))
     return {name: value for name, value in values.items() if name not in ignored}
 
 
@@ -336,7 +336,7 @@ def _refuse_references(values: Mapping[str, str]) -> None:
     for name, value in values.items():
         if re.search(r"\$\{[^}]*:[^}]*\}", value):
             raise ConfigError(
-                f"config {name} refers to a config provider, which only the JVM has: put the value itself"
+                f"config {name} refers to a config provider, which only a JVM supports: give the value itself"
             )
 
 
@@ -400,7 +400,7 @@ def _apply_delivery_timeout(values: dict[str, Any], given: AbstractSet[str]) -> 
     sum_text = f"linger_ms + request_timeout_ms = {values['linger_ms']} + {values['request_timeout_ms']}"
     if "delivery_timeout_ms" in given:
         raise ConfigError(f"delivery_timeout_ms={timeout_ms} is too low: at least {sum_text}")
-    logger.warning("delivery_timeout_ms is raised from %d to %d, as it must reach %s", timeout_ms, least_ms, sum_text)
+    logger.warning("delivery_timeout_ms raised from %d to %d: it must be at least %s", timeout_ms, least_ms, sum_text)
     values["delivery_timeout_ms"] = least_ms
 
 
@@ -413,7 +413,7 @@ def _apply_backoffs(values: dict[str, Any], given: AbstractSet[str]) -> None:
         ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
     ):
         if values[first] > values[bound]:
-            logger.warning("%s=%d is above %s, which is used: %d", first, values[first], bound, values[bound])
+            logger.warning("%s=%d is above %s; using %d", first, values[first], bound, values[bound])
 
 
 def _check_security(values: dict[str, Any], given: AbstractSet[str]) -> None:

@@ -71,7 +71,7 @@ def _check_store(store: str, values: Mapping[str, Any]) -> None:
         command = _FROM_JKS.format(store=location or "STORE", name=store.removeprefix("ssl_"))
         raise ConfigError(
             f"{store}_type={kind}, {store}_location={location!r}: allowed are PEM and PKCS12, as only the JVM can read "
-            f"JKS. What keytool has made since Java 9 is mostly PKCS12, whatever its name. Else convert it: {command}"
+            f"JKS. Stores made by keytool since Java 9 are mostly PKCS12, whatever their names. Else convert: {command}"
         )
     if suffix in (".p12", ".pfx"):
         raise ConfigError(f"{store}_location={location!r} does not look like PEM: set {store}_type=PKCS12")

@@ -192,7 +192,7 @@ def _servers(value: object) -> tuple[tuple[str, int], ...]:
     for entry in _list(value):
         server = _server(entry)
         if (server[0].lower(), server[1]) in [(host.lower(), port) for host, port in servers]:
-            raise ValueError(f"{entry!r} stands there twice")
+            raise ValueError(f"{entry!r} is listed twice")
         servers.append(server)
     if not servers:
         raise ValueError("it is empty")
@@ -231,10 +231,10 @@ _SERIALIZERS_BY_NAME = {**JAVA_CLASSES, **{name.rpartition(".")[2]: each for nam
 def _serializer(value: object) -> object:
     if isinstance(value, str):
         if value.strip() not in _SERIALIZERS_BY_NAME:
-            raise ValueError("no class of the JVM can run here")
+            raise ValueError("JVM classes can't run here")
         return _SERIALIZERS_BY_NAME[value.strip()]
     if isinstance(value, type) and hasattr(value, "serialize"):
-        raise ValueError("it is a class: give an object of it")
+        raise ValueError("it is a class: give an instance of it")
     if not callable(value) and not isinstance(value, (SerializerObject, BindableSerializer)):
         raise ValueError
     return value
@@ -247,7 +247,7 @@ _RETRIEVERS_PACKAGE = "org.apache.kafka.common.security.oauthbearer."
 def _retriever(value: object) -> str:
     name = value.strip().removeprefix(_RETRIEVERS_PACKAGE) if isinstance(value, str) else ""
     if name not in _RETRIEVERS:
-        raise ValueError("of others sasl_oauth_token_provider takes the place")
+        raise ValueError("for others, use sasl_oauth_token_provider")
     return name
 
 
@@ -275,7 +275,7 @@ def _callable(value: object) -> object:
 def _error_handler(value: object) -> object:
     handler = _callable(value)
     if any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__))):
-        raise ValueError("it is async, and on_error is only called: give a plain function, which may create a task")
+        raise ValueError("it is async, but on_error is not awaited: give a plain function, which may create a task")
     return handler
 
 
@@ -287,7 +287,7 @@ def _interceptors(value: object) -> tuple[object, ...]:
     for interceptor in value:
         methods = [getattr(interceptor, name, None) for name in ("on_send", "on_acknowledgement")]
         if isinstance(interceptor, type) or not any(map(callable, methods)):
-            raise ValueError(f"{interceptor!r} is none")
+            raise ValueError(f"{interceptor!r} is not an interceptor")
     return tuple(value)
 
 

@@ -1,1 +1,1 @@
-"""The producer in other people's frameworks; one module for each, named like it, which needs it installed."""
+"""The producer in other frameworks and libraries: one module for each, named after it, which needs it installed."""

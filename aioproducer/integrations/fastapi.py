@@ -56,8 +56,8 @@ __all__ = [
 def producer_dependency(name: str = DEFAULT_NAME) -> Callable[[HTTPConnection], Awaitable[Producer]]:
     """A dependency for one of several producers: ``Annotated[Producer, Depends(producer_dependency("audit"))]``.
 
-    The same one for the same name, and without a name that of ``ProducerDep``, so that
-    ``app.dependency_overrides[producer_dependency()]`` is what handlers get instead.
+    Returns the same object for the same name, and without a name that of ``ProducerDep``, so that
+    ``app.dependency_overrides[producer_dependency()]`` replaces what handlers get.
     """
     return _dependency(name)
 
@@ -76,7 +76,7 @@ ProducerDep: TypeAlias = Annotated[Producer, Depends(producer_dependency())]
 
 
 def health_router(*, live: str = "/livez", ready: str = "/readyz") -> APIRouter:
-    """Probes as ``aioproducer.integrations.starlette.health_routes`` has them, shown in the application's schema."""
+    """The probes of ``aioproducer.integrations.starlette.health_routes``, shown in the application's schema."""
     router = APIRouter(tags=["health"])
 
     @router.head(live, include_in_schema=False)
@@ -99,7 +99,7 @@ def metrics_router(
     extra: Callable[[], Mapping[str, Any]] | None = None,
     name: str = DEFAULT_NAME,
 ) -> APIRouter:
-    """Live metrics as ``aioproducer.integrations.starlette.metrics_routes`` streams them, shown in the schema."""
+    """The live metrics of ``aioproducer.integrations.starlette.metrics_routes``, shown in the application's schema."""
     sse.check(interval, extra)
     router = APIRouter(tags=["metrics"])
 

@@ -16,13 +16,13 @@ MAX_PROBLEMS = 5
 
 
 class JsonSerializer(ABC, Generic[Value_contra]):
-    """Serializes values of one type, or of whatever type the library knows.
+    """Serializes values of one type, or of any type the library knows.
 
     Args:
-        value_type: what values have to be; None for anything. Of types that ``isinstance`` can't check, such as
+        value_type: the type of the values; None for anything. Of types that ``isinstance`` can't check, such as
             ``list[int]``, only the outer part is checked.
 
-    Type checkers know the type that values have to be from a class; of a union they are told,
+    Type checkers infer the type of the values from a class; a union has to be named,
     ``PydanticSerializer[A | B](A | B)``. With ``validate=True``, or without a type, values may be anything.
     """
 
@@ -32,14 +32,14 @@ class JsonSerializer(ABC, Generic[Value_contra]):
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:
-        """The value as bytes, without checks of its type and with the library's own errors."""
+        """The value as bytes, without a check of its type and with the library's own errors."""
 
     @abstractmethod
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
         """Where a value does not fit: (path, what is wrong), without any part of it."""
 
     def explain(self, value: Any, error: Exception | None) -> Sequence[tuple[str, str]]:
-        """Why a value was not encoded: its type, or else what the library found."""
+        """Why a value was not encoded: its type, or else what the library reported."""
         if error is None or (self._classes is not None and not isinstance(value, self._classes)):
             return (("", f"{self._wanted} needed, not {type(value).__name__}"),)
         return tuple(self.problems(value, error))[:MAX_PROBLEMS]

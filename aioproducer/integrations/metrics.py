@@ -1,4 +1,4 @@
-"""Snapshots of a producer's metrics from any thread, as rows with labels: what exporters have in common."""
+"""Snapshots of a producer's metrics from any thread, as rows with labels: the common part of all exporters."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Reading(NamedTuple):
 
     @property
     def is_total(self) -> bool:
-        """Whether it only grows; else it goes up and down."""
+        """Whether it is a counter, which only grows; otherwise it is a gauge."""
         return self.name.endswith("_total")
 
 
 def read(producer: Producer) -> list[Reading]:
     """All metrics that have a value; averages of nothing have none.
 
-    May be called in any thread. In another than the producer's it waits for the producer's loop, for some seconds at
-    most; nothing comes of it if the loop does not run.
+    May be called in any thread. In a thread other than the producer's it waits for the producer's loop, for a few
+    seconds at most; the result is empty if the loop does not run.
     """
     return list(_readings(_snapshot(producer)))
 

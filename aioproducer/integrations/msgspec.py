@@ -1,4 +1,4 @@
-"""msgspec: structs, and whatever else it has types for, as JSON or MessagePack.
+"""msgspec: structs, and any other type it supports, as JSON or MessagePack.
 
 producer = Producer(bootstrap_servers="localhost:9092", value_serializer=MsgspecSerializer(Order))
 await producer.send("orders", Order(id=7, item="tea"))
@@ -28,8 +28,9 @@ class MsgspecSerializer(JsonSerializer[Value_contra]):
 
     Args:
         value_type: a Struct, a union of them, a dataclass, or any other type; None for whatever msgspec can write.
-        validate: converts values to ``value_type`` first, so that dicts and the like will do; what does not convert is
-            refused. False takes what is of that type as it is: msgspec does not look at a struct's fields again.
+        validate: converts values to ``value_type`` first, so that dicts and the like are accepted; values that do not
+            convert are refused. False takes values of that type as they are: msgspec does not check a struct's fields
+            again.
         format: ``json`` or ``msgpack``.
         encoder: arguments of msgspec's Encoder, such as ``enc_hook`` or ``decimal_format``.
     """

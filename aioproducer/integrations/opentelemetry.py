@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans from a record's acceptance to its acknowledgement, and metrics, by the messaging conventions.
+"""OpenTelemetry: spans from a record's acceptance to its acknowledgement, and metrics, per the messaging conventions.
 
 producer = Producer(bootstrap_servers="localhost:9092", interceptor_classes=[Tracing()])
 observe(producer)
@@ -67,17 +67,17 @@ class _Bulk:
 
 
 class Tracing:
-    """An interceptor that makes spans and puts their context into the records' headers.
+    """An interceptor that creates spans and puts their context into the records' headers.
 
     A single send has a span ``send <topic>`` of kind PRODUCER, from the call to the acknowledgement or the error. A
-    ``send_many`` or ``send_arrow`` has one of kind CLIENT for the call, with links to a span ``create <topic>`` of each
-    record. A record that comes with a context of its own in its headers keeps it untouched; its span is of kind CLIENT,
-    with a link to it.
+    ``send_many`` or ``send_arrow`` has one of kind CLIENT for the call, with links to a span ``create <topic>`` for
+    each record. A record whose headers already hold a context keeps it; its span is of kind CLIENT, with a link to that
+    context.
 
     Args:
-        tracer_provider, meter_provider: None takes the global ones.
-        create_spans: False makes no span for each record of a bulk call; their headers then carry the call's context.
-        attributes: put on every span and measurement, such as ``{"server.address": "kafka.internal"}``.
+        tracer_provider, meter_provider: None uses the global ones.
+        create_spans: False creates no span for each record of a bulk call; their headers then carry the call's context.
+        attributes: added to every span and measurement, such as ``{"server.address": "kafka.internal"}``.
     """
 
     def __init__(
@@ -230,12 +230,12 @@ class Tracing:
 
 
 def observe(producer: Producer, *, meter_provider: MeterProvider | None = None) -> None:
-    """Show all metrics of ``Producer.metrics()`` as observable instruments.
+    """Expose all metrics of ``Producer.metrics()`` as observable instruments.
 
     They are named ``kafka.producer.<Java's name>``, ``kafka.producer.topic.`` and ``kafka.producer.node.`` with ``.``
     for ``-``, with the attribute ``messaging.client.id``, and ``messaging.destination.name`` or
-    ``messaging.kafka.node.id``. What Java names ``-total`` is a counter, all else a gauge. They are read when the
-    exporter asks, in its thread, as long as the program has the producer: no instrument keeps it.
+    ``messaging.kafka.node.id``. Names that end in ``-total`` in Java are counters, all others gauges. They are read
+    when the exporter asks, in its thread, as long as the program holds the producer: no instrument keeps it alive.
     """
     meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
     latest = _Latest(producer)

@@ -23,10 +23,10 @@ class OrjsonSerializer(JsonSerializer[Value_contra]):
     """JSON as orjson writes it.
 
     Args:
-        value_type: what values have to be, such as ``dict`` or a dataclass; None for whatever orjson can write. Their
-            fields are not looked at.
-        default: called with what orjson does not know, gives what it does.
-        option: flags of orjson, such as ``orjson.OPT_SORT_KEYS``.
+        value_type: the type of the values, such as ``dict`` or a dataclass; None for whatever orjson can write. Fields
+            are not checked.
+        default: called with an object that orjson does not support; returns one that it does.
+        option: orjson's flags, such as ``orjson.OPT_SORT_KEYS``.
     """
 
     @overload

@@ -1,10 +1,10 @@
-"""Prometheus: a collector that shows a producer's metrics whenever they are scraped.
+"""Prometheus: a collector that exposes a producer's metrics whenever they are scraped.
 
 producer = Producer(bootstrap_servers="localhost:9092")
 REGISTRY.register(ProducerCollector(producer))
 
-Nothing is counted a second time: a scrape reads what the producer counts anyway. It may come from any thread, such as
-that of ``prometheus_client.start_http_server``, or from a handler in the producer's own loop.
+Nothing is counted twice: a scrape reads the producer's own counters. It may come from any thread, such as that of
+``prometheus_client.start_http_server``, or from a handler in the producer's own loop.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class ProducerCollector(Collector):
     """Metrics of one or more producers.
 
     A metric is named ``kafka_``, its group (``producer``, ``producer_topic``, ``producer_node``), ``_`` and Java's name
-    with ``_`` for ``-``; labels are ``client_id``, and ``topic`` or ``node_id``. What Java names ``-total`` is a
-    counter, all else a gauge; what has no value yet, such as an average of nothing, is left out.
+    with ``_`` for ``-``; labels are ``client_id``, and ``topic`` or ``node_id``. Names that end in ``-total`` in Java
+    are counters, all others gauges; metrics without a value yet, such as an average of nothing, are left out.
     """
 
     def __init__(self, *producers: Producer) -> None:
@@ -40,7 +40,7 @@ class ProducerCollector(Collector):
         return []
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """The metrics as they stand."""
+        """The current metrics."""
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for producer in self._producers:
             for reading in read(producer):

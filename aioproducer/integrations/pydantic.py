@@ -1,4 +1,4 @@
-"""Pydantic: models, and whatever else it has types for, as JSON.
+"""Pydantic: models, and any other type it supports, as JSON.
 
 producer = Producer(bootstrap_servers="localhost:9092", value_serializer=PydanticSerializer(Order))
 await producer.send("orders", Order(id=7, item="tea"))
@@ -35,13 +35,13 @@ _ARGUMENTS = frozenset(inspect.signature(TypeAdapter.dump_json).parameters) - {"
 
 
 class PydanticSerializer(JsonSerializer[Value_contra]):
-    """JSON as Pydantic writes it, by a serializer that it has compiled once.
+    """JSON as Pydantic writes it, with a serializer that it compiles once.
 
     Args:
         value_type: a model, a union of models, a dataclass, ``list[Model]``, or any other type that TypeAdapter takes;
-            None for models of any kind, each by its own class.
-        validate: makes values of ``value_type`` first, so that dicts and the like will do; what does not validate is
-            refused. False takes what is of that type as it is.
+            None for models of any class, each serialized by its own.
+        validate: converts values to ``value_type`` first, so that dicts and the like are accepted; values that do not
+            validate are refused. False takes values of that type as they are.
         dump: arguments of ``dump_json``, such as ``by_alias=True`` or ``exclude_none=True``.
     """
 

@@ -36,19 +36,19 @@ def metrics_events(
     ended: Callable[[], bool] | None = None,
     health: Callable[[Producer], ProducerHealth] = Producer.health,
 ) -> AsyncIterator[str]:
-    """Yield what the producer counts and how it is, at once and then every ``interval`` seconds, until it closes.
+    """Yield the producer's metrics and health, at once and then every ``interval`` seconds, until it closes.
 
     Each event is one JSON object: ``time_ms`` since the epoch, ``client_id``, ``health`` (``state``, ``ready``,
-    ``live``, ``reason``, ``waiting``), ``metrics`` as ``Producer.metrics()`` has them, with null for the averages of
+    ``live``, ``reason``, ``waiting``), ``metrics`` as in ``Producer.metrics()``, with null for the averages of
     nothing, and what ``extra`` adds. Averages, maxima and rates cover ``metrics_num_samples`` windows of
-    ``metrics_sample_window_ms``; differences of totals are as quick as the events.
+    ``metrics_sample_window_ms``; differences between totals are as recent as the events.
 
     Args:
-        extra: called for each event; what it returns stands beside ``metrics``.
-        ended: looked at several times a second; the stream ends soon after it has become true.
-        health: in place of the producer's own, for frameworks that know more.
+        extra: called for each event; what it returns is added beside ``metrics``.
+        ended: checked several times a second; the stream ends soon after it has become true.
+        health: replaces the producer's own, for frameworks that know more.
     Raises:
-        TypeError, ValueError: at once, ``interval`` is no number, or one of the functions is none.
+        TypeError, ValueError: at once, if ``interval`` is not a number, or one of the functions is not callable.
     """
     interval_s = check(interval, extra)
     if ended is not None and not callable(ended):

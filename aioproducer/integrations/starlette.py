@@ -37,10 +37,10 @@ except ModuleNotFoundError as _error:
 logger: logging.Logger = logging.getLogger("aioproducer.integrations")
 
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
-"""What applications take as ``lifespan``: called with the application, it may give state for the requests."""
+"""What applications take as ``lifespan``: called with the application, it may yield state for the requests."""
 
 ProducerLifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
-"""A Lifespan that always gives state, in which the producers are found."""
+"""A Lifespan that always yields state, which holds the producers."""
 
 STATE = "aioproducer"
 DEFAULT_NAME = "default"
@@ -61,24 +61,24 @@ def producer_lifespan(
     close_timeout: float | None = None,
     name: str = DEFAULT_NAME,
 ) -> ProducerLifespan:
-    """Make a lifespan that starts a producer with the application and closes it as the last thing.
+    """Make a lifespan that starts a producer with the application and closes it last, when the application ends.
 
     Closing sends everything that requests and background tasks have given to the producer, and waits for the brokers.
 
     Args:
-        producer: one that is not started, or a function that makes it, for applications that are started more than
+        producer: one that is not started, or a function that makes one, for applications that are started more than
             once, as in tests.
         lifespan: the application's own, which runs while the producer does; what it yields reaches the requests.
-        topics: have their metadata fetched at the start, so that ``submit_nowait`` never finds them unknown.
-        wait_for_kafka: False lets the application start while no broker can be reached. The producer goes on trying,
-            with a line in the log for each failure; until it has started it is not ready, and sending raises
-            ``NotStartedError``. Nor is it before the topics are known.
-        close_timeout: seconds that closing may take; what is not acknowledged by then fails. None waits as long as
-            ``delivery_timeout_ms`` lets records live; let the orchestrator's grace period be longer than that.
-        name: tells several producers of an application apart: put one lifespan in the other.
+        topics: fetch the metadata of these at the start, so that ``submit_nowait`` never finds them unknown.
+        wait_for_kafka: False lets the application start while no broker can be reached. The producer keeps trying and
+            logs each failure; until it has started and knows the topics, it is not ready, and until it has started,
+            sending raises ``NotStartedError``.
+        close_timeout: seconds that closing may take; records not acknowledged by then fail. None waits as long as
+            ``delivery_timeout_ms`` lets records live; the orchestrator's grace period should be longer than that.
+        name: distinguishes several producers of an application: nest their lifespans.
     Raises:
-        TypeError, ValueError, InvalidTopicError: at once, an argument that could only fail later, or at the end.
-        BootstrapError, AuthenticationError, MetadataTimeoutError: when the application starts, if it is to wait.
+        TypeError, ValueError, InvalidTopicError: at once, for an argument that would otherwise fail only later.
+        BootstrapError, AuthenticationError, MetadataTimeoutError: when the application starts, if it waits for Kafka.
         ProducerClosedError: when the application starts, if the producer was closed before.
         RuntimeError: when the application starts, if two of its producers have the same name.
         DeliveryErrors: when it ends, if records failed that nobody has looked at.
@@ -110,10 +110,10 @@ def producer_lifespan(
 
 
 def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer:
-    """The producer that runs with the application of a request or web socket, mounted applications included.
+    """The running producer of the application of a request or web socket, mounted applications included.
 
     Raises:
-        RuntimeError: there is none of that name.
+        RuntimeError: there is none with that name.
     """
     producers = producers_of(connection)
     if name not in producers:
@@ -125,7 +125,7 @@ def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Produce
 
 
 def producers_of(connection: HTTPConnection) -> Mapping[str, Producer]:
-    """All producers that run with the application, by name."""
+    """All running producers of the application, by name."""
     found: Mapping[str, Producer] | None = connection.scope.get("state", {}).get(STATE)
     if found is None:
         found = getattr(connection.app.state, STATE, {})
@@ -139,8 +139,9 @@ def health_routes(*, live: str = "/livez", ready: str = "/readyz") -> list[Route
     """Routes that answer 200 or 503 with the state of each producer as JSON.
 
     Args:
-        live: 503 once a producer has failed for good, which a new process cures.
-        ready: 503 too while it starts or closes, no broker can be reached, or calls wait for room in the buffer.
+        live: path that answers 503 once a producer has failed for good, which only a new process cures.
+        ready: path that also answers 503 while a producer starts or closes, no broker can be reached, or calls wait for
+            room in the buffer.
     """
 
     async def liveness(request: Request) -> Response:
@@ -153,7 +154,7 @@ def health_routes(*, live: str = "/livez", ready: str = "/readyz") -> list[Route
 
 
 def health_of(producer: Producer) -> ProducerHealth:
-    """What ``Producer.health()`` says; but starting while its lifespan tries, until the topics are known."""
+    """``Producer.health()``, but starting while its lifespan tries to start it, until the topics are known."""
     health = producer.health()
     if health.state not in _TO_BE_TRIED or producer not in _unstarted:
         return health
@@ -180,15 +181,15 @@ def metrics_routes(
 ) -> list[Route]:
     """A route that streams a producer's metrics and health as server-sent events, for ``EventSource`` in a browser.
 
-    `sse.metrics_events` says what an event holds. A stream ends with its client, with the producer, and when uvicorn is
-    told to end, which so has no open response to wait for. It shows the producer of the process that answers.
+    `sse.metrics_events` describes the events. A stream ends with its client, with the producer, and when uvicorn is
+    told to end, so that no open response holds it up. It shows the producer of the process that answers.
 
     Args:
         interval: seconds from one event to the next.
-        extra: adds to each event what the application counts itself.
-        name: of several producers, which one.
+        extra: adds what the application itself counts to each event.
+        name: which of several producers.
     Raises:
-        TypeError, ValueError: at once, ``interval`` is no number, or ``extra`` no function.
+        TypeError, ValueError: at once, if ``interval`` is not a number, or ``extra`` is not callable.
     """
     sse.check(interval, extra)
 
@@ -205,7 +206,7 @@ def metrics_response(
     extra: Callable[[], Mapping[str, Any]] | None = None,
     name: str = DEFAULT_NAME,
 ) -> StreamingResponse:
-    """The answer of such a route, for one of your own, as where somebody has to be logged in."""
+    """The response of such a route, for routes of your own, such as those that need a login."""
     events = sse.metrics_events(
         producer_of(connection, name),
         interval=interval,
@@ -220,7 +221,7 @@ def metrics_response(
 
 
 OWN_FAULTS = (SerializationError, InvalidTopicError, TransactionStateError, WrongLoopError)
-"""What the program has to mend: nobody need try again."""
+"""Faults of the program: trying again does not help."""
 
 
 def add_error_handlers(app: Starlette) -> None:
@@ -228,8 +229,8 @@ def add_error_handlers(app: Starlette) -> None:
 
     413 if the record was too large; 500 if the call can't succeed as it is (OWN_FAULTS); else 503.
 
-    The answer names the error's class and says by ``maybe_written`` whether the record can be in Kafka all the same, so
-    that trying again could double it. Its text, which names brokers and topics, goes to the log alone.
+    The answer names the error's class, and its ``maybe_written`` says whether the record may be in Kafka all the same,
+    so that trying again could duplicate it. The error's text, which names brokers and topics, goes only to the log.
     """
     app.add_exception_handler(KafkaError, _answer)
 

@@ -90,7 +90,7 @@ class Tls:
             try:
                 self._context = make_context(self._config)
                 self._stamps = stamps
-                logger.info("the certificate files have changed, and new connections use what they hold now")
+                logger.info("the certificate files have changed; new connections use their new contents")
             except TlsError as error:
                 self._complain(stamps, error)
         return self._context
@@ -99,7 +99,7 @@ class Tls:
         """Once for the same files: each connection tries them again, as a stamp says nothing of who may read a file."""
         if stamps != self._refused:
             self._refused = stamps
-            logger.warning("the certificate files have changed and can't be used, the last ones are: %s", str(error))
+            logger.warning("the certificate files have changed but can't be used; still using the last: %s", str(error))
 
     def _files(self) -> list[str]:
         locations = (self._config.ssl_truststore_location, self._config.ssl_keystore_location)

@@ -1,4 +1,4 @@
-"""DataFrames and streams into Kafka from PySpark: ``format("aioproducer")``.
+"""DataFrames and streams to Kafka from PySpark: ``format("aioproducer")``.
 
     spark.dataSource.register(KafkaDataSource)
     df.write.format("aioproducer").option("kafka.bootstrap.servers", ...).option("topic", ...).mode("append").save()

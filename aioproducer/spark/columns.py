@@ -66,12 +66,12 @@ class Columns:
 
 
 def check_columns(schema: StructType, topic: str | None) -> Columns:
-    """What a DataFrame's columns become.
+    """Check which parts of a record the columns of a DataFrame become.
 
     Args:
-        topic: option ``topic``; a column of that name is passed over then.
+        topic: option ``topic``; a column of that name is then ignored.
     Raises:
-        SchemaError: a column is missing, unknown, there twice, or of another type; the message names each of them.
+        SchemaError: a column is missing, unknown, duplicated, or of a wrong type; the message names each of them.
     """
     problems = []
     names = schema.fieldNames()
@@ -79,10 +79,10 @@ def check_columns(schema: StructType, topic: str | None) -> Columns:
         if field.name in ALLOWED:
             fits, types = ALLOWED[field.name]
             if not fits(field.dataType):
-                problems.append(f"column {field.name} is {field.dataType.simpleString()}, {types} is needed")
+                problems.append(f"column {field.name} must be {types}, not {field.dataType.simpleString()}")
         elif field.name not in OF_THE_SOURCE:
-            problems.append(f"column {field.name} ({field.dataType.simpleString()}) is no part of a record")
-    problems += [f"column {name} is there {names.count(name)} times" for name in ALLOWED if names.count(name) > 1]
+            problems.append(f"column {field.name} ({field.dataType.simpleString()}) is not part of a record")
+    problems += [f"column {name} occurs {names.count(name)} times" for name in ALLOWED if names.count(name) > 1]
     if "value" not in names:
         problems.append("column value is missing")
     if topic is None and "topic" not in names:

@@ -180,7 +180,7 @@ class CommitLog:
         except FileNotFoundError:
             return None
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise SparkWriteError(f"{self._storage.path(name)} is no record of a transaction log: {error!r}") from error
+            raise SparkWriteError(f"{self._storage.path(name)} is not a transaction log's record: {error!r}") from error
 
 
 def _transaction(said: Mapping[str, object]) -> PreparedTransaction:

@@ -55,8 +55,8 @@ def commit(sink: Sink, messages: Sequence[object], what: str) -> None:
     if not all(isinstance(one, TaskMessage) for one in messages):
         # Spark does so with the trigger continuous: the rows don't come to Python, and the checkpoint is to pass them.
         raise SparkWriteError(
-            f"{what}: not every task was called with its rows, so nothing is committed. Spark has no writers in Python "
-            "for the trigger continuous; stop the query, and take another trigger"
+            f"{what}: not every task was called with its rows, so nothing is committed. Spark has no Python writers "
+            "for the continuous trigger; stop the query, and use another trigger"
         )
     statement = _statement(messages)
     if sink.options.transactional is None:
@@ -71,7 +71,9 @@ def commit(sink: Sink, messages: Sequence[object], what: str) -> None:
 async def _commit(sink: Sink, messages: Sequence[TaskMessage], statement: tuple[str, bytes]) -> None:
     batches = {message.batch for message in messages} - {""}
     if len(batches) > 1 or (sink.batch and batches - {sink.batch}):
-        raise SparkWriteError(f"the tasks of one batch have written {', '.join(sorted(batches))}; nothing is committed")
+        raise SparkWriteError(
+            f"the tasks of one batch wrote different batches, {', '.join(sorted(batches))}; nothing is committed"
+        )
     prepared = [message.prepared for message in messages if message.prepared is not None]
     async with _transactions(sink.options) as transactions:
         for batch in batches:  # none if the DataFrame has no partition
@@ -101,7 +103,7 @@ def abort(sink: Sink, messages: Sequence[object], what: str) -> None:
         return
     done = total(messages)
     if done.records or done.dead_letters:
-        logger.warning("%s failed; its tasks that ended well have written %s", what, done)
+        logger.warning("%s failed; its successful tasks have written %s", what, done)
 
 
 def _statement(messages: Sequence[object]) -> tuple[str, bytes]:

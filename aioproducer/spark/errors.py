@@ -1,4 +1,4 @@
-"""What can go wrong round a write from Spark. Why a single record failed is an error of ``aioproducer.errors``."""
+"""Errors of a write from Spark. The failure of a single record is an error of ``aioproducer.errors``."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class QueryTransactions:
         given_up = set()
         for winners in self._log.unfinished():
             if winners.batch not in given_up:
-                logger.warning("batch %s was recorded and not finished: finishing it", winners.batch)
+                logger.warning("batch %s was recorded but not finished: finishing it", winners.batch)
                 own = self._record_anew(winners, claim)
                 if await self._finish(own, untouched=False):
                     given_up.add(winners.batch)
@@ -169,9 +169,9 @@ class QueryTransactions:
                 if lost:
                     await self._abort_losers(claim)
                     raise SparkWriteError(
-                        f"batch {batch}: nothing was committed, for these transactions were aborted before: "
-                        f"{_names(lost)}. The broker does that after kafka.transaction.timeout.ms, counted from a "
-                        "task's first row to the commit of the batch"
+                        f"batch {batch}: nothing was committed, as these transactions had been aborted: "
+                        f"{_names(lost)}. The broker aborts a transaction after kafka.transaction.timeout.ms, counted "
+                        "from a task's first row to the commit of the batch"
                     )
             else:
                 self._check(claim)
@@ -195,7 +195,7 @@ class QueryTransactions:
             await self._abort_open(claim)
         except (KafkaError, OSError, SparkWriteError) as error:
             # The next settle() does this again, or the broker in its time.
-            logger.warning("transactions of attempts that lost could not be aborted: %s", str(error))
+            logger.warning("transactions of losing attempts could not be aborted: %s", str(error))
 
     async def _abort_open(self, claim: str) -> None:
         """Abort what is open under the query's ids and is not on record.
@@ -231,8 +231,8 @@ class QueryTransactions:
         if not self._log.is_claimed_by(claim):
             raise TakenOverError(
                 f"another driver has begun to write with this transaction log, {self._log.place}: this one commits "
-                "nothing any more, and what it had on record the other one commits. Two queries, or two writes at "
-                "once, must not share a log"
+                "nothing more, and the other one commits what this one had recorded. Two queries, or two concurrent "
+                "writes, must not share a log"
             )
 
     async def _finish(self, winners: Winners, *, untouched: bool) -> Prepared:
@@ -253,7 +253,7 @@ class QueryTransactions:
             await _all(self._transactions.commit(one) for one in found.open)
         except KafkaError as error:
             raise SparkWriteError(
-                f"batch {winners.batch} is on record, and could not be committed in full: {error}. {_advice(winners)}"
+                f"batch {winners.batch} is recorded, but could not be committed in full: {error}. {_advice(winners)}"
             ) from error
         if not untouched:
             # The driver that has recorded it may not have come to that. After the commits, which may not wait for long.
@@ -263,7 +263,7 @@ class QueryTransactions:
 
     async def _give_up(self, winners: Winners, found: Plan) -> None:
         """Abort what is left of a batch of which nothing is committed, and take its record back."""
-        logger.warning("batch %s: none is committed, for some were aborted: %s", winners.batch, _names(found.lost))
+        logger.warning("batch %s: nothing is committed, as some were aborted: %s", winners.batch, _names(found.lost))
         ends = await asyncio.gather(*(self._transactions.abort(one) for one in found.open), return_exceptions=True)
         committed = [one for one, end in zip(found.open, ends, strict=True) if isinstance(end, TransactionStateError)]
         if committed:
@@ -295,9 +295,9 @@ class QueryTransactions:
 
     def _torn(self, winners: Winners, found: Plan) -> SparkWriteError:
         return SparkWriteError(
-            f"batch {winners.batch} is torn: committed are {_names(found.committed) or 'none for certain'}, lost are "
-            f"{_names(found.lost)}, open are {_names(found.open) or 'none'}. To have the batch written again, with "
-            f"what is committed of it twice, remove {self._log.place_of(winners)}"
+            f"batch {winners.batch} is torn: committed: {_names(found.committed) or 'none for certain'}; lost: "
+            f"{_names(found.lost)}; open: {_names(found.open) or 'none'}. To have the batch written again, which "
+            f"duplicates what is committed of it, remove {self._log.place_of(winners)}"
         )
 
 
@@ -312,10 +312,10 @@ def _advice(winners: Winners) -> str:
     """What to do about a batch whose commit was cut short."""
     if is_single(winners.batch):
         return (
-            "The next write with this transactionLog commits the rest. Do not write these rows again, or they are "
-            "there twice; the option jobId makes a write repeatable"
+            "The next write with this transactionLog commits the rest. Do not write these rows again, or they will be "
+            "duplicated; the option jobId makes a write repeatable"
         )
-    return "It is committed, not written again, when the query is restarted, or the job repeated under its jobId"
+    return "It will be committed, not written again, when the query is restarted, or the job repeated with its jobId"
 
 
 def _names(transactions: Prepared) -> str:

@@ -1,4 +1,4 @@
-"""SinkOptions: what was said with ``.option(...)``, checked while Spark plans the query."""
+"""SinkOptions: the ``.option(...)`` values, checked while Spark plans the query."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ KAFKA = "kafka."
 """What follows is a config of the producer, by its Java name."""
 
 OPTIONS = {
-    "topic": "topic of all rows; wins over the column of that name",
-    "deadLetterTopic": "topic for rows that can't be written; without it such a row fails the write",
-    "writer": "arrow (default), or rows: a Python object a row, as PySpark 4.0 has it for streams",
-    "idleTimeoutMs": "how long a worker keeps a producer that nobody uses; default 600000",
-    "transactional.id.prefix": "exactly once, in transactions whose ids begin so; one prefix a query",
+    "topic": "topic of all rows; overrides the column of that name",
+    "deadLetterTopic": "topic for rows that can't be written; without it, such a row fails the write",
+    "writer": "arrow (default), or rows: a Python object per row, as PySpark 4.0 has it for streams",
+    "idleTimeoutMs": "how long a worker keeps an unused producer; default 600000",
+    "transactional.id.prefix": "exactly once, in transactions whose ids start with this; one prefix per query",
     "transactionLog": "directory or URI for the record of what is to be committed; default in the checkpointLocation",
-    "jobId": "names a batch write: one that was committed under this name is not done again",
+    "jobId": "names a batch write: a write already committed under this name is not repeated",
     "audit": "true marks each record for the delivery audit; default false",
-    "auditStatements": "directory or URI for what an audit is told of each write: what a reader is to find",
+    "auditStatements": "directory or URI for the statements of each write: what an audit is to find",
     "totals": "set by WriteTotals.options",
-    "includeHeaders": "taken for the sake of Spark's own sink; a column named headers is written in any case",
+    "includeHeaders": "accepted, as by Spark's own sink; a column named headers is written in any case",
 }
 """Options of the sink by name; Spark ignores their case."""
 
@@ -112,7 +112,7 @@ class SinkOptions:
         _check_producer(producer, transactional)
         audit = _one_of("audit", own.get("audit", "false"), ("true", "false")) == "true"
         if "auditstatements" in own and not audit:
-            raise ConfigError("option auditStatements is for the delivery audit: option audit=true is missing")
+            raise ConfigError("option auditStatements is for the delivery audit: it needs option audit=true")
         return cls(
             producer=producer,
             topic=_topic("topic", own.get("topic")),
@@ -166,15 +166,15 @@ def _transactional(own: Mapping[str, str]) -> Transactional | None:
     if prefix is None:
         for name, value in (("transactionLog", log), ("jobId", job)):
             if value is not None:
-                raise ConfigError(f"option {name} is for transactions: option transactional.id.prefix is missing")
+                raise ConfigError(f"option {name} is for transactions: it needs option transactional.id.prefix")
         return None
     if job is not None:
         _check_job(job)
     checkpoint = own.get("checkpointlocation")
     if log is None and checkpoint is None:
         raise ConfigError(
-            "option transactional.id.prefix needs option transactionLog: a directory, of this query alone, where the "
-            "driver notes what it is going to commit"
+            "option transactional.id.prefix needs option transactionLog: a directory, for this query alone, where the "
+            "driver records what it is going to commit"
         )
     if log is not None:
         return Transactional(prefix, resolved(log, "transactionLog"), job)
@@ -186,8 +186,8 @@ def _check_job(job: str) -> None:
     size = len(in_file_name(job))
     if size > MAX_JOB_SIZE:
         raise ConfigError(
-            f"option jobId takes {size} characters in the name of a file, of at most {MAX_JOB_SIZE}: each byte of "
-            "other characters than letters from A to z, digits, _, - and ~ takes 3"
+            f"option jobId takes {size} characters in the name of a file, of at most {MAX_JOB_SIZE}: each byte of a "
+            "character other than A to Z, a to z, digits, _, - and ~ takes 3"
         )
 
 
@@ -208,7 +208,7 @@ def _refused(producer: Mapping[str, str], name: str, why: str) -> ConfigError:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value.lower() not in allowed:
-        raise ConfigError(f"option {name}={value!r}: one of {', '.join(allowed)} is needed")
+        raise ConfigError(f"option {name}={value!r}: must be one of {', '.join(allowed)}")
     return value.lower()
 
 
@@ -218,5 +218,5 @@ def _number(name: str, value: str, least: int) -> int:
     except ValueError:
         number = least - 1
     if number < least:
-        raise ConfigError(f"option {name}={value!r}: a whole number from {least} on is needed")
+        raise ConfigError(f"option {name}={value!r}: must be a whole number, at least {least}")
     return number

@@ -76,8 +76,8 @@ def _made(rows: Iterable[Row]) -> Iterator[Row]:
         task = TaskContext.get()
         place = "" if task is None else f"partition {task.partitionId()}, "
         raise SparkWriteError(
-            f"{place}from row {count} on: PySpark can't make Python objects of the rows, writer=arrow takes columns as "
-            f"they are: {type(error).__name__}: {error}"
+            f"{place}from row {count} on: PySpark can't turn the rows into Python objects; writer=arrow takes "
+            f"columns as they are: {type(error).__name__}: {error}"
         ) from error
 
 

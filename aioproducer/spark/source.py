@@ -1,4 +1,4 @@
-"""KafkaDataSource: what ``format("aioproducer")`` is."""
+"""KafkaDataSource: the data source behind ``format("aioproducer")``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aioproducer.spark.writer import batch_writer, stream_writer
 class KafkaDataSource(DataSource):
     """Writes DataFrames and streams to Kafka topics, with the columns and options of Spark's own Kafka sink.
 
-    Register it once a session: ``spark.dataSource.register(KafkaDataSource)``. Options are in docs/spark.md.
+    Register it once per session: ``spark.dataSource.register(KafkaDataSource)``. Options are in docs/spark.md.
     """
 
     _ends_a_batch = False
@@ -33,13 +33,13 @@ class KafkaDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """For ``format``."""
+        """The name for ``format``."""
         return "aioproducer"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Called by Spark while it plans a batch write."""
         if overwrite:
-            raise ConfigError("a topic can't be overwritten: mode('append') is needed")
+            raise ConfigError("a topic can't be overwritten: use mode('append')")
         return batch_writer(driver.prepare(replace(self._sink(schema), write=uuid.uuid4().hex)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

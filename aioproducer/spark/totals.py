@@ -24,14 +24,14 @@ class _OutcomeParam(AccumulatorParam[Outcome]):
 
 
 class WriteTotals:
-    """Adds up what the tasks of one or more writes have put into Kafka.
+    """Adds up what the tasks of one or more writes have written to Kafka.
 
         totals = WriteTotals(spark)
         df.write.format("aioproducer").options(**totals.options, **others).mode("append").save()
         totals.value.records
 
-    It is an accumulator of Spark: each task counts once, when it ends well, also while a stream runs. Not for Spark
-    Connect, which has no accumulators; the driver's log has the same summary there.
+    It is a Spark accumulator: each task counts once, when it ends successfully, also while a stream runs. Not for Spark
+    Connect, which has no accumulators; there, the driver's log has the same summary.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -39,12 +39,12 @@ class WriteTotals:
 
     @property
     def options(self) -> dict[str, str]:
-        """What to give to ``.options(...)`` of the writer."""
+        """The options to pass to ``.options(...)`` of the writer."""
         return {"totals": base64.b64encode(pickle.dumps(self._accumulator)).decode("ascii")}
 
     @property
     def value(self) -> Outcome:
-        """All that was counted until now."""
+        """The totals so far."""
         return self._accumulator.value
 
 

@@ -135,7 +135,7 @@ class ClientTelemetry:
         except (KafkaError, TimeoutError) as error:
             logger.debug("the last push of metrics was not answered: %s", str(error) or "too late")
         except Exception:
-            logger.warning("the last push of metrics failed by an internal error", exc_info=True)
+            logger.warning("the last push of metrics failed with an internal error", exc_info=True)
 
     async def stop(self) -> None:
         """End the pushes; nobody gets an id any more."""
@@ -173,7 +173,7 @@ class ClientTelemetry:
             pass
         except Exception:
             self._ended = True
-            logger.warning("no more metrics are pushed, because of an internal error", exc_info=True)
+            logger.warning("metrics are no longer pushed because of an internal error", exc_info=True)
 
     async def _connection(self, api_key: int) -> Connection:
         """A free connection to a broker that takes metrics; waits until one is connected."""

@@ -1,6 +1,6 @@
 """Kafka for tests, with nothing but pip: the real one, ``KafkaCluster``, and one inside the process, ``FakeCluster``.
 
-The plugin (``aioproducer.testing.plugin``) is found by pytest itself once the package is installed.
+pytest finds the plugin (``aioproducer.testing.plugin``) by itself once the package is installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AccessAdmin: users with passwords, and what they may do, on a cluster that is reached by its addresses."""
+"""AccessAdmin: users, their passwords and permissions, on a cluster that is reached by its addresses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Rule = tuple[int, str, int, str, int]
 
 
 class AccessAdmin(TopicAdmin):
-    """`TopicAdmin`, and who may come in. Changes are seen by all brokers when a call returns."""
+    """`TopicAdmin`, and users with their permissions. All brokers see a change when its call returns."""
 
     def set_scram_user(self, name: str, password: str) -> None:
-        """Let a user log in by SCRAM-SHA-256 and SCRAM-SHA-512, or change the password. Kafka 3.5 or newer."""
+        """Let a user log in with SCRAM-SHA-256 and SCRAM-SHA-512, or change the password. Kafka 3.5 or newer."""
         # The number of iterations is all that a broker tells of a credential, so each gets its own.
         iterations = next(_iterations)
         for mechanism, number in messages.SCRAM_MECHANISMS.items():  # a request may name a user once
@@ -42,7 +42,7 @@ class AccessAdmin(TopicAdmin):
         wait_until(missing, self.change_timeout_s, f"setting the password of user {name}")
 
     def remove_scram_user(self, name: str) -> None:
-        """Let a user log in by SCRAM no more; connections that stand go on."""
+        """Remove a user's SCRAM credentials; open connections go on."""
         for number in messages.SCRAM_MECHANISMS.values():
             credential = messages.ScramCredentialDeletion(name=name, mechanism=number)
             self._alter_scram(messages.AlterUserScramCredentialsRequest(deletions=[credential]))
@@ -78,7 +78,7 @@ class AccessAdmin(TopicAdmin):
             user: its name, without ``User:``.
             operations: such as ``"WRITE"``, ``"DESCRIBE"``, ``"IDEMPOTENT_WRITE"``, ``"ALL"``.
             topic, group, transactional_id: a name, or ``"*"``.
-            prefix: the names are beginnings of names.
+            prefix: the names are prefixes.
         """
         rules = list(_rules(user, operations, topic, group, transactional_id, cluster, prefix))
         creations = [
@@ -101,7 +101,7 @@ class AccessAdmin(TopicAdmin):
         cluster: bool = False,
         prefix: bool = False,
     ) -> None:
-        """Take back what ``allow`` allowed, with the same arguments."""
+        """Revoke what ``allow`` granted, with the same arguments."""
         rules = list(_rules(user, operations, topic, group, transactional_id, cluster, prefix))
         filters = [
             messages.DeleteAclsFilter(
@@ -162,7 +162,7 @@ def _rules(
     ]
     for operation in operations:
         if operation not in messages.OPERATIONS:
-            raise ValueError(f"{operation!r} is no operation; these are: {', '.join(messages.OPERATIONS)}")
+            raise ValueError(f"{operation!r} is not an operation; these are: {', '.join(messages.OPERATIONS)}")
         for kind, name in resources:
             if name is not None:
                 pattern = messages.PREFIXED if prefix and kind != messages.CLUSTER else messages.LITERAL

@@ -1,4 +1,4 @@
-"""Making, changing and looking at topics, with blocking calls over the package's own protocol classes."""
+"""Creating, changing and describing topics, with blocking calls over the package's own protocol classes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ DYNAMIC_SOURCES = (1, 2)
 class TopicAdmin:
     """The topics of a cluster that is reached by its addresses.
 
-    Every call blocks until all brokers that run show the change, so what a test does next meets no old metadata. In
-    a coroutine use ``await asyncio.to_thread(cluster.create_topic, "orders")``; calls may come from several threads.
+    Every call blocks until all running brokers show the change, so that a test never meets stale metadata afterwards.
+    In a coroutine use ``await asyncio.to_thread(cluster.create_topic, "orders")``; calls may come from several threads.
 
     Args:
         bootstrap_servers: addresses as ``host:port``, separated by commas.
@@ -68,11 +68,11 @@ class TopicAdmin:
         *,
         assignments: Mapping[int, list[int]] | None = None,
     ) -> None:
-        """Make a topic and wait until every broker knows it and every partition has a leader.
+        """Create a topic and wait until every broker knows it and every partition has a leader.
 
         Args:
-            replication_factor: None for as many as there are brokers, at most 3.
-            assignments: the brokers of each partition, its first leader first; instead of the two numbers.
+            replication_factor: None for one replica per broker, at most 3.
+            assignments: the brokers of each partition, its first leader first; replaces the two numbers.
         Raises:
             BrokerError: the broker's answer, for instance TopicAlreadyExistsError.
         """
@@ -96,7 +96,7 @@ class TopicAdmin:
         self._wait_for_leaders(name, partitions)
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and wait until no broker knows it."""
+        """Delete a topic and wait until no broker knows it."""
         request = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=self._change_timeout_ms)
         self._change(request, _deletion_results, UNKNOWN_TOPIC, f"topic {name}")
 
@@ -107,28 +107,28 @@ class TopicAdmin:
         wait_until(left, self.change_timeout_s, f"deleting topic {name}")
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Give a topic more partitions, ``total`` in all, and wait for their leaders."""
+        """Grow a topic to ``total`` partitions, and wait for their leaders."""
         topic = messages.CreatePartitionsTopic(name=name, count=total)
         request = messages.CreatePartitionsRequest(topics=[topic], timeout_ms=self._change_timeout_ms)
         self._change(request, _partition_results, INVALID_PARTITIONS, f"topic {name}")
         self._wait_for_leaders(name, total)
 
     def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
-        """Set configs of a topic, None to go back to the default, and wait until every broker has them."""
+        """Set configs of a topic (None restores the default), and wait until every broker has them."""
         self._alter(describe_configs.TOPIC, topic, configs, None)
         for broker in self._live():
             self._wait_for_configs(describe_configs.TOPIC, topic, configs, broker)
 
     def alter_broker_configs(self, broker: int, configs: Mapping[str, object]) -> None:
-        """Set configs of one broker that can change while it runs, None to go back, and wait until it has them."""
+        """Set dynamic configs of one broker (None restores the default), and wait until it has them."""
         self._alter(describe_configs.BROKER, str(broker), configs, broker)
         self._wait_for_configs(describe_configs.BROKER, str(broker), configs, broker)
 
     def alter_client_metrics(self, subscription: str, configs: Mapping[str, object]) -> None:
-        """Set configs of a subscription to the metrics of clients, and wait until every broker has them.
+        """Set configs of a subscription to client metrics, and wait until every broker has them.
 
         Args:
-            subscription: its name; any that is not there comes into being.
+            subscription: its name; created if it does not exist.
             configs: ``metrics`` (prefixes of names, "*" for all), ``interval.ms``, ``match``.
         Source: KIP-714.
         """
@@ -143,7 +143,7 @@ class TopicAdmin:
     # --- what is where
 
     def describe_topic(self, name: str) -> MetadataResponseTopic:
-        """The topic as Metadata shows it: partitions with leader, replicas and in-sync replicas, sorted by number.
+        """The topic as in Metadata: partitions with leader, replicas and in-sync replicas, sorted by number.
 
         Raises:
             BrokerError: UnknownTopicOrPartitionError if there is no such topic.
@@ -154,7 +154,7 @@ class TopicAdmin:
         return topic
 
     def leader_of(self, topic: str, partition: int = 0) -> int | None:
-        """The node id of a partition's leader, None if it has none now."""
+        """The node id of a partition's leader; None if it has none."""
         for one in self.describe_topic(topic).partitions:
             if one.partition_index == partition:
                 return one.leader_id if one.leader_id >= 0 else None
@@ -193,10 +193,10 @@ class TopicAdmin:
         wait_until(behind, timeout_s, "getting all replicas in sync")
 
     def end_offsets(self, topic: str, *, committed: bool = False) -> dict[int, int]:
-        """For each partition the offset that its next record will have.
+        """For each partition, the offset that its next record will have.
 
         Args:
-            committed: what a consumer that reads only committed records can reach, below open transactions.
+            committed: the end for a consumer that reads only committed records: before open transactions.
         """
         wait_until(lambda: self._not_led(topic), self.change_timeout_s, f"finding the leaders of topic {topic}")
         found = self._offsets(topic, self.describe_topic(topic).partitions, committed)
@@ -365,7 +365,7 @@ class TopicAdmin:
 
 
 class ExistingCluster(TopicAdmin):
-    """A cluster that somebody else started: topics can be made and looked at, brokers can't be touched."""
+    """A cluster started elsewhere: topics can be created and described, brokers can't be touched."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
@@ -376,7 +376,7 @@ class ExistingCluster(TopicAdmin):
 def _address(server: str) -> Address:
     host, _, port = server.strip().rpartition(":")
     if not host or not port.isdigit():
-        raise ClusterError(f"{server!r} is no address; write host:port")
+        raise ClusterError(f"{server!r} is not an address; write host:port")
     return host.strip("[]"), int(port)
 
 

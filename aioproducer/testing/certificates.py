@@ -1,4 +1,4 @@
-"""Throw-away certificates for the listeners of a test cluster, and for clients that have to show one."""
+"""Throw-away certificates for the listeners of a test cluster, and for clients that have to present one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Certificate:
 
     chain: str
     key: str = field(repr=False)
-    """In the form PKCS 8, the only one that Kafka reads."""
+    """In PKCS #8 format, the only one that Kafka reads."""
 
     @property
     def pem(self) -> str:
@@ -30,7 +30,7 @@ class Certificate:
 
 
 class CertificateAuthority:
-    """A certificate authority that lives as long as this object, and signs everything.
+    """A certificate authority that lives as long as this object, and signs anything.
 
     Raises:
         ClusterError: the package trustme, of the extra ``testing``, is missing.
@@ -58,8 +58,8 @@ class CertificateAuthority:
         """A certificate for host names or IP addresses.
 
         Args:
-            common_name: what a broker takes for the name of a client.
-            not_before, not_after: when it is valid.
+            common_name: what a broker takes as the name of a client.
+            not_before, not_after: the period in which it is valid.
         """
         from cryptography.hazmat.primitives.serialization import NoEncryption
 

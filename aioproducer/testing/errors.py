@@ -1,10 +1,10 @@
-"""What can go wrong round a cluster for tests. Answers of its brokers are the errors of ``aioproducer.errors``."""
+"""Errors around a cluster for tests. Answers of its brokers are the errors of ``aioproducer.errors``."""
 
 from __future__ import annotations
 
 
 class ClusterError(RuntimeError):
-    """A cluster can't do what was asked; the message says why and what helps."""
+    """A cluster can't do what it was asked to; the message says why, and what helps."""
 
 
 class JavaNotFoundError(ClusterError):
@@ -12,7 +12,7 @@ class JavaNotFoundError(ClusterError):
 
 
 class DownloadError(ClusterError):
-    """Kafka's jars could not be had."""
+    """Kafka's jars could not be downloaded."""
 
 
 class BrokerStartError(ClusterError):

@@ -22,14 +22,15 @@ _JAAS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One more port of every broker.
+    """One more listener of every broker.
 
     Args:
         protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-        mechanisms: of SASL. OAUTHBEARER takes unsecured tokens (`unsecured_token`) unless ``properties`` say more.
-        client_certificates: whether a client has to show a certificate of the cluster's authority.
-        certificate: of the brokers; None for a good one.
-        properties: server properties for this listener alone, without their beginning ``listener.name.<name>.``.
+        mechanisms: of SASL. OAUTHBEARER accepts unsecured tokens (`unsecured_token`), unless ``properties`` configure
+            it otherwise.
+        client_certificates: whether a client has to present a certificate of the cluster's authority.
+        certificate: of the brokers; None for a valid one.
+        properties: server properties of this listener only, without their prefix ``listener.name.<name>.``.
     """
 
     protocol: str
@@ -40,7 +41,7 @@ class Listener:
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
-            raise ValueError(f"{self.protocol!r} is no security protocol; these are: {', '.join(PROTOCOLS)}")
+            raise ValueError(f"{self.protocol!r} is not a security protocol; these are: {', '.join(PROTOCOLS)}")
 
     @property
     def uses_tls(self) -> bool:

@@ -42,7 +42,7 @@ class DumpedBatch:
     crc: int
     is_valid: bool
     line: str = field(repr=False)
-    """The tool's own line, which has more."""
+    """The tool's own line, which says more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LogDump:
 
     @property
     def problems(self) -> list[str]:
-        """The tool's lines about batches and records that are not valid, and about anything else it complains of."""
+        """The tool's lines about invalid batches and records, and about anything else it complains of."""
         complaints = [
             line for line in self.text.splitlines() if re.search(r"isvalid: false|^Found |Exception|corrupt", line)
         ]

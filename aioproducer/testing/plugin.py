@@ -1,15 +1,15 @@
-"""pytest plugin: Kafka as a fixture, the real one, started when the first test asks for it, and one in the process.
+"""pytest plugin: Kafka as a fixture, either the real one, started for the first test that needs it, or a fake one.
 
 Fixtures:
     kafka_cluster        one broker, for the whole session
     kafka_cluster_3      three brokers, for the whole session
     kafka_topic          the name of a new topic with one partition, removed after the test
-    kafka_topic_factory  makes such topics with any number of partitions, configs, and on either cluster
+    kafka_topic_factory  makes such topics, with any number of partitions, any configs, and on either cluster
     fake_kafka_cluster   a FakeCluster of three brokers, new for every test; needs no Java and no download
     fake_schema_registry  a FakeSchemaRegistry, new for every test
 
 Options:
-    --kafka-bootstrap HOST:PORT  use this cluster in place of one of our own
+    --kafka-bootstrap HOST:PORT  use this cluster instead of starting one
     --kafka-version VERSION      of the clusters that are started
 
 A Kafka that can't start fails the tests that need it, with the reason; it never skips them.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TopicFactory(Protocol):
-    """What the fixture ``kafka_topic_factory`` is."""
+    """The type of the fixture ``kafka_topic_factory``."""
 
     def __call__(
         self,
@@ -43,7 +43,7 @@ class TopicFactory(Protocol):
         configs: Mapping[str, object] | None = None,
         cluster: TopicAdmin | None = None,
     ) -> str:
-        """Make a topic with a name of its own and return the name.
+        """Create a topic with a unique name and return the name.
 
         Args:
             cluster: None for ``kafka_cluster``.
@@ -72,7 +72,7 @@ def kafka_cluster_3(pytestconfig: pytest.Config) -> Iterator[TopicAdmin]:
 
 @pytest.fixture
 def kafka_topic_factory(request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
-    """A function that makes topics, see ``TopicFactory``. They are removed after the test."""
+    """A function that creates topics, see ``TopicFactory``. They are removed after the test."""
     made: list[tuple[TopicAdmin, str]] = []
 
     def make(
@@ -100,7 +100,7 @@ def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
 
 @pytest.fixture
 def fake_kafka_cluster() -> Iterator[FakeCluster]:
-    """A Kafka inside the test's process, empty and without faults: three brokers that nobody else uses."""
+    """A fake Kafka in the test's process, empty and without faults: three brokers, for this test alone."""
     from aioproducer.testing.fake.cluster import FakeCluster
 
     with FakeCluster(3) as cluster:
@@ -109,7 +109,7 @@ def fake_kafka_cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture
 def fake_schema_registry() -> Iterator[FakeSchemaRegistry]:
-    """A schema registry on the loopback, empty and without faults."""
+    """A fake schema registry on the loopback interface, empty and without faults."""
     from aioproducer.testing.schema_registry import FakeSchemaRegistry
 
     with FakeSchemaRegistry() as registry:

@@ -136,7 +136,9 @@ class Processes:
 
     def _refuse_others(self) -> None:
         if os.getpid() != self._owner_pid:
-            raise ClusterError("a cluster belongs to the process that started it, and this is a fork of that")
+            raise ClusterError(
+                "a cluster belongs to the process that started it, and this process is a fork of that one"
+            )
         if not self._finalizer.alive:
             raise ClusterError("the cluster is stopped")
 

@@ -1,9 +1,8 @@
-"""FakeSchemaRegistry: a schema registry in the test's process, over real HTTP, that goes wrong as the test says.
+"""FakeSchemaRegistry: a schema registry in the test's process, over real HTTP, with faults on demand.
 
-It runs in threads of its own, so any client can talk to it, a blocking one as well as one of the event loop. Subjects,
-versions, ids, GUIDs, references and deletion, soft or for good, behave as Confluent's do for producers and consumers.
-Configs are kept and told. It knows nothing of compatibility: a test that needs a refusal says so,
-``fail(409, error_code=409)``.
+It runs in threads of its own, so any client can talk to it, blocking or asynchronous. Subjects, versions, ids, GUIDs,
+references and deletion, soft or permanent, behave as Confluent's do for producers and consumers. Configs are stored and
+returned. It does not check compatibility: a test that needs a refusal asks for it, ``fail(409, error_code=409)``.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class FakeSchemaRegistry:
             serializer = AvroSerializer(SchemaRegistry(registry.url), SCHEMA)
 
     Args:
-        credentials: (user, password) that every request has to bring; None lets everybody in.
+        credentials: (user, password) that every request has to carry; None lets everybody in.
     """
 
     def __init__(self, *, credentials: tuple[str, str] | None = None) -> None:
@@ -64,7 +63,7 @@ class FakeSchemaRegistry:
     # --- its life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Listen on a free port of the loopback; after ``stop`` on the one it had, with what it knew."""
+        """Listen on a free port of the loopback interface; after ``stop``, on the same port, with the same content."""
         if self._server is None:
             self._stopped.clear()
             self._server = _Server(self, self._port)
@@ -87,13 +86,13 @@ class FakeSchemaRegistry:
 
     @property
     def url(self) -> str:
-        """Where it listens; without credentials."""
+        """Its URL, without credentials."""
         return f"http://127.0.0.1:{self._port}"
 
     # --- what it holds ------------------------------------------------------------------------------------------------
 
     def register(self, subject: str, schema: Any, schema_type: str = "AVRO") -> int:
-        """Put a schema under a subject, past HTTP and faults; returns its id.
+        """Register a schema under a subject, bypassing HTTP and faults; returns its id.
 
         Args:
             schema: text, or the object that the text stands for.
@@ -133,7 +132,7 @@ class FakeSchemaRegistry:
         self._add(RegistryFault(status, error_code, message, times=times, path=path))
 
     def drop(self, *, times: int | None = 1, path: str = "") -> None:
-        """Close the connection in place of an answer."""
+        """Close the connection instead of answering."""
         self._add(RegistryFault(drop=True, times=times, path=path))
 
     def delay(self, seconds: float, *, times: int | None = None, path: str = "") -> None:
@@ -147,7 +146,7 @@ class FakeSchemaRegistry:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within it no request is answered; they are when it ends."""
+        """A block during which no request is answered; all are when it ends."""
         self._open.clear()
         try:
             yield

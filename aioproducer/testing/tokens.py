@@ -1,4 +1,4 @@
-"""Tokens that a broker of a test takes: Kafka's own OAUTHBEARER without signatures. Pure but for the time given."""
+"""Tokens that a test broker accepts: Kafka's own OAUTHBEARER without signatures. Pure but for the time given."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 
 
 def unsecured_token(subject: str, *, now_s: float, lifetime_s: float = 3600, **claims: object) -> str:
-    """A JSON web token without a signature, which listeners with OAUTHBEARER take for the word of ``subject``.
+    """A JSON web token without a signature, which listeners with OAUTHBEARER accept as coming from ``subject``.
 
     Args:
         now_s: ``time.time()``.
-        claims: more of them.
+        claims: further claims.
     """
     payload = {"sub": subject, "iat": now_s, "exp": now_s + lifetime_s, **claims}
     return f"{_part({'alg': 'none', 'typ': 'JWT'})}.{_part(payload)}."

@@ -10,7 +10,7 @@ from aioproducer.transaction.runner import TransactionRunner, closed_meanwhile
 
 
 class Transaction:
-    """One transaction as an async context manager; made by ``Producer.transaction()``."""
+    """One transaction as an async context manager; returned by ``Producer.transaction()``."""
 
     def __init__(self, runner: TransactionRunner) -> None:
         self._runner = runner

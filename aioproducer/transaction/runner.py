@@ -173,7 +173,7 @@ class TransactionRunner:
                 await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
             except KafkaError as error:
                 logger.warning(
-                    "the open transaction of %r could not be aborted, so the coordinator does that after "
+                    "the open transaction of %r could not be aborted; the coordinator aborts it after "
                     "transaction_timeout_ms=%d: %s", self.transactional_id, self._transaction_timeout_ms, str(error),
                 )  # fmt: skip
 
@@ -454,7 +454,7 @@ class TransactionRunner:
         try:
             described = await self._requests.describe()
         except KafkaError as error:
-            logger.info("how the transaction of %r has ended can't be known: %s", self.transactional_id, str(error))
+            logger.info("the outcome of the transaction of %r is unknown: %s", self.transactional_id, str(error))
             return True
         return outcome_after_end(*self._who, described) is not TransactionOutcome.ABORTED
 

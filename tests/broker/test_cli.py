@@ -101,7 +101,7 @@ def test_json_lines_with_keys_good_and_bad(kafka: KafkaCluster, tmp_path: Path) 
     result = produce(kafka, topic, path, "--key", "id", "--config", "max.request.size=1000")
     assert result.returncode == 1
     assert counts_of(result.stdout) == "read 6, acked 3, failed 0, rejected 3"
-    assert result.stderr == f"rejects with their reasons: {path}.rejects\n"
+    assert result.stderr == f"rejects and their reasons: {path}.rejects\n"
     assert [(one.key, one.value) for one in all_records(kafka, topic)] == [
         (b"a", lines[0].encode()),
         (None, lines[4].encode()),
@@ -271,7 +271,7 @@ def test_interrupted_it_sends_what_it_read(
     assert exit_code == code
     assert counts_of(stdout) == "read 3, acked 3, failed 0, rejected 0"
     assert stderr.splitlines() == [
-        "stopping: what was read is being sent; Ctrl-C again gives up",
+        "stopping: sending the rows already read; press Ctrl-C again to give up",
         "interrupted after line 3",
     ]
     assert [one.value for one in all_records(kafka, topic)] == [b"one", b"two", b"three"]

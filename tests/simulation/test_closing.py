@@ -366,7 +366,7 @@ def test_close_does_not_wait_longer_for_callbacks(caplog: pytest.LogCaptureFixtu
         await world.producer.start()
         called = await slow_callbacks(world)
         assert await took(world, world.producer.close(timeout=0.5)) < 0.5 + SLACK_S
-        told = re.search(r"close\(timeout=0.5\): (\d+) done callbacks were not called yet", caplog.text)
+        told = re.search(r"close\(timeout=0.5\): (\d+) done callbacks have not been called yet", caplog.text)
         assert told is not None
         assert 0 <= int(told[1]) - (RECORDS - len(called)) < 10
         await until_called(called)

@@ -294,11 +294,11 @@ def test_what_is_shown(audited: Audited) -> None:
     for (_, name, _), count in audited.counts().items():
         sums[name] += count
     assert (
-        f"{sums['found']:,} records of 10 producers: {sums['missing']:,} missing, {sums['duplicated']:,} duplicated, "
+        f"{sums['found']:,} records from 10 producers: {sums['missing']:,} missing, {sums['duplicated']:,} duplicated, "
         f"{sums['out_of_order']:,} out of order."
     ) in audited.screen
-    assert "5 further records have no mark" in audited.screen
-    assert "have stated nothing" not in audited.screen
+    assert "5 more records have no mark" in audited.screen
+    assert "stated nothing" not in audited.screen
     assert "have not stated that they ended" not in audited.screen
     for picture in ("audit-time.svg", "audit-partitions.svg"):
         assert (audited.output / picture).read_text().startswith("<?xml")
@@ -353,20 +353,20 @@ def test_topics_without_a_mark_that_counts(
 ) -> None:
     """Unmarked, empty, or of another time: nothing was found, and if that was stated to be there, it is missing."""
     name = topic()
-    with pytest.raises(CommandError, match=f"no record of {name} has a mark"):
+    with pytest.raises(CommandError, match=f"no record in {name} has a mark"):
         exit_code_of(kafka, tmp_path, name)
     asyncio.run(write(kafka, [Record(b"nobody's", topic=name)] * 5))
     asyncio.run(state_as_lost("another topic", 50, tmp_path / "statements"))
-    with pytest.raises(CommandError, match=f"no record of {name} has a mark"):
+    with pytest.raises(CommandError, match=f"no record in {name} has a mark"):
         exit_code_of(kafka, tmp_path, name, tmp_path / "statements")
     asyncio.run(state_as_lost(name, 50, tmp_path / "statements"))
     assert exit_code_of(kafka, tmp_path, name, tmp_path / "statements") == 1
     screen = capsys.readouterr().out
-    assert "5 further records have no mark" in screen
-    assert "0 records of 1 producers: 50 missing, 0 duplicated, 0 out of order." in screen
+    assert "5 more records have no mark" in screen
+    assert "0 records from 1 producer: 50 missing, 0 duplicated, 0 out of order." in screen
     asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))
     for statements in ([], [tmp_path / "statements"]):
-        with pytest.raises(CommandError, match=f"no record of {name} has a mark of the time asked for"):
+        with pytest.raises(CommandError, match=f"no record in {name} has a mark from the given time"):
             exit_code_of(kafka, tmp_path, name, *statements, until_ms=1_000)
 
 

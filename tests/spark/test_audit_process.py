@@ -43,12 +43,12 @@ async def test_it_reports_as_the_topic_grows_and_once_more_at_the_end(
     assert process.stdout is not None
     try:
         async with asyncio.timeout(PATIENCE_S):
-            found = f"{RECORDS} records of 1 producers: each is there, once, in order."
+            found = f"{RECORDS} records from 1 producer: each is there, once, in order."
             for _ in range(2):  # also when nothing is new
                 line = (await process.stdout.readline()).decode()
                 assert re.fullmatch(rf"\d\d:\d\d:\d\d {re.escape(found)}\n", line)
             await write_more(kafka, name, Audit("second", statements=statements))
-            while f" {2 * RECORDS:,} records of 2 producers" not in line:
+            while f" {2 * RECORDS:,} records from 2 producers" not in line:
                 line = (await process.stdout.readline()).decode()
             if number == signal.SIGINT:
                 os.killpg(process.pid, number)  # as a terminal does, to Spark's JVM too
@@ -61,5 +61,5 @@ async def test_it_reports_as_the_topic_grows_and_once_more_at_the_end(
             await process.wait()
     assert complaints.decode() == ""
     assert process.returncode == 0
-    assert printed.decode().endswith(f"{2 * RECORDS:,} records of 2 producers: each is there, once, in order.\n")
+    assert printed.decode().endswith(f"{2 * RECORDS:,} records from 2 producers: each is there, once, in order.\n")
     assert f"delivery audit of {name}" in printed.decode()

@@ -113,10 +113,14 @@ def test_what_was_read_from_a_topic_can_be_written_to_another(
 @pytest.mark.parametrize(
     ("ddl", "options", "message"),
     [
-        ("value bigint", {"topic": "t"}, "column value is bigint, string or binary is needed"),
+        ("value bigint", {"topic": "t"}, "column value must be string or binary, not bigint"),
         ("key string", {"topic": "t"}, "column value is missing"),
         ("value string", {}, "neither an option topic nor a column topic"),
-        ("value string, headers array<string>", {"topic": "t"}, "column headers is array<string>"),
+        (
+            "value string, headers array<string>",
+            {"topic": "t"},
+            "column headers must be array<struct<key: string, value: binary>>, not array<string>",
+        ),
         ("value string", {"topic": "t", "toppic": "x"}, "unknown option 'toppic'; did you mean topic?"),
         ("value string", {"topic": ""}, "option topic is empty"),
         ("value string", {"topic": "t", "kafka.linger.ms": "soon"}, "linger_ms"),
@@ -132,7 +136,7 @@ def test_what_is_wrong_is_said_while_spark_plans(
 
 
 def test_topics_are_not_overwritten(spark: SparkSession, kafka: KafkaCluster) -> None:
-    with pytest.raises(AnalysisException, match="mode\\('append'\\) is needed"):
+    with pytest.raises(AnalysisException, match="use mode\\('append'\\)"):
         writer(spark.createDataFrame([("v",)], "value string"), kafka, topic="t").mode("overwrite").save()
 
 

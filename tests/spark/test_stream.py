@@ -74,7 +74,7 @@ def test_what_is_wrong_with_a_stream_is_said_before_it_writes(
     add_file(source, 0, 10)
     rows = lines(spark, source).selectExpr("length(value) AS value")
     query = writer(rows, kafka, tmp_path / "checkpoint", topic=name).start()
-    with pytest.raises(StreamingQueryException, match="column value is int, string or binary is needed"):
+    with pytest.raises(StreamingQueryException, match="column value must be string or binary, not int"):
         query.awaitTermination(120)
     assert values(kafka, name) == []
 

@@ -37,7 +37,7 @@ async def test_each_error_is_told_once_with_its_records(caplog: pytest.LogCaptur
     report.tell()
     assert len(told) == 2
     (logged,) = caplog.records
-    assert logged.getMessage() == "4 records failed and nobody looked at their Deliveries, the last with: one"
+    assert logged.getMessage() == "4 records failed and nobody looked at their Deliveries; the last error: one"
 
 
 async def test_told_in_the_context_of_the_start() -> None:
@@ -84,9 +84,9 @@ def test_the_log_has_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -
         ledger.book(0, KafkaError(f"at {now_s}"), records)
         report.tell()
     assert [each.getMessage() for each in caplog.records] == [
-        "3 records failed and nobody looked at their Deliveries, the last with: at 0",
-        "8 records failed and nobody looked at their Deliveries, the last with: at 10",
-        "2 records failed and nobody looked at their Deliveries, the last with: at 20",
+        "3 records failed and nobody looked at their Deliveries; the last error: at 0",
+        "8 records failed and nobody looked at their Deliveries; the last error: at 10",
+        "2 records failed and nobody looked at their Deliveries; the last error: at 20",
     ]
 
 

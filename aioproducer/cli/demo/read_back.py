@@ -138,9 +138,7 @@ def _compare(
         now_s = time.perf_counter()
         heard_s = now_s if messages else heard_s
         if now_s - heard_s > PATIENCE_S:
-            raise CommandError(
-                f"reading back stands still after {verdict.records:,} of {expected:,} records", SOME_FAILED
-            )
+            raise CommandError(f"reading back stalled after {verdict.records:,} of {expected:,} records", SOME_FAILED)
         on_progress(verdict.records)
     return verdict
 

@@ -45,7 +45,7 @@ def table(published: Published, verdict: Verdict, target: str) -> Table:
         ("batches", f"{published.batches:,}, {count / published.batches:,.0f} records each"),
         (
             "compression (lz4)",
-            f"{published.payload_bytes / MEGA:.1f} MB in {published.batch_bytes / MEGA:.1f} MB, "
+            f"{published.payload_bytes / MEGA:.1f} MB to {published.batch_bytes / MEGA:.1f} MB, "
             f"{published.payload_bytes / published.batch_bytes:.1f} : 1",
         ),
         *((f"latency {_name(percent)}", f"{percentile(ordered, percent):.1f} ms") for percent in PERCENTILES),

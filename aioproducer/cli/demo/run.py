@@ -53,11 +53,9 @@ def run(*, bootstrap: str | None, records: int | None, output: Path, keep_topic:
                 published, verdict, picture = _run(cluster, loading, steps, output, keep_topic or bootstrap is None)
     except (KafkaError, ClusterError, OSError) as error:
         raise CommandError(one_line(error)) from error
-    console.print(table(published, verdict, bootstrap or "a Kafka started for this"))
+    console.print(table(published, verdict, bootstrap or "a Kafka started for the demo"))
     console.print(f"picture: {picture}", soft_wrap=True)
-    console.print(
-        "Every record came back as it was sent." if verdict.good else "[red]NOT every record came back right."
-    )
+    console.print("Every record came back as sent." if verdict.good else "[red]NOT every record came back as sent.")
     return DONE if verdict.good else SOME_FAILED
 
 
@@ -137,7 +135,7 @@ async def _publish(
             await producer.close(timeout=0)
             raise
     if published.errors:
-        message = f"{len(published.errors):,} records were not delivered, the first because: "
+        message = f"{len(published.errors):,} records were not delivered; the first error: "
         raise CommandError(message + one_line(published.errors[0]), SOME_FAILED)
     return published
 

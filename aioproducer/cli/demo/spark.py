@@ -67,10 +67,10 @@ def run(*, bootstrap: str | None, output: Path) -> int:
                 written = _write(spark, cluster, topic, work, steps)
             console.print(
                 f"{written.records:,} flights, {written.bytes / 1e6:.1f} MB of keys and JSON, from CSV to {topic} in "
-                f"{written.seconds:.1f} s, exactly once, though a worker was killed on the way.",
+                f"{written.seconds:.1f} s, exactly once, although a worker was killed on the way.",
                 soft_wrap=True,
             )
-            console.print("The audit, by Spark's own Kafka source, reading what is committed:")
+            console.print("The audit, through Spark's own Kafka source, reading committed records only:")
             configs = {"bootstrap.servers": cluster.bootstrap_servers}
             options = AuditOptions([topic], configs, [str(work / "statements")], output=output, bucket_s=BUCKET_S)
             return audit(options)

@@ -296,7 +296,7 @@ class Load:
             for refusal in errors.values():
                 self.stats.fail(refusal)
             if unnamed := count - result.acked - len(errors):
-                self.stats.fail(KafkaError("more errors of one call than it names, or not admitted"), unnamed)
+                self.stats.fail(KafkaError("further errors of the call, or not admitted"), unnamed)
 
     def _records(self, first: int, count: int, sizes: list[int]) -> Iterator[Record]:
         for number in range(first, first + count):

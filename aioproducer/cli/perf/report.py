@@ -114,7 +114,7 @@ def show(console: Console, result: Result) -> None:
         for line in bars(stats.latencies.grouped()):
             console.print(line)
     for name, count in stats.errors.most_common():
-        console.print(Text(f"failed: {count:,} by {name}", "red"))
+        console.print(Text(f"failed: {count:,} with {name}", "red"))
 
 
 def milliseconds(value: float) -> str:

@@ -80,19 +80,19 @@ def run(options: PerfOptions) -> int:
 
 def _check(options: PerfOptions) -> None:
     if (options.record_size is None) == (options.payload_file is None):
-        raise CommandError("give either --record-size or --payload-file: what the records hold")
+        raise CommandError("use either --record-size or --payload-file: what the records contain")
     if options.warmup_records >= options.num_records:
-        raise CommandError("--warmup-records are part of --num-records, so they have to be fewer")
+        raise CommandError("--warmup-records must be less than --num-records, which includes them")
     if not math.isfinite(options.throughput) or (options.throughput <= 0 and options.throughput != -1):
-        raise CommandError("--throughput takes a number of records a second above 0, or -1 for as many as go")
+        raise CommandError("--throughput takes a number of records per second above 0, or -1 for no limit")
     for size, name in ((options.record_size or 0, "--record-size"), (options.key_size, "--key-size")):
         if size > payloads.LARGEST_BYTES:
-            raise CommandError(f"{name} is above {payloads.LARGEST_BYTES:,} bytes")
+            raise CommandError(f"{name} can be at most {payloads.LARGEST_BYTES:,} bytes")
     if not options.payload_delimiter:
         raise CommandError("--payload-delimiter can't be empty")
     if options.picture_file is not None:
         if options.picture_file.suffix not in picture.SUFFIXES:
-            raise CommandError(f"--picture takes a file that ends with {', '.join(picture.SUFFIXES)}")
+            raise CommandError(f"--picture takes a file name that ends in {', '.join(picture.SUFFIXES)}")
         require({"matplotlib": "matplotlib"}, "perf")
     for file in (options.json_file, options.picture_file):
         if file is not None and not file.absolute().parent.is_dir():

@@ -78,7 +78,7 @@ class ParquetSource:
         except OSError as error:
             raise CommandError(f"{path} can't be read: {error.strerror or one_line(error)}") from error
         except pyarrow.ArrowInvalid as error:
-            raise CommandError(f"{path} is no Parquet file: {one_line(error)}") from error
+            raise CommandError(f"{path} is not a Parquet file: {one_line(error)}") from error
         schema = self._file.schema_arrow
         self._columns = Columns.choose(schema.names, wanted)
         for name in {_JSON, _KEY, _UNUSED}.intersection(schema.names):
@@ -91,7 +91,7 @@ class ParquetSource:
         for name in self._columns.as_json:
             kind = schema.field(name).type
             if _has_bytes(kind):
-                raise CommandError(f"column {name!r} holds bytes, which JSON can't: name it by --value")
+                raise CommandError(f"column {name!r} holds bytes, which JSON can't: name it with --value")
             if _has_bytes_within(kind):
                 raise CommandError(f"column {name!r} holds bytes, which JSON can't")
         self._batches = self._file.iter_batches(batch_size=BATCH_ROWS, columns=used)
@@ -112,7 +112,7 @@ class ParquetSource:
         try:
             batch = next(self._batches, None)
         except (OSError, pyarrow.ArrowException) as error:
-            raise CommandError(f"the file can't be read on: {one_line(error)}") from error
+            raise CommandError(f"reading the file failed: {one_line(error)}") from error
         if batch is None:
             return None
         self.bytes_read += batch.num_rows
@@ -120,7 +120,7 @@ class ParquetSource:
             try:
                 rows = _objects(batch.select(list(self._columns.as_json)))
             except (ValueError, OverflowError, pyarrow.ArrowException) as error:  # a date that Python can't hold
-                raise CommandError(f"the file has what can't go into a row as JSON: {one_line(error)}") from error
+                raise CommandError(f"a value of the file can't be written as JSON: {one_line(error)}") from error
             values = list(map(_as_json, rows))
             batch = batch.append_column(_JSON, pyarrow.array(values, pyarrow.large_string()))
         if "key" in self._columns.parts:
@@ -235,7 +235,7 @@ def run(producer: Producer, topic: str, path: str, wanted: Mapping[str, str], re
     """
     require({"pyarrow": "pyarrow"}, "arrow")
     if path == STDIN:
-        raise CommandError("a Parquet file can't be read from standard input: its end has to be read first")
+        raise CommandError("Parquet can't be read from standard input: its end has to be read first")
     rejects = rejects_beside(path, rejects)
     source = ParquetSource(path, wanted)
     try:

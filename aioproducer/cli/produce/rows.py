@@ -66,7 +66,7 @@ def parser_of(kind: Format, key_field: str | None) -> Parser:
     """
     if kind is Format.LINES:
         if key_field is not None:
-            raise CommandError("--key needs rows with fields: give --format jsonl or --format csv")
+            raise CommandError("--key needs rows with fields: use --format jsonl or --format csv")
         return _plain_rows
     parse = _json_rows if kind is Format.JSONL else _csv_rows
     return lambda lines: parse(lines, key_field)
@@ -92,7 +92,7 @@ def _without_mark(lines: Iterator[Line]) -> Iterator[Line]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 # Numbers keep their text: they only have to be valid, and as a key they shall look as they do in the file.
@@ -126,7 +126,7 @@ def _decode(value: bytes) -> Any:
 
 def _key_of(decoded: object, field: str) -> bytes | None:
     if not isinstance(decoded, dict):
-        raise ValueError(f"no JSON object, so it has no key field {field!r}")
+        raise ValueError(f"not a JSON object, so it has no key field {field!r}")
     if field not in decoded:
         raise ValueError(f"the key field {field!r} is missing")
     match decoded[field]:
@@ -138,7 +138,7 @@ def _key_of(decoded: object, field: str) -> bytes | None:
             try:
                 return text.encode()
             except UnicodeEncodeError as error:
-                raise ValueError(f"the key field {field!r} is no text that UTF-8 can hold") from error
+                raise ValueError(f"the key field {field!r} can't be encoded as UTF-8") from error
         case _:
             raise ValueError(f"the key field {field!r} holds an object or a list")
 

@@ -39,7 +39,7 @@ def plan(path: str, kind: Format | None, key_field: str | None, rejects: Path | 
     if path != STDIN:
         rejects = rejects_beside(path, rejects)
     elif rejects is None:
-        raise CommandError("--rejects FILE is needed with standard input: what fails has to go somewhere")
+        raise CommandError("standard input needs --rejects FILE: rows that fail have to go somewhere")
     return Input(path, parser_of(kind or format_of(path), key_field), rejects)
 
 

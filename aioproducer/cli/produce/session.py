@@ -99,7 +99,7 @@ class _Session:
         if first and self._work is not None:
             self._work.stop()
             with suppress(OSError):
-                self._console.print("stopping: what was read is being sent; Ctrl-C again gives up")
+                self._console.print("stopping: sending the rows already read; press Ctrl-C again to give up")
         elif self._task is not None:
             self._task.cancel()
 
@@ -131,11 +131,11 @@ class _Session:
             f"in {took_s:.2f} s ({counts.acked / took_s:.0f} records/s)"
         )
         if rejects.problem is not None:
-            print(f"aioproducer: rejects are missing in {rejects.path}: {rejects.problem}", file=sys.stderr)
+            print(f"aioproducer: rejects are missing from {rejects.path}: {rejects.problem}", file=sys.stderr)
         elif rejects.count:
-            print(f"rejects with their reasons: {rejects.path}", file=sys.stderr)
+            print(f"rejects and their reasons: {rejects.path}", file=sys.stderr)
         if work.trouble is not None:
-            print(f"aioproducer: ended after {work.place}: {work.trouble}", file=sys.stderr)
+            print(f"aioproducer: stopped after {work.place}: {work.trouble}", file=sys.stderr)
         if self._signal is not None:
             print(f"interrupted after {work.place}", file=sys.stderr)
 

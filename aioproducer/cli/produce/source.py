@@ -94,6 +94,6 @@ def split_lines(chunks: Iterator[bytes]) -> Iterator[Line]:
                 yield Line(number, b"".join(pieces))
                 number, pieces, held_bytes = number + 1, [], 0
         if held_bytes > LONGEST_LINE_BYTES:
-            raise CommandError(f"line {number} has no end within {LONGEST_LINE_BYTES:,} bytes; are these lines?")
+            raise CommandError(f"line {number} is longer than {LONGEST_LINE_BYTES:,} bytes; is this a file of lines?")
     if pieces:
         yield Line(number, b"".join(pieces))

@@ -70,18 +70,18 @@ class AvroEncoder:
 
 
 class AvroSerializer(SchemaSerializer[Value_contra]):
-    """Avro by a schema registry.
+    """Avro with a schema registry.
 
     Values are what fastavro takes: dicts for records, ``datetime`` and ``Decimal`` for logical types, ``(name, value)``
-    for a branch of a union that is to be chosen by name.
+    to choose a branch of a union by name.
 
     Args:
         schema: as text, as the object that the text stands for, or as confluent-kafka's ``Schema``, which may have
             references. May be left out with ``use_latest_version`` or ``use_schema_id``.
-        strict: refuses dicts with fields that the schema has not, or without fields that it has, defaults or not;
-            ``strict_allow_default`` lets those with a default be left out.
-        validate: checks each value first, also what the writer takes as it comes, such as an int beyond 32 bits; about
-            doubles the time.
+        strict: refuses dicts with fields that the schema lacks, or without fields that it has, defaults or not;
+            ``strict_allow_default`` allows fields with a default to be left out.
+        validate: checks each value first, including what the writer would accept unchecked, such as an int beyond 32
+            bits; about doubles the time.
         to_dict, options: see SchemaSerializer.
     Raises:
         ConfigError: the schema can't be parsed, or options contradict each other.

@@ -1,8 +1,8 @@
-"""Framing: how bytes say by which schema they were written.
+"""Framing: how bytes name the schema they were written with.
 
-``prefix``: a zero byte and the schema's id, 4 bytes big endian, before the payload; what every consumer understands.
-``header``: a header ``__key_schema_id`` or ``__value_schema_id`` with a one byte and the schema's GUID, 16 bytes; the
-payload is left alone. With Protobuf the path of the message in its file follows id or GUID: zigzag varints, their
+``prefix``: a zero byte and the schema's id, 4 bytes big endian, before the payload; every consumer understands this.
+``header``: a header ``__key_schema_id`` or ``__value_schema_id`` with a byte 1 and the schema's GUID, 16 bytes; the
+payload is left alone. With Protobuf, the path of the message in its file follows the id or GUID: zigzag varints, their
 number first, and the most frequent path, [0], as a single zero byte.
 
 Source: Schema Registry's wire format; SchemaId of its serializers.

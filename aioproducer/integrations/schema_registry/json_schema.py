@@ -55,18 +55,18 @@ class JsonEncoder:
 
 
 class JsonSchemaSerializer(SchemaSerializer[Value_contra]):
-    """JSON by a schema registry.
+    """JSON with a schema registry.
 
     Args:
         schema: as text, as the object that the text stands for, as confluent-kafka's ``Schema``, which may have
-            references, or a Pydantic model, whose instances are the values then. May be left out with
+            references, or a Pydantic model, whose instances are then the values. May be left out with
             ``use_latest_version`` or ``use_schema_id``.
         validate: checks each value against the schema, which takes longer than all the rest. True, unless the values
-            are of a Pydantic model, which has done so.
-        encode: what makes JSON of a value, such as ``orjson.dumps``; the standard library's by default.
+            are of a Pydantic model, which has checked them itself.
+        encode: turns a value into JSON, such as ``orjson.dumps``; the standard library's by default.
         to_dict, options: see SchemaSerializer.
     Raises:
-        ConfigError: the schema is none, or options contradict each other.
+        ConfigError: the schema is invalid, or options contradict each other.
     """
 
     schema_type = "JSON"

@@ -44,18 +44,18 @@ class ProtobufEncoder:
 
 
 class ProtobufSerializer(SchemaSerializer[Value_contra]):
-    """Protobuf by a schema registry.
+    """Protobuf with a schema registry.
 
-    The schema is the file of the message; files that it imports are registered, or looked up, as references first,
+    The schema is the file of the message; the files that it imports are registered, or looked up, first, as references,
     except those of ``google/protobuf``, ``google/type`` and ``confluent``.
 
     Args:
         message_type: the generated class; values are instances of it.
-        reference_subject_name: the subject of an imported file by its name, which it is by default.
+        reference_subject_name: a function from the name of an imported file to its subject; by default, the name.
         to_dict, options: see SchemaSerializer. ``use_latest_version`` and ``use_schema_id`` change the id that is
-            written, not the bytes: these always are what the class has.
+            written, not the bytes, which always follow the class.
     Raises:
-        ConfigError: it is no generated class, or options contradict each other.
+        ConfigError: it is not a generated class, or options contradict each other.
     """
 
     schema_type = "PROTOBUF"

@@ -47,16 +47,15 @@ class LookupFailedError(Exception):
 
 
 class SchemaRegistry:
-    """A schema registry, to be shared by any number of serializers and producers.
+    """A schema registry, which any number of serializers and producers may share.
 
-    Makes no connection before the first lookup, and then one client for each event loop it is used in. These clients
-    are its own: they close when the last producer that used them does, or by ``await close()``; a later lookup makes
-    a new one.
+    It connects at the first lookup, with one client for each event loop it is used in. It owns these clients: they are
+    closed when the last producer that used them closes, or by ``await close()``; a later lookup makes a new one.
 
     Args:
-        registry: its URL, several with commas; or a mapping with confluent-kafka's names (``url``,
+        registry: its URL, or several separated by commas; or a mapping with confluent-kafka's names (``url``,
             ``basic.auth.user.info``, ``ssl.ca.location``, ``bearer.auth.*``, ...); or an AsyncSchemaRegistryClient,
-            which stays the caller's to close.
+            which the caller has to close.
     Raises:
         ConfigError: it is none of these.
     """
@@ -167,7 +166,7 @@ class SchemaRegistry:
             await self.close()
 
     async def close(self) -> None:
-        """Give up lookups that are under way, and close the client of the running loop, if it is not the caller's."""
+        """Cancel lookups in progress, and close the client of the running loop, unless it is the caller's."""
         await self.lookups.cancel()
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:

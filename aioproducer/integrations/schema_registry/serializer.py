@@ -74,7 +74,7 @@ class Known:
 
 
 class SchemaSerializer(ABC, Generic[Value_contra]):
-    """Serializes by the schema that a registry has for a topic.
+    """Serializes with the schema that a registry has for a topic.
 
     Give it to a Producer as ``key_serializer`` or ``value_serializer``; one object can be both, and serve several
     producers, topics and event loops.
@@ -83,18 +83,18 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
         registry: where schemas are looked up.
         subject_name_strategy: ``topic`` (``orders-value``), ``record`` (``shop.Order``), ``topic_record``
             (``orders-shop.Order``), or a function of (topic, is_key, record_name).
-        auto_register_schemas: registers the schema where it is not; False only looks it up. True unless one of the
+        auto_register_schemas: registers the schema if it is missing; False only looks it up. True unless one of the
             next two is given.
-        use_latest_version: writes by the newest schema of the subject, whatever the serializer was made with.
-        use_schema_id: writes by the schema with this id.
-        normalize_schemas: lets the registry see through differences that mean nothing, such as the order of fields'
+        use_latest_version: writes with the newest schema of the subject, whatever the serializer was made with.
+        use_schema_id: writes with the schema that has this id.
+        normalize_schemas: lets the registry ignore differences without meaning, such as the order of fields'
             attributes.
         latest_cache_ttl_sec: seconds after which ``use_latest_version`` looks for a newer one, in the background;
-            None keeps the first for ever, as Java does by default.
+            None keeps the first forever, as Java does by default.
         framing: ``prefix`` or ``header``, see the module framing.
-        to_dict: called with each value, gives what is serialized. Type checkers know by it what values are.
+        to_dict: called with each value, returns what is serialized. Type checkers infer the type of the values from it.
     Raises:
-        ConfigError: options contradict each other, or are none, or the schema is none.
+        ConfigError: options contradict each other, or have no such value, or the schema is invalid.
     """
 
     schema_type: ClassVar[str]
@@ -162,24 +162,24 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
         return BoundSchemaSerializer(self, is_key=is_key, max_block_ms=max_block_ms)
 
     async def prepare(self, *topics: str, timeout_ms: int = DEFAULT_LIMIT_MS) -> None:
-        """Look up the schemas of topics now, so that no record has to wait for them, nor ``submit_nowait`` to fail.
+        """Look up the schemas of topics now, so that no record has to wait for them, and ``submit_nowait`` succeeds.
 
-        For keys, values or both, as producers use it; for values if none does yet.
+        For keys, values or both, as producers use it; for values if no producer uses it yet.
 
         Raises:
             SchemaRegistryError: the registry refused, or has no such schema.
-            SchemaRegistryUnavailableError: it had no answer within ``timeout_ms``.
+            SchemaRegistryUnavailableError: it gave no answer within ``timeout_ms``.
         """
         for topic in topics:
             for is_key in sorted(self._uses) or (False,):
                 await BoundSchemaSerializer(self, is_key=is_key, max_block_ms=timeout_ms).prepare(topic)
 
     async def to_bytes(self, topic: str, value: Value_contra | None, *, is_key: bool = False) -> bytes | None:
-        """The bytes that a record of this topic would have, without a producer.
+        """The bytes that a record of this topic would have; for use without a producer.
 
         Raises:
             SchemaValidationError: the value does not fit the schema.
-            SchemaRegistryError: as prepare().
+            SchemaRegistryError: as for prepare().
         """
         if value is None:
             return None

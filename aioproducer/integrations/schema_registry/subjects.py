@@ -1,4 +1,4 @@
-"""Subject names: under which name a registry keeps the schemas of a topic."""
+"""Subject names: the names under which a registry keeps the schemas of a topic."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SubjectName: TypeAlias = Callable[[str, bool, str | None], str]
 
 
 def topic_name(topic: str, is_key: bool, record_name: str | None) -> str:
-    """``orders-key`` or ``orders-value``, as TopicNameStrategy: one schema a topic."""
+    """``orders-key`` or ``orders-value``, as TopicNameStrategy: one schema per topic."""
     return f"{topic}-key" if is_key else f"{topic}-value"
 
 
 def record_name(topic: str, is_key: bool, record_name: str | None) -> str:
-    """The full name of the record, as RecordNameStrategy: one schema a type, in whatever topic."""
+    """The full name of the record, as RecordNameStrategy: one schema per type, in all topics."""
     assert record_name is not None
     return record_name
 

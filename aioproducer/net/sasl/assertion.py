@@ -76,7 +76,7 @@ def _template(config: ProducerConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         return header | template.get("header", {}), payload | template.get("payload", {})
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise AuthenticationError(
-            f"{_TEMPLATE_FILE}: {path} is no JSON object with objects header and payload"
+            f"{_TEMPLATE_FILE}: {path} is not a JSON object with objects header and payload"
         ) from None
 
 

@@ -197,7 +197,7 @@ class SaslAuthenticator:
         exchange = await self._begin_before(connection, mechanism, ends_ms)
         if exchange is None:
             logger.warning(
-                "%s: the session has ended and could not be renewed, the connection is given up", str(connection)
+                "%s: the session has expired and could not be renewed; closing the connection", str(connection)
             )
             connection.close_when_idle()
             return
@@ -209,9 +209,9 @@ class SaslAuthenticator:
             connection.metrics.record_login_again_failed(self._now_ms())
             if not connection.closed:
                 logger.warning(
-                    "%s: logging in again failed, the connection is made anew: %s", str(connection), str(error)
+                    "%s: re-authentication failed; opening a new connection: %s", str(connection), str(error)
                 )
-                lost = ConnectionLostError(f"{connection}: logging in again failed: {error}")
+                lost = ConnectionLostError(f"{connection}: re-authentication failed: {error}")
                 lost.__cause__ = error
                 connection.abort(lost)
             return
@@ -231,7 +231,7 @@ class SaslAuthenticator:
             except TimeoutError:
                 return None
             except KafkaError as error:
-                logger.warning("%s: logging in again has to wait: %s", str(connection), str(error))
+                logger.warning("%s: re-authentication has to wait: %s", str(connection), str(error))
             await asyncio.sleep(min(self._backoff.delay_ms(attempts, self._rng), left_ms) / 1000)
             attempts += 1
         return None

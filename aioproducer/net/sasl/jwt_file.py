@@ -35,4 +35,4 @@ def read_text(path: str, where: str) -> str:
     except OSError as error:
         raise AuthenticationError(f"{where}: {path} can't be read: {error.strerror or error}") from error
     except ValueError:
-        raise AuthenticationError(f"{where}: {path} is no text") from None
+        raise AuthenticationError(f"{where}: {path} is not text") from None

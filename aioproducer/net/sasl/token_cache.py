@@ -66,7 +66,7 @@ class TokenCache:
                 if last is None:
                     raise
                 logger.warning(
-                    "the token for OAUTHBEARER could not be renewed, the last one is used on: %s", str(error)
+                    "the token for OAUTHBEARER could not be renewed; still using the last one: %s", str(error)
                 )
                 self._put_off()
                 return last

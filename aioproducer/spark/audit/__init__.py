@@ -1,4 +1,4 @@
-"""The delivery audit as a job of Spark: what is in topics, compared with what the marks and statements say.
+"""The delivery audit as a Spark job: compares the content of topics with what the marks and statements say.
 
     found = audit_topics(spark, {"kafka.bootstrap.servers": ...}, ["orders"], statements=["/audit/orders"])
     found.table.show()

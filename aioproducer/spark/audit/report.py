@@ -21,15 +21,16 @@ END, LINE, NUMBERS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What an audit comes to.
+    """The totals of an audit.
 
     Args:
-        sent, acked, failed: as stated; None where nothing was.
+        sent, acked, failed: as stated; None if nothing was stated.
         found: records that are there, each counted once.
-        missing: records that are not, though later ones are, or though they are stated to be acknowledged.
+        missing: records that are not there, although later ones are, or although they were stated as acknowledged.
         duplicated: further copies of records that are there.
         out_of_order: records that stand behind later ones.
-        producers, stated, closed: instances found or stated; with a statement; with one that says that it was the end.
+        producers, stated, closed: instances found or stated; with a statement; with a statement that says it is the
+            last.
     """
 
     sent: int | None
@@ -57,9 +58,9 @@ class Findings:
         table: a row for each topic, partition and time bucket: topic, partition, bucket, the counts of Totals up to
             out_of_order, and latencies in ms: append_p50_ms, append_p99_ms, append_max_ms (to the broker's timestamp,
             topics with LogAppendTime), ack_p50_ms, ack_p99_ms, ack_max_ms (to the acknowledgement, as stated). The
-            partition is null for records of which nobody knows it.
+            partition is null where it is unknown.
         missing: a row for each range of sequence numbers: topic, partition, producer, first, last, records,
-            acknowledged (false: nobody says so), bucket.
+            acknowledged (false: not stated), bucket.
         producers: producer, found, stated, closed.
         unmarked: how many records without a mark were read; None in streams.
     """
@@ -70,7 +71,7 @@ class Findings:
     unmarked: int | None = field(default=None)
 
     def keep(self) -> Findings:
-        """Have Spark keep the tables once they are computed; they are small."""
+        """Have Spark cache the tables once they are computed; they are small."""
         for frame in (self.missing, self.table, self.producers):
             frame.persist()
         return self

@@ -1,4 +1,4 @@
-"""The audit from topics to findings, at once or in looks that go on from where the last one was."""
+"""The audit from topics to findings, at once, or in looks that each continue where the last one ended."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def audit_topics(
 
     Args:
         options: of Spark's Kafka source: ``kafka.bootstrap.servers`` and other ``kafka.*`` configs of the consumer,
-            ``minPartitions`` and the like. Unless they say otherwise the topics are read from their beginning, by a
-            ``read_committed`` reader.
-        statements: files or directories of statements with all that is below, anything that Spark reads; what is read
-            twice counts once.
+            ``minPartitions`` and the like. By default the topics are read from their beginning, with
+            ``read_committed``.
+        statements: files of statements, or directories, read recursively, from anywhere that Spark reads; a statement
+            read twice counts once.
         bucket_s: length of a time bucket.
-        since_ms, until_ms: only records whose mark names a time from the one up to the other, ms since the epoch. A
-            second that is in it only in part does not count. With ``since_ms``, or options that do not begin at the
-            beginning, nothing is missing before the first record that is found, or stated, of a producer. Records of
-            other times are read all the same: their numbers are not missing.
+        since_ms, until_ms: only records whose mark has a time from the first up to the second, ms since the epoch. A
+            second that is only partly inside does not count. With ``since_ms``, or options that do not start at the
+            beginning, nothing counts as missing before a producer's first record that is found or stated. Records of
+            other times are still read: their numbers are not missing.
     Returns:
         Findings, kept by Spark until ``forget()``.
     Raises:
@@ -114,8 +114,8 @@ class AuditState:
         done = self._done()
         if (number and number - 1 not in done) or max(done, default=number) > number:
             raise ConfigError(
-                f"{self._directory} can't be gone on from: its checkpoint comes to micro-batch {number}, its state has "
-                f"{', '.join(map(str, sorted(done))) or 'none'}; remove it, and the audit begins again"
+                f"the audit can't continue from {self._directory}: its checkpoint is at micro-batch {number}, its "
+                f"state has {', '.join(map(str, sorted(done))) or 'none'}; remove it to begin the audit again"
             )
         return self._found(done[number - 1]) if number else None
 
@@ -166,18 +166,18 @@ def audit_stream(
     told_to_end: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.time,
 ) -> bool:
-    """Take one look at topics: read what is new up to now, and keep what was found for ``stream_findings``.
+    """Take one look at topics: read what is new up to now, and keep the findings for ``stream_findings``.
 
     Args:
         options: as for ``audit_topics``.
-        directory: a path or URI, of this audit alone, where it keeps what it has found; it goes on from there.
-        told_to_end: asked while the look goes on; what it has not read when that says True is left to the next look.
+        directory: a path or URI, for this audit alone, where it keeps what it has found, and from which it continues.
+        told_to_end: asked during the look; once it returns True, the rest is left to the next look.
         clock: seconds since the epoch.
     Returns:
-        Whether all was read.
+        Whether everything was read.
     Raises:
-        StreamingQueryException: it can't be read, or the directory has only a part of what is kept there.
-        TypeError: topics are one str.
+        StreamingQueryException: the topics can't be read, or the directory has only a part of what is kept there.
+        TypeError: ``topics`` is a single str.
     """
     _check_lists(topics=topics)
     state = AuditState(spark, directory)
@@ -221,10 +221,10 @@ def stream_findings(
 
     Args:
         directory, bucket_s: as for ``audit_stream``.
-        lag_s: records that were sent later than so long before that look began are not missing yet.
-        heads: False if the first look did not begin at the beginning of the topics, see ``from_the_beginning``.
+        lag_s: records sent less than this many seconds before that look began do not count as missing yet.
+        heads: False if the first look did not start at the beginning of the topics; see ``from_the_beginning``.
     Raises:
-        TypeError: topics or statements are one str.
+        TypeError: ``topics`` or ``statements`` is a single str.
     """
     _check_lists(topics=topics, statements=statements)
     state = AuditState(spark, directory)

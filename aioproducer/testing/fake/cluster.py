@@ -26,25 +26,24 @@ NO_PORT = 0
 class FakeCluster:
     """A Kafka cluster inside the test's process, ready in milliseconds.
 
-    It takes what a broker takes and refuses what a broker refuses: batches are read to the last byte, sequences,
-    epochs and transactions are kept as Kafka keeps them. It has no consumers: ``records`` shows what was written.
-    ``faults`` makes single requests go wrong.
+    It accepts and refuses what a broker does: batches are checked to the last byte, and sequences, epochs and
+    transactions are kept as Kafka keeps them. It serves no consumers: ``records`` returns what was written. ``faults``
+    makes single requests go wrong.
 
     Use it in a ``with`` or ``async with`` block. It answers from a thread of its own, so calls may come from any
-    thread or event loop, return within milliseconds, and a test that blocks its loop blocks no broker.
+    thread or event loop and return within milliseconds, and a test that blocks its loop does not block the brokers.
 
     Args:
         brokers: how many; their node ids count from 1.
-        version: which Kafka it speaks like: "4.3", "3.9", "2.8", "2.1" or "0.11".
+        version: the Kafka version it behaves like: "4.3", "3.9", "2.8", "2.1" or "0.11".
         transaction_version: level of the feature ``transaction.version``; None for the newest.
-        auto_create_topics: whether a topic that a client asks for comes into being.
-        default_partitions: of topics that come into being so.
-        min_insync_replicas, message_max_bytes: what topics obey that say nothing else.
-        receives_metrics: whether the brokers have a receiver for the metrics of clients (KIP-714); see
-            ``subscribe_metrics``.
-        seed: of all that is left to chance.
+        auto_create_topics: whether a topic is created when a client asks for it.
+        default_partitions: of topics created that way.
+        min_insync_replicas, message_max_bytes: the defaults of topics.
+        receives_metrics: whether the brokers have a receiver for client metrics (KIP-714); see ``subscribe_metrics``.
+        seed: of everything random.
     Raises:
-        ValueError: no Kafka cluster is like that.
+        ValueError: no Kafka cluster has such a number.
     """
 
     def __init__(
@@ -80,14 +79,14 @@ class FakeCluster:
     # --- the cluster
 
     def start(self) -> None:
-        """Listen on a free port of the loopback for every broker."""
+        """Listen on a free port of the loopback interface for every broker."""
         if self._servers is not None:
             raise ClusterError("the fake cluster is running")
         self._servers = BrokerServers(self._model, self._lock, now_ms)
         self._servers.start()
 
     def stop(self) -> None:
-        """Close all ports and connections. What was written can still be read. Nothing to do if it does not run."""
+        """Close all ports and connections. The records can still be read. Does nothing if it is not running."""
         servers, self._servers = self._servers, None
         if servers is not None:
             servers.stop()
@@ -117,17 +116,17 @@ class FakeCluster:
 
     @property
     def brokers(self) -> tuple[int, ...]:
-        """The node ids of all brokers, also of those that do not run now."""
+        """The node ids of all brokers, including those that are not running."""
         return tuple(self._model.brokers)
 
     @property
     def running(self) -> tuple[int, ...]:
-        """The brokers that run."""
+        """The brokers that are running."""
         with self._lock:
             return tuple(node_id for node_id, broker in self._model.brokers.items() if broker.up)
 
     def address_of(self, broker: int) -> Address:
-        """Host and port at which clients reach a broker. They stay over restarts.
+        """Host and port at which clients reach a broker. Restarts keep them.
 
         Raises:
             ClusterError: the cluster was never started.
@@ -139,16 +138,16 @@ class FakeCluster:
 
     @property
     def faults(self) -> FaultScript:
-        """What goes wrong on purpose: see FaultScript."""
+        """The faults to inject: see FaultScript."""
         return self._model.faults
 
     # --- its brokers
 
     def stop_broker(self, broker: int, *, elect: bool = True) -> None:
-        """End a broker with all its connections; its partitions get other leaders.
+        """Stop a broker and close its connections; its partitions get other leaders.
 
         Args:
-            elect: False leaves them without one until ``elect_leaders``.
+            elect: False leaves them without a leader until ``elect_leaders``.
         """
         servers = self._running_servers()
         with self._lock:
@@ -156,7 +155,7 @@ class FakeCluster:
         servers.close(broker)
 
     def start_broker(self, broker: int) -> None:
-        """Start a broker that was stopped, on its port; it is in sync again at once."""
+        """Start a stopped broker on its port; it is in sync again at once."""
         servers = self._running_servers()
         if broker in self.running:
             raise ClusterError(f"broker {broker} is running")
@@ -165,16 +164,16 @@ class FakeCluster:
         servers.open(broker)
 
     def drop_connections(self, broker: int) -> None:
-        """Close all connections of a broker; it goes on listening."""
+        """Close all connections of a broker; it keeps listening."""
         servers = self._running_servers()
         self._check_running(broker)
         servers.close(broker)
         servers.open(broker)
 
     def change_addresses(self, *brokers: int) -> None:
-        """Move brokers that run, all if none is named, to other ports, and close their connections.
+        """Move running brokers, all if none is named, to other ports, and close their connections.
 
-        Clients hear of it from a broker that they still reach; ``bootstrap_servers`` has the new addresses.
+        Clients learn of it from a broker that they still reach; ``bootstrap_servers`` has the new addresses.
         """
         servers = self._running_servers()
         self._check_running(*brokers)
@@ -191,14 +190,14 @@ class FakeCluster:
         *,
         assignments: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        """Make a topic.
+        """Create a topic.
 
         Args:
-            replication_factor: None for as many as there are brokers, at most 3.
+            replication_factor: None for one replica per broker, at most 3.
             configs: by their Kafka names. These have an effect: max.message.bytes, segment.bytes, min.insync.replicas,
                 cleanup.policy (compact: records need a key), message.timestamp.type and
                 message.timestamp.{before,after}.max.ms.
-            assignments: the brokers of each partition, its leader first; instead of the two numbers.
+            assignments: the brokers of each partition, its leader first; replaces the two numbers.
         Raises:
             BrokerError: as a real cluster answers, for instance TopicAlreadyExistsError.
         """
@@ -206,22 +205,22 @@ class FakeCluster:
             self._model.create_topic(name, partitions, replication_factor, configs, assignments=assignments)
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic with its records. Made again it has another id."""
+        """Delete a topic with its records. If it is created again, it has another id."""
         with self._lock:
             self._model.delete_topic(name)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Give a topic more partitions, ``total`` in all."""
+        """Grow a topic to ``total`` partitions."""
         with self._lock:
             self._model.add_partitions(name, total)
 
     def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
-        """Set configs of a topic, None to go back to the default; see ``create_topic`` for those with an effect."""
+        """Set configs of a topic (None restores the default); see ``create_topic`` for those with an effect."""
         with self._lock:
             self._model.alter_configs(topic, configs)
 
     def topics(self) -> tuple[str, ...]:
-        """The names of all topics, in the order in which they were made."""
+        """The names of all topics, in the order in which they were created."""
         with self._lock:
             return tuple(self._model.topics)
 
@@ -238,22 +237,22 @@ class FakeCluster:
             return self._model.leader_of(topic, partition)
 
     def move_leader(self, topic: str, partition: int = 0, broker: int | None = None) -> int:
-        """Make another replica the leader, the next one in sync if none is given; returns its node id."""
+        """Make another replica the leader, by default the next one in sync; returns its node id."""
         with self._lock:
             return self._model.move_leader(topic, partition, broker)
 
     def remove_leader(self, topic: str, partition: int = 0) -> None:
-        """Begin a time without a leader; ``elect_leaders`` or ``move_leader`` ends it."""
+        """Leave a partition without a leader until ``elect_leaders`` or ``move_leader``."""
         with self._lock:
             self._model.remove_leader(topic, partition)
 
     def elect_leaders(self) -> None:
-        """Give each partition without a leader the first replica that is in sync and runs."""
+        """Make the first running in-sync replica the leader of each partition without one."""
         with self._lock:
             self._model.elect_leaders()
 
     def shrink_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
-        """Set the replicas in sync, the leader among them."""
+        """Set the in-sync replicas, which must include the leader."""
         with self._lock:
             self._model.shrink_isr(topic, partition, isr)
 
@@ -263,7 +262,7 @@ class FakeCluster:
         """The records of a partition in the order of the log.
 
         Args:
-            read_committed: leave out what belongs to open and to aborted transactions, and what follows an open one.
+            read_committed: leave out records of open and aborted transactions, and those that follow an open one.
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
         """
@@ -282,48 +281,49 @@ class FakeCluster:
             self._model.delete_records(topic, partition, before_offset)
 
     def forget_producers(self, topic: str, partition: int = 0, producer_id: int | None = None) -> None:
-        """Let a partition forget one producer or all, as after ``producer.id.expiration.ms``."""
+        """Make a partition forget one producer or all, as after ``producer.id.expiration.ms``."""
         with self._lock:
             self._model.forget_producers(topic, partition, producer_id)
 
     # --- transactions and groups
 
     def coordinator_of(self, key: str) -> int | None:
-        """The broker that coordinates a transactional id or a consumer group, None if none runs."""
+        """The broker that coordinates a transactional id or a consumer group; None if no broker is running."""
         with self._lock:
             return self._model.coordinators.node_of(key)
 
     def move_coordinator(self, key: str, broker: int) -> None:
-        """Let a broker coordinate a transactional id or a group from now on, as long as it runs."""
+        """Make a broker coordinate a transactional id or a group from now on, as long as it is running."""
         with self._lock:
             self._model.coordinators.move(key, self._model.broker(broker).node_id)
 
     def load_coordinator(self, broker: int, duration_ms: int) -> None:
-        """Let a broker answer COORDINATOR_LOAD_IN_PROGRESS for some time."""
+        """Make a broker answer COORDINATOR_LOAD_IN_PROGRESS for some time."""
         with self._lock:
             self._model.coordinators.load(self._model.broker(broker).node_id, now_ms() + duration_ms)
 
     def delay_markers(self, duration_ms: int) -> None:
-        """Write the ends of transactions so much later than EndTxn is answered; until then a next transaction meets
-        CONCURRENT_TRANSACTIONS, as on a real cluster that is busy."""
+        """Write the markers that end transactions this much later than EndTxn is answered.
+
+        Until then the next transaction meets CONCURRENT_TRANSACTIONS, as on a real cluster that is busy."""
         with self._lock:
             self._model.coordinators.transactions.marker_delay_ms = duration_ms
 
     def transaction_state(self, transactional_id: str) -> str | None:
-        """The state as Kafka names it, such as ``Ongoing`` or ``CompleteCommit``; None if the id is unknown."""
+        """The state by Kafka's name, such as ``Ongoing`` or ``CompleteCommit``; None if the id is unknown."""
         with self._lock:
             self._model.advance(now_ms())
             found = self._model.coordinators.transactions.get(transactional_id)
             return found.state.value if found else None
 
     def committed_offsets(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
-        """What a consumer group has committed, by topic and partition."""
+        """The committed offsets of a consumer group, by topic and partition."""
         with self._lock:
             self._model.advance(now_ms())
             return dict(self._model.coordinators.group(group_id).offsets)
 
     def set_group(self, group_id: str, generation_id: int, members: Mapping[str, str | None]) -> None:
-        """Give a consumer group members: their group instance ids (or None) by member id."""
+        """Set the members of a consumer group: their group instance ids (or None) by member id."""
         with self._lock:
             group = self._model.coordinators.group(group_id)
             group.generation_id, group.members = generation_id, dict(members)
@@ -338,14 +338,14 @@ class FakeCluster:
         delta: bool = True,
         codecs: Sequence[int] = CODECS,
     ) -> None:
-        """Have clients push metrics; before this is called, and without names, the brokers want none.
+        """Have clients push metrics; before this is called, and without names, the brokers ask for none.
 
         Args:
-            names: prefixes of what is wanted; "*" for everything.
+            names: prefixes of the wanted names; "*" for all.
             interval_ms: between two pushes.
-            max_bytes: of a push.
-            delta: whether sums are told since the last push, not since the start.
-            codecs: numbers of the compressions that are taken, the best first.
+            max_bytes: the largest push.
+            delta: whether sums count from the last push, not from the start.
+            codecs: numbers of the accepted compression types, the preferred one first.
 
         Raises:
             ClusterError: the brokers have no receiver, so no client would ask them.
@@ -356,7 +356,7 @@ class FakeCluster:
             self._model.client_metrics.subscribe(names, interval_ms, max_bytes, delta, codecs)
 
     def pushed_metrics(self) -> tuple[Push, ...]:
-        """What clients have pushed, in the order of arrival."""
+        """The metrics that clients have pushed, in the order of arrival."""
         with self._lock:
             return tuple(self._model.client_metrics.pushes)
 

@@ -1,9 +1,9 @@
-"""Scripts of faults: which requests go wrong, how, and how often. Pure.
+"""Fault scripts: which requests go wrong, how, and how often. Pure.
 
-Users' tests and the simulation write them in the same words::
+Users' tests and the simulation write them in the same way::
 
     cluster.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2, topic="orders")
-    cluster.faults.drop("Produce", when="after")          # written, but nobody hears of it
+    cluster.faults.drop("Produce", when="after")          # written, but not acknowledged
     cluster.faults.delay("Metadata", 500)
     cluster.faults.garble("Produce", how="correlation_id")
 
@@ -62,7 +62,7 @@ class Fault:
         return not self.cancelled and (self.times is None or self.struck < self.times)
 
     def cancel(self) -> None:
-        """End it."""
+        """Make it strike no more."""
         self.cancelled = True
 
     def aims_at(self, node: int, api: str) -> bool:
@@ -94,12 +94,12 @@ class Fault:
 class FaultScript:
     """The faults of a cluster, in the order in which they were added.
 
-    What all methods take:
+    All methods take:
 
     - ``api``: Kafka's name of the request, such as ``"Produce"``, ``"Metadata"``, ``"InitProducerId"``; None for all.
-    - ``times``: how many requests it strikes, None for all that come. For a ``fail`` of Produce every partition's
-      batch counts, as each has an answer of its own.
-    - ``skip``: how many that match are let pass first.
+    - ``times``: how many requests it strikes; None for all. For a ``fail`` of Produce, every partition's batch counts,
+      as each has an answer of its own.
+    - ``skip``: how many matching requests pass first.
     - ``topic``, ``partition``, ``node``: only requests that name this topic or partition, or go to this broker.
 
     Args:
@@ -126,9 +126,9 @@ class FaultScript:
         """Answer with an error.
 
         Args:
-            error: Kafka's name of it, its number, or the class in ``aioproducer.errors``.
-            apply: do what was asked all the same, as a leader does that writes and then finds too few replicas.
-            message: the text that goes with it, where the API has one.
+            error: its Kafka name, its number, or its class in ``aioproducer.errors``.
+            apply: carry out the request all the same, as a leader does that writes and then finds too few replicas.
+            message: the text that goes with it, if the API has one.
         """
         code = error_code(error)
         return self._add(
@@ -146,7 +146,7 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> Fault:
-        """Close the connection in place of an answer, before or after doing what was asked."""
+        """Close the connection instead of answering, before or after carrying out the request."""
         return self._add(Fault(Effect.DROP, api, times, skip, topic, partition, node, apply=_is_after(when)))
 
     def swallow(
@@ -160,7 +160,7 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> Fault:
-        """Never answer, before or after doing what was asked; the connection stays open and goes silent with it."""
+        """Never answer, before or after carrying out the request; the connection stays open, silent from then on."""
         return self._add(Fault(Effect.SWALLOW, api, times, skip, topic, partition, node, apply=_is_after(when)))
 
     def delay(
@@ -174,7 +174,7 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> Fault:
-        """Answer later. What was asked is done at once; what follows on the connection waits too."""
+        """Answer later. The request is carried out at once; later requests on the connection wait too."""
         return self._add(
             Fault(Effect.DELAY, api, times, skip, topic, partition, node, duration_ms=_duration(duration_ms))
         )
@@ -190,7 +190,7 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> Fault:
-        """Do what was asked and spoil the answer.
+        """Carry out the request and corrupt the answer.
 
         Args:
             how: ``"garbage"`` is a frame of random bytes, ``"correlation_id"`` an answer to another request,
@@ -209,16 +209,16 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> Fault:
-        """Say that a quota is exceeded: the client must send nothing for so long, and is not heard if it does.
+        """Report an exceeded quota: the client must send nothing for this long, and is not heard if it does.
 
-        Versions from before KIP-219 get their answer that much later instead.
+        Request versions from before KIP-219 get their answer that much later instead.
         """
         return self._add(
             Fault(Effect.THROTTLE, api, times, skip, topic, partition, node, duration_ms=_duration(duration_ms))
         )
 
     def clear(self) -> None:
-        """End all faults."""
+        """Remove all faults."""
         with self._guard:
             for fault in self._faults:
                 fault.cancel()

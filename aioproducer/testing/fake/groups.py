@@ -14,7 +14,7 @@ ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID = 22, 25, 82
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The offset of the next record to consume; the leader epoch is -1 where nobody gave one."""
+    """The offset of the next record to consume; the leader epoch is -1 if none was given."""
 
     offset: int
     leader_epoch: int = -1

@@ -137,11 +137,11 @@ async def test_certificates_change_under_load(
         async with load_on(producer, topic, pace=PACE) as load:
             for file, text, expected in (
                 (keys, authority.issue("client.test", common_name="alice").pem, "use what they hold now"),
-                (keys, authority.pem[:50], "the last ones are"),
-                (keys, authority.issue("client.test", common_name="alice").encrypted_key("?"), "the last ones are"),
+                (keys, authority.pem[:50], "still using the last"),
+                (keys, authority.issue("client.test", common_name="alice").encrypted_key("?"), "still using the last"),
                 (keys, authority.issue("client.test", common_name="alice").pem, "use what they hold now"),
                 (trust, CertificateAuthority().pem + authority.pem, "use what they hold now"),
-                (trust, "", "the last ones are"),
+                (trust, "", "still using the last"),
             ):
                 await load.advance(50)
                 caplog.clear()

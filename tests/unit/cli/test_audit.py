@@ -127,7 +127,7 @@ def test_the_table_of_what_is_missing() -> None:
     text = shown(missing_table([{**gap, "acknowledged": True}, {**gap, "partition": None, "acknowledged": False}]))
     assert [line.split() for line in text.splitlines()[1:]] == [
         ["t-2", "p", "10", "1,009", "1,000", "yes"],
-        ["t-?", "p", "10", "1,009", "1,000", "not", "known"],
+        ["t-?", "p", "10", "1,009", "1,000", "unknown"],
     ]
 
 
@@ -139,7 +139,7 @@ def test_names_are_shown_as_they_are() -> None:
 def test_notes_say_what_is_not_known() -> None:
     assert notes(totals(producers=3, stated=3, closed=3), 0, True) == []
     text = "\n".join(notes(totals(producers=3, stated=2, closed=1), 7, True))
-    for part in ("7 further records", "1 of 3 producers have stated nothing", "1 producers have not stated that they"):
+    for part in ("7 more records", "1 of 3 producers stated nothing", "1 producers did not state their end"):
         assert part in text
     assert "without --statements" in "\n".join(notes(totals(producers=3), None, False))
 
@@ -178,7 +178,7 @@ def test_of_a_failed_query_its_plan_is_not_told(reason: str) -> None:
     ("arguments", "message"),
     [
         (["t", "--every", "5"], "--every needs --state"),
-        (["t", "--state", "s", "--since", "-5"], "without --state"),
+        (["t", "--state", "s", "--since", "-5"], "with --state"),
         (["t", "--source-option", "x"], "--source-option takes name=value"),
         (["t", "--since", "2026-01-02", "--until", "2026-01-02"], "--since has to be before --until"),
     ],

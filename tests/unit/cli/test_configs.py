@@ -75,4 +75,4 @@ def test_names_of_other_clients_that_mean_nothing_here(word: str, hint: str) -> 
 
 
 def test_nothing_found() -> None:
-    assert shown("nonsense") == (1, "no config has these words; without any, all are shown\n")
+    assert shown("nonsense") == (1, "no config matches all of these words; without words, all configs are shown\n")

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from importlib.abc import MetaPathFinder
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,6 +51,17 @@ def test_the_script_is_installed() -> None:
     script = Path(sys.executable).with_name("aioproducer")
     finished = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
     assert finished.stdout.startswith("aioproducer 0.")
+
+
+def test_help_is_wrapped_to_the_terminal_and_not_as_in_the_source() -> None:
+    """Every line of a paragraph but its last is as long as its next word allows."""
+    result = CliRunner().invoke(app, ["perf", "--help"], terminal_width=80, env={"COLUMNS": "80"})
+    described, _, _ = result.stdout.partition("╭")
+    lines = described.splitlines()
+    for line, following in pairwise(lines):
+        if line.strip() and following.strip():
+            assert len(line.rstrip()) + 1 + len(following.split()[0]) > 78, line
+    assert r"[default: (\n)]" in " ".join(result.stdout.replace("│", " ").split())
 
 
 def test_the_package_is_the_script() -> None:
@@ -190,11 +202,11 @@ def test_produce_of_a_directory(tmp_path: Path) -> None:
 
 def test_a_key_needs_rows_with_fields(tmp_path: Path) -> None:
     line = refused("produce", str(tmp_path / "a.txt"), "--topic", "t", "--key", "id")
-    assert line == "--key needs rows with fields: give --format jsonl or --format csv"
+    assert line == "--key needs rows with fields: use --format jsonl or --format csv"
 
 
 def test_standard_input_needs_a_place_for_rejects() -> None:
-    assert refused("produce", "-", "--topic", "t").startswith("--rejects FILE is needed with standard input")
+    assert refused("produce", "-", "--topic", "t").startswith("standard input needs --rejects FILE")
 
 
 def test_the_rejects_never_replace_the_input(rows: Path) -> None:

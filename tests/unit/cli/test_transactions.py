@@ -61,4 +61,4 @@ async def test_a_state_that_is_none_is_an_error() -> None:
     with FakeCluster() as cluster:
         result = await run(cluster, "list", "--state", "ongoing")
         assert result.exit_code == 2
-        assert result.stderr == "aioproducer: no broker knows the states 'ongoing'; Kafka's are such as Ongoing\n"
+        assert result.stderr == "aioproducer: no broker knows the states 'ongoing'; Kafka's names look like Ongoing\n"

@@ -230,7 +230,7 @@ def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | 
         ({"queue.buffering.max.kbytes": -1}, "queue.buffering.max.kbytes: buffer_memory=-1024 is refused"),
         ({"default.topic.config": None}, "default.topic.config=None is refused; allowed: a mapping of configs"),
         ({"max.in.flight": 10}, "max_in_flight_requests_per_connection=10 contradicts idempotence"),
-        ({"sasl.oauthbearer.config": "x"}, "sasl.oauthbearer.config is not taken without oauth_cb"),
+        ({"sasl.oauthbearer.config": "x"}, "sasl.oauthbearer.config needs oauth_cb"),
         ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "x"}, "allowed: name=value"),
         ({"sasl.kerberos.principal": "x", "sasl.jaas.config": "y"}, "give one"),
         ({"oauth_cb": "x"}, "oauth_cb='x' is refused"),
@@ -289,7 +289,7 @@ def test_a_file_that_is_no_text(name: str, tmp_path: Path) -> None:
     path.write_bytes(b"\x30\x82\xff\xfe")
     with pytest.raises(ConfigError) as caught:
         config_of({"security.protocol": "ssl", name: str(path)})
-    assert str(caught.value) == f"{name}={str(path)!r} is no file of PEM text"
+    assert str(caught.value) == f"{name}={str(path)!r} is not a file of PEM text"
 
 
 def test_the_guide_has_every_name() -> None:
@@ -366,7 +366,7 @@ async def test_a_token_callback() -> None:
 async def test_a_token_callback_that_gives_something_else_is_named(given: Any) -> None:
     """That does not pass, and the error does not hold what it gave, nor does its cause."""
     ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: given})
-    with pytest.raises(AuthenticationError, match=r"^oauth_cb has to return \(token, its end in seconds") as caught:
+    with pytest.raises(AuthenticationError, match=r"^oauth_cb has to return \(token, expiry in seconds") as caught:
         await ours["sasl_oauth_token_provider"]()
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 

@@ -243,7 +243,7 @@ def test_where_the_token_comes_from(values: dict[str, Any], retriever: str, has_
         ({URL: "file://host/x"}, f"{URL} is refused; allowed: https://host/..., http://host/..., file:///path"),
         ({URL: "file:///a?b"}, f"{URL} of a file has a ? or # in it: in a file's name they are %3F and %23"),
         ({URL: "file:///a#b"}, f"{URL} of a file has a ? or # in it: in a file's name they are %3F and %23"),
-        ({URL: "https://x", RETRIEVER: "com.example.Own"}, "of others sasl_oauth_token_provider takes the place"),
+        ({URL: "https://x", RETRIEVER: "com.example.Own"}, "for others, use sasl_oauth_token_provider"),
     ],
 )
 def test_tokens_that_can_come_from_nowhere(values: dict[str, Any], expected: str) -> None:

@@ -351,8 +351,8 @@ def test_refused_value_names_config_value_and_range(values: dict[str, object], t
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
-        ("org.example.Mine", "no class of the JVM can run here"),
-        (UpperSerializer, "it is a class: give an object of it"),
+        ("org.example.Mine", "JVM classes can't run here"),
+        (UpperSerializer, "it is a class: give an instance of it"),
         (5, "key_serializer=5 is refused; allowed: function"),
     ],
 )
@@ -371,7 +371,7 @@ class _Teller:
 def test_an_async_on_error_is_refused(value: object) -> None:
     """Nothing would await it."""
     told = refusal(on_error=value)
-    assert "it is async, and on_error is only called: give a plain function, which may create a task" in told
+    assert "it is async, but on_error is not awaited: give a plain function, which may create a task" in told
 
 
 @pytest.mark.parametrize("value", [print, functools.partial(print), lambda error, records: None])
@@ -439,8 +439,8 @@ def test_servers(value: object, expected: list[tuple[str, int]]) -> None:
         ("[]:9092", "'[]:9092' is not host:port"),
         ("a:0", "'a:0' has a port out of range"),
         ("a:65536", "'a:65536' has a port out of range"),
-        ("a:1,A:1", "'A:1' stands there twice"),
-        ("[::1]:1,[::1]:1", "'[::1]:1' stands there twice"),
+        ("a:1,A:1", "'A:1' is listed twice"),
+        ("[::1]:1,[::1]:1", "'[::1]:1' is listed twice"),
     ],
 )
 def test_refused_servers(value: object, hint: str) -> None:
@@ -525,7 +525,7 @@ def test_delivery_timeout_left_out_is_raised(
 ) -> None:
     assert parse(**values).delivery_timeout_ms == expected_ms
     warned = expected_ms > 120_000
-    assert [message.startswith("delivery_timeout_ms is raised from 120000 to") for message in caplog.messages] == (
+    assert [message.startswith("delivery_timeout_ms raised from 120000 to") for message in caplog.messages] == (
         [True] * warned
     )
 
@@ -681,7 +681,7 @@ def test_properties(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert config.value_serializer is serializers.string
     assert (config.partitioner_class, config.compression_type, config.client_id) == ("round_robin", "zstd", "café é")
     assert caplog.messages == [
-        f"{file}: ignored, as only the JVM can use them: metric.reporters, metrics.context.team, ssl.provider"
+        f"{file}: ignored configs that only a JVM can use: metric.reporters, metrics.context.team, ssl.provider"
     ]
 
 
@@ -696,7 +696,7 @@ def test_properties_without_names_of_the_jvm_log_nothing(tmp_path: Path, caplog:
     [
         ("bootstrap.servers=a:1\nlinger=5", "config linger is unknown: the nearest known name is linger_ms"),
         ("bootstrap.servers=a:1\nlinger.ms=x", "linger_ms='x' is refused"),
-        ("bootstrap.servers=a:1\nclient.id=\\u12", "is no .properties file: "),
+        ("bootstrap.servers=a:1\nclient.id=\\u12", "is not a .properties file: "),
         ("bootstrap.servers=a:1\ninterceptor.classes=org.example.Audit", "interceptor_classes='org.example.Audit' is"),
         (
             "bootstrap.servers=a:1\nvalue.serializer.encoding=ISO-8859-1",

@@ -184,7 +184,7 @@ async def test_a_context_is_made_again_when_a_file_has_changed(
     assert second is not first
     keys.write_text("half a fi")
     assert await tls.context() is second
-    assert "can't be used, the last ones are: ssl_keystore_location=" in caplog.text
+    assert "can't be used; still using the last: ssl_keystore_location=" in caplog.text
     keys.unlink()
     assert await tls.context() is second
     keys.write_text(authority.issue("c.test").pem)
@@ -207,7 +207,7 @@ async def test_a_file_that_can_be_read_later_is_used_then(
         patch.setattr(pem, "read", unreadable)
         for _ in range(2):
             assert await tls.context() is first
-    assert caplog.text.count("can't be used, the last ones are") == 1
+    assert caplog.text.count("can't be used; still using the last") == 1
     assert await tls.context() is not first
 
 

@@ -316,7 +316,7 @@ def test_the_record_of_an_older_version(log: CommitLog, tmp_path: Path) -> None:
 def test_a_record_that_is_none_is_named(log: CommitLog, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "q%3A7.0123abcd.winners").write_bytes(data)
-    with pytest.raises(SparkWriteError, match=r"q%3A7\.0123abcd\.winners is no record of a transaction log"):
+    with pytest.raises(SparkWriteError, match=r"q%3A7\.0123abcd\.winners is not a transaction log's record"):
         log.unfinished()
 
 

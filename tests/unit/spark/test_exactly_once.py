@@ -211,7 +211,7 @@ async def test_a_torn_batch_stops_the_query(brokers: Coordinator, tmp_path: Path
     for _ in range(2):
         with pytest.raises(
             SparkWriteError,
-            match=r"batch q:0 is torn: committed are \S+-0-0-0, lost are \S+-1-0-0.*q%3A0\.\w+\.winners",
+            match=r"batch q:0 is torn: committed: \S+-0-0-0; lost: \S+-1-0-0.*q%3A0\.\w+\.winners",
         ):
             await driver(brokers, tmp_path).settle()
     next((tmp_path / "log").glob("*.winners")).unlink()
@@ -339,7 +339,9 @@ async def test_a_commit_that_fails_half_way_says_what_to_do(
 
     with monkeypatch.context() as patch:
         patch.setattr(brokers, "commit", once)
-        with pytest.raises(SparkWriteError, match=rf"on record, and could not be committed in full: away\..*{advice}"):
+        with pytest.raises(
+            SparkWriteError, match=rf"is recorded, but could not be committed in full: away\..*{advice}"
+        ):
             await driver(brokers, tmp_path).commit(NOBODY, batch, winners)
     await driver(brokers, tmp_path).abort()
     assert brokers.visible == winners[:1]
@@ -417,7 +419,7 @@ async def test_what_is_committed_while_it_is_given_up_is_torn(brokers: Coordinat
         await abort(prepared)
 
     brokers.abort = after_a_commit  # type: ignore[method-assign]
-    with pytest.raises(SparkWriteError, match=r"torn: committed are \S+-1-0-0, lost are \S+-0-0-0, open are none"):
+    with pytest.raises(SparkWriteError, match=r"torn: committed: \S+-1-0-0; lost: \S+-0-0-0; open: none"):
         await driver(brokers, tmp_path).settle()
 
 

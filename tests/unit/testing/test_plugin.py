@@ -48,7 +48,7 @@ def test_a_kafka_that_is_not_there_fails_the_test_with_the_reason(tmp_path: Path
 
 def test_an_address_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
     found = run_pytest(tmp_path, "def test_one(kafka_cluster): pass", "--kafka-bootstrap", "nowhere")
-    assert "'nowhere' is no address; write host:port" in found.stdout
+    assert "'nowhere' is not an address; write host:port" in found.stdout
 
 
 def test_a_fake_cluster_is_new_for_every_test(tmp_path: Path) -> None:

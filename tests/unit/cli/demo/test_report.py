@@ -66,7 +66,7 @@ def test_the_table_has_the_numbers() -> None:
         "throughput": "500 records/s, 2.0 MB/s",
         "client CPU": "500.00 s per million records",
         "batches": "10, 100 records each",
-        "compression (lz4)": "4.0 MB in 1.0 MB, 4.0 : 1",
+        "compression (lz4)": "4.0 MB to 1.0 MB, 4.0 : 1",
         "latency p50": "5.0 ms",
         "latency max": "10.0 ms",
         "values": "3 wrong",

@@ -80,7 +80,7 @@ def test_records_that_fail() -> None:
         cluster.create_topic("t", configs={"max.message.bytes": 70})
         result = perf("--bootstrap", cluster.bootstrap_servers, "--record-size", "50")
         assert result.exit_code == 1
-        assert "failed: 500 by MESSAGE_TOO_LARGE" in result.stdout
+        assert "failed: 500 with MESSAGE_TOO_LARGE" in result.stdout
 
 
 def test_no_cluster() -> None:
@@ -95,7 +95,7 @@ def test_no_cluster() -> None:
     [
         ((), "either --record-size or --payload-file"),
         (("--record-size", "1", "--payload-file", "x"), "either --record-size or --payload-file"),
-        (("--record-size", "1", "--warmup-records", "500"), "fewer"),
+        (("--record-size", "1", "--warmup-records", "500"), "less than --num-records"),
         (("--record-size", "1", "--picture", "x.gif"), ".svg, .png, .pdf"),
         (("--record-size", "1", "--json", "nowhere/x.json"), "no directory"),
         (("--record-size", "1", "--json", "."), "is a directory"),
@@ -104,8 +104,8 @@ def test_no_cluster() -> None:
         (("--record-size", "1", "--throughput", "nan"), "--throughput takes"),
         (("--record-size", "1", "--throughput", "0"), "--throughput takes"),
         (("--record-size", "1", "--throughput", "-5"), "--throughput takes"),
-        (("--record-size", "99999999999"), "--record-size is above"),
-        (("--record-size", "1", "--key-size", "99999999999"), "--key-size is above"),
+        (("--record-size", "99999999999"), "--record-size can be at most"),
+        (("--record-size", "1", "--key-size", "99999999999"), "--key-size can be at most"),
         (("--payload-file", __file__, "--payload-delimiter", ""), "--payload-delimiter"),
     ],
 )

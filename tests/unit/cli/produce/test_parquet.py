@@ -122,7 +122,7 @@ def test_rejects_that_are_missing_in_their_file_are_told(path: Path) -> None:
     with FakeCluster() as cluster:
         result = produce(cluster, path, "--config", "max.request.size=1000", "--rejects", "/dev/full")
         assert result.exit_code == 1
-        assert result.stderr == "aioproducer: rejects are missing in /dev/full: No space left on device\n"
+        assert result.stderr == "aioproducer: rejects are missing from /dev/full: No space left on device\n"
 
 
 def test_a_producer_that_fails_between_two_batches_is_told_with_the_counts(
@@ -143,7 +143,7 @@ def test_a_producer_that_fails_between_two_batches_is_told_with_the_counts(
         result = produce(cluster, path)
         assert result.exit_code == 1
         assert counts_of(result) == f"read {BATCH_ROWS}, acked {BATCH_ROWS}, failed 0, rejected 0"
-        assert result.stderr == f"aioproducer: ended after row {BATCH_ROWS}: its loop is gone\n"
+        assert result.stderr == f"aioproducer: stopped after row {BATCH_ROWS}: its loop is gone\n"
 
 
 @pytest.mark.parametrize(
@@ -151,12 +151,12 @@ def test_a_producer_that_fails_between_two_batches_is_told_with_the_counts(
     [
         ({"a": [1]}, ("--value", "b"), "no column 'b' for --value: a"),
         ({"a": [1]}, ("--key", "b"), "no column 'b' for --key: a"),
-        ({"a": [b"1"]}, (), "column 'a' holds bytes, which JSON can't: name it by --value"),
+        ({"a": [b"1"]}, (), "column 'a' holds bytes, which JSON can't: name it with --value"),
         ({"a": [{"b": [{"c": b"1"}]}]}, (), "column 'a' holds bytes, which JSON can't\n"),
         ({"a": [[b"1"]]}, (), "column 'a' holds bytes"),
         ({"a": pyarrow.array([[("k", b"1")]], pyarrow.map_("string", "binary"))}, (), "column 'a' holds bytes"),
         ({"a": pyarrow.array([b"1"]).dictionary_encode()}, (), "column 'a' holds bytes"),
-        ({"day": pyarrow.array([2**62], pyarrow.timestamp("us"))}, (), "row as JSON: date value out of range"),
+        ({"day": pyarrow.array([2**62], pyarrow.timestamp("us"))}, (), "written as JSON: date value out of range"),
         ({"value": [1.5]}, (), "value"),
         ({"value": ["a"], "p": ["x"]}, ("--partition", "p"), "p"),
         ({"a": [1], "k": [[1]]}, ("--key", "k"), "has no text"),
@@ -225,7 +225,7 @@ def test_files_that_are_none(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     with FakeCluster() as cluster:
         assert "can't be read" in produce(cluster, path).stderr
         path.write_text("no columns here")
-        assert "is no Parquet file" in produce(cluster, path).stderr
+        assert "is not a Parquet file" in produce(cluster, path).stderr
         assert "standard input" in produce(cluster, Path("-"), "--format", "parquet").stderr
         lines = tmp_path / "rows.jsonl"
         lines.write_text("{}\n")

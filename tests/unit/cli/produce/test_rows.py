@@ -92,8 +92,8 @@ def test_a_byte_order_mark_is_left_out() -> None:
         (b'{"a": }', "not JSON: Expecting value at character 7"),
         (b'{"a": 1', "not JSON: Expecting ',' delimiter at character 8"),
         (b"{} {}", "not JSON: Extra data at character 4"),
-        (b'{"a": NaN}', "NaN is no JSON"),
-        (b"-Infinity", "-Infinity is no JSON"),
+        (b'{"a": NaN}', "NaN is not JSON"),
+        (b"-Infinity", "-Infinity is not JSON"),
         (b'{"a": "\xff"}', "not UTF-8 at byte 8"),
         (b"[" * 100_000, "not usable: nested too deeply"),
     ],
@@ -132,11 +132,11 @@ def test_the_key_is_the_text_of_its_field(field: str, key: bytes | None) -> None
     ("line", "reason"),
     [
         (b'{"Id": 1}', "the key field 'id' is missing"),
-        (b"[1]", "no JSON object, so it has no key field 'id'"),
-        (b'"id"', "no JSON object, so it has no key field 'id'"),
+        (b"[1]", "not a JSON object, so it has no key field 'id'"),
+        (b'"id"', "not a JSON object, so it has no key field 'id'"),
         (b'{"id": {}}', "the key field 'id' holds an object or a list"),
         (b'{"id": []}', "the key field 'id' holds an object or a list"),
-        (b'{"id": "\\ud800"}', "the key field 'id' is no text that UTF-8 can hold"),
+        (b'{"id": "\\ud800"}', "the key field 'id' can't be encoded as UTF-8"),
     ],
 )
 def test_rows_without_a_usable_key_are_errors(line: bytes, reason: str) -> None:

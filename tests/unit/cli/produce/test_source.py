@@ -38,7 +38,7 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(monkeypatch
 
     lines = split_lines(endless())
     assert next(lines) == Line(1, b"short\n")
-    with pytest.raises(CommandError, match="line 2 has no end within 1,000 bytes"):
+    with pytest.raises(CommandError, match="line 2 is longer than 1,000 bytes"):
         next(lines)
     assert taken == 11
 

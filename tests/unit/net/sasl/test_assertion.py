@@ -104,7 +104,7 @@ def test_no_template(tmp_path: Path, rsa_key: rsa.RSAPrivateKey, text: str) -> N
     path.write_bytes(pem_of(rsa_key))
     template.write_text(text)
     told = refused(path, template_file=str(template))
-    assert told == f"{ASSERTION}_template_file: {template} is no JSON object with objects header and payload"
+    assert told == f"{ASSERTION}_template_file: {template} is not a JSON object with objects header and payload"
 
 
 @pytest.mark.parametrize("parts", [{"header": {"kid": 5}}, {"payload": {"iss": 5}}])
@@ -124,7 +124,7 @@ def test_keys_that_cannot_be_used(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) ->
     path.write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
     assert refused(path).endswith("holds a key that can't be read: it is damaged")
     path.write_bytes(b"\xff\xfe\x00")
-    assert refused(path).endswith("is no text")
+    assert refused(path).endswith("is not text")
     path.write_bytes(pem_of(rsa_key, "another"))
     assert refused(path).endswith(f"holds an encrypted key: set {ASSERTION}_private_key_passphrase")
     assert "passphrase does not open it" in refused(path, private_key_passphrase="passphrase-7")
