@@ -1,4 +1,4 @@
-"""Every error the producer raises, and the table of the broker's error codes.
+"""Every error the producer raises; those of brokers are made from the table in ``error_codes``.
 
 The tree, split by what the caller can do::
 
@@ -30,7 +30,7 @@ The tree, split by what the caller can do::
     ├── ProtocolError                              a broken peer, or a bug
     ├── DeliveryErrors (ExceptionGroup)            failures nobody had looked at, from flush() and close()
     │   └── SendManyError                          the same from send_many(), with its result
-    └── BrokerError                                one class per Kafka error code, from the table ``_CODES``
+    └── BrokerError                                one class per Kafka error code, from the table of error codes
         ├── ConnectionLostError                    code 13, raised on this side when a connection ends
         ├── RequestTimedOutError (TimeoutError)    code 7, from the broker or from this side
         ├── MessageTooLargeError, RecordListTooLargeError (RecordTooLargeErrors too)
@@ -55,6 +55,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self, cast
+
+from aioproducer.error_codes import CODES, FLAGS
 
 MAX_GROUPED_ERRORS = 100
 """How many errors one DeliveryErrors holds; the rest is only counted."""
@@ -446,165 +448,15 @@ def _describe(cause: BaseException) -> str:
 
 # --- answers of the broker --------------------------------------------------------------------------------------------
 
-# One row per code: number, Kafka's name, flags, meaning. The flags are those that hold for a producer:
-#   R retriable   M refresh metadata   F fatal   A abortable   N start again with a new producer (KIP-1050)
-#   ? in doubt: the broker may send it after the leader has appended, e.g. when it lost the leadership, or the disk, or
-#     its patience while acks=all waited for the followers
-# Source: org.apache.kafka.common.protocol.Errors of Kafka 4.3; DelayedProduce and ReplicaManager for the doubt.
-_CODES: tuple[tuple[int, str, str, str], ...] = (
-    (-1, "UNKNOWN_SERVER_ERROR", "A?", "the broker failed in a way it has no code for; its log says more"),
-    (1, "OFFSET_OUT_OF_RANGE", "", "the offset is outside the partition's log"),
-    (2, "CORRUPT_MESSAGE", "R", "the batch arrived damaged, or a compacted topic got a record without a key"),
-    (3, "UNKNOWN_TOPIC_OR_PARTITION", "RM?", "the broker does not know the topic or the partition"),
-    (4, "INVALID_FETCH_SIZE", "", "the fetch size is not valid"),
-    (5, "LEADER_NOT_AVAILABLE", "RM", "the partition has no leader at the moment"),
-    (6, "NOT_LEADER_OR_FOLLOWER", "RM?", "the broker is not, or no longer, the leader of the partition"),
-    (7, "REQUEST_TIMED_OUT", "R?", "no answer in time, or the replicas did not confirm in time"),
-    (8, "BROKER_NOT_AVAILABLE", "", "the broker is not available"),
-    (9, "REPLICA_NOT_AVAILABLE", "RM", "the broker has no replica of the partition"),
-    (10, "MESSAGE_TOO_LARGE", "", "the batch is larger than the topic's max.message.bytes"),
-    (11, "STALE_CONTROLLER_EPOCH", "", "the controller has moved"),
-    (12, "OFFSET_METADATA_TOO_LARGE", "", "the metadata text of a committed offset is too long"),
-    (13, "NETWORK_EXCEPTION", "RM?", "the connection ended before the answer"),
-    (14, "COORDINATOR_LOAD_IN_PROGRESS", "R", "the coordinator is still loading its state"),
-    (15, "COORDINATOR_NOT_AVAILABLE", "R", "there is no coordinator at the moment"),
-    (16, "NOT_COORDINATOR", "R", "the broker is not, or no longer, the coordinator"),
-    (17, "INVALID_TOPIC_EXCEPTION", "", "the topic's name is not valid, or the topic is not for producers"),
-    (18, "RECORD_LIST_TOO_LARGE", "", "the batch is larger than a segment of the log (segment.bytes)"),
-    (19, "NOT_ENOUGH_REPLICAS", "R", "fewer replicas are in sync than min.insync.replicas asks for"),
-    (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "R?", "the leader has the batch, but too few replicas are in sync"),
-    (21, "INVALID_REQUIRED_ACKS", "", "acks is neither 0, 1 nor all"),
-    (22, "ILLEGAL_GENERATION", "AN", "the consumer group has moved on to another generation"),
-    (23, "INCONSISTENT_GROUP_PROTOCOL", "", "the group member's protocols do not fit those of the group"),
-    (24, "INVALID_GROUP_ID", "", "the group id is not valid"),
-    (25, "UNKNOWN_MEMBER_ID", "AN", "the coordinator does not know this member of the group"),
-    (26, "INVALID_SESSION_TIMEOUT", "", "the session timeout is outside the broker's limits"),
-    (27, "REBALANCE_IN_PROGRESS", "", "the group is rebalancing"),
-    (28, "INVALID_COMMIT_OFFSET_SIZE", "", "the data of the committed offset is too large"),
-    (29, "TOPIC_AUTHORIZATION_FAILED", "A", "the principal may not write to the topic"),
-    (30, "GROUP_AUTHORIZATION_FAILED", "A", "the principal may not use the consumer group"),
-    (31, "CLUSTER_AUTHORIZATION_FAILED", "F", "the principal may not do this on the cluster"),
-    (32, "INVALID_TIMESTAMP", "", "the timestamp is outside what the topic allows (message.timestamp.*.max.ms)"),
-    (33, "UNSUPPORTED_SASL_MECHANISM", "", "the broker does not offer this SASL mechanism"),
-    (34, "ILLEGAL_SASL_STATE", "", "the request does not fit the state of the SASL exchange"),
-    (35, "UNSUPPORTED_VERSION", "F", "the broker does not support a usable version of the request"),
-    (36, "TOPIC_ALREADY_EXISTS", "", "there is already a topic with this name"),
-    (37, "INVALID_PARTITIONS", "", "the number of partitions is not valid"),
-    (38, "INVALID_REPLICATION_FACTOR", "", "the replication factor is below 1 or above the number of brokers"),
-    (39, "INVALID_REPLICA_ASSIGNMENT", "", "the assignment of replicas is not valid"),
-    (40, "INVALID_CONFIG", "", "a config of the topic or the broker is not valid"),
-    (41, "NOT_CONTROLLER", "R", "the broker is not the controller"),
-    (42, "INVALID_REQUEST", "", "the broker could not make sense of the request; its log says more"),
-    (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "", "the topic's message format is too old for this"),
-    (44, "POLICY_VIOLATION", "", "a policy of the cluster forbids it"),
-    (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", "", "the batch does not follow the last one that the broker has"),
-    (46, "DUPLICATE_SEQUENCE_NUMBER", "?", "the broker already has the batch, which counts as success"),
-    (47, "INVALID_PRODUCER_EPOCH", "AN", "the batch has an older epoch than the one the broker knows"),
-    (48, "INVALID_TXN_STATE", "A", "the state of the transaction does not allow this"),
-    (49, "INVALID_PRODUCER_ID_MAPPING", "FN", "the producer id no longer belongs to the transactional id"),
-    (50, "INVALID_TRANSACTION_TIMEOUT", "F", "the broker's transaction.max.timeout.ms is below transaction_timeout_ms"),
-    (51, "CONCURRENT_TRANSACTIONS", "R", "the coordinator is still ending the previous transaction"),
-    (52, "TRANSACTION_COORDINATOR_FENCED", "", "a newer transaction coordinator has taken over"),
-    (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "F", "the principal may not use the transactional id"),
-    (54, "SECURITY_DISABLED", "", "security features are off"),
-    (55, "OPERATION_NOT_ATTEMPTED", "A", "another part of the same request failed, so this one was not tried"),
-    (56, "KAFKA_STORAGE_ERROR", "RM?", "the broker lost the disk that holds the partition"),
-    (57, "LOG_DIR_NOT_FOUND", "", "the log directory is not one of the broker's"),
-    (58, "SASL_AUTHENTICATION_FAILED", "", "the broker refused the credentials"),
-    (59, "UNKNOWN_PRODUCER_ID", "A", "the broker holds no state of the producer for this partition"),
-    (60, "REASSIGNMENT_IN_PROGRESS", "", "the partition is being reassigned"),
-    (61, "DELEGATION_TOKEN_AUTH_DISABLED", "", "delegation tokens are off"),
-    (62, "DELEGATION_TOKEN_NOT_FOUND", "", "the broker does not know the delegation token"),
-    (63, "DELEGATION_TOKEN_OWNER_MISMATCH", "", "the principal neither owns nor may renew the delegation token"),
-    (64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", "", "this connection may not ask for delegation tokens"),
-    (65, "DELEGATION_TOKEN_AUTHORIZATION_FAILED", "", "the principal may not use the delegation token"),
-    (66, "DELEGATION_TOKEN_EXPIRED", "", "the delegation token has expired"),
-    (67, "INVALID_PRINCIPAL_TYPE", "", "the type of principal is not supported"),
-    (68, "NON_EMPTY_GROUP", "", "the group still has members"),
-    (69, "GROUP_ID_NOT_FOUND", "", "there is no group with this id"),
-    (70, "FETCH_SESSION_ID_NOT_FOUND", "R", "the broker does not know the fetch session"),
-    (71, "INVALID_FETCH_SESSION_EPOCH", "R", "the epoch of the fetch session is not valid"),
-    (72, "LISTENER_NOT_FOUND", "RM", "the leader has no listener of the kind this connection uses"),
-    (73, "TOPIC_DELETION_DISABLED", "", "topics may not be deleted"),
-    (74, "FENCED_LEADER_EPOCH", "RM", "the leader epoch is older than the broker's"),
-    (75, "UNKNOWN_LEADER_EPOCH", "R", "the leader epoch is newer than the broker's"),
-    (76, "UNSUPPORTED_COMPRESSION_TYPE", "", "the broker does not accept this compression type"),
-    (77, "STALE_BROKER_EPOCH", "", "the broker's epoch has changed"),
-    (78, "OFFSET_NOT_AVAILABLE", "R", "a new leader does not know its offsets yet"),
-    (79, "MEMBER_ID_REQUIRED", "", "the group member needs an id first"),
-    (80, "PREFERRED_LEADER_NOT_AVAILABLE", "RM", "the preferred leader is not available"),
-    (81, "GROUP_MAX_SIZE_REACHED", "", "the group is full"),
-    (82, "FENCED_INSTANCE_ID", "AN", "another member has taken the group instance id"),
-    (83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "RM", "no replica may become the leader"),
-    (84, "ELECTION_NOT_NEEDED", "RM", "the partition needs no leader election"),
-    (85, "NO_REASSIGNMENT_IN_PROGRESS", "", "the partition is not being reassigned"),
-    (86, "GROUP_SUBSCRIBED_TO_TOPIC", "", "the group is subscribed to the topic whose offsets were to be deleted"),
-    (87, "INVALID_RECORD", "", "the broker's checks refused the record"),
-    (88, "UNSTABLE_OFFSET_COMMIT", "R", "a transaction that holds offsets of the group is open"),
-    (89, "THROTTLING_QUOTA_EXCEEDED", "R", "a quota is used up"),
-    (90, "PRODUCER_FENCED", "FN", "a newer producer with the same transactional id has taken over"),
-    (91, "RESOURCE_NOT_FOUND", "", "the resource does not exist"),
-    (92, "DUPLICATE_RESOURCE", "", "the request names a resource twice"),
-    (93, "UNACCEPTABLE_CREDENTIAL", "", "the credential does not meet the rules"),
-    (94, "INCONSISTENT_VOTER_SET", "", "sender or receiver is not among the expected voters"),
-    (95, "INVALID_UPDATE_VERSION", "", "the version of the update is not valid"),
-    (96, "FEATURE_UPDATE_FAILED", "", "the finalized features could not be changed"),
-    (97, "PRINCIPAL_DESERIALIZATION_FAILURE", "", "a forwarded request has a principal that can't be read"),
-    (98, "SNAPSHOT_NOT_FOUND", "", "the snapshot does not exist"),
-    (99, "POSITION_OUT_OF_RANGE", "", "the position is outside the snapshot"),
-    (100, "UNKNOWN_TOPIC_ID", "RM", "the broker does not know the topic id"),
-    (101, "DUPLICATE_BROKER_REGISTRATION", "", "the broker id is taken"),
-    (102, "BROKER_ID_NOT_REGISTERED", "", "no broker with this id is registered"),
-    (103, "INCONSISTENT_TOPIC_ID", "RM", "the topic id is not that of the partition's log"),
-    (104, "INCONSISTENT_CLUSTER_ID", "", "the cluster id is not that of this cluster"),
-    (105, "TRANSACTIONAL_ID_NOT_FOUND", "", "the coordinator does not know the transactional id"),
-    (106, "FETCH_SESSION_TOPIC_ID_ERROR", "R", "the fetch session mixes topics with and without ids"),
-    (107, "INELIGIBLE_REPLICA", "", "a replica may not be in the in-sync set"),
-    (108, "NEW_LEADER_ELECTED", "", "the partition's state was changed, but its leader is now another one"),
-    (109, "OFFSET_MOVED_TO_TIERED_STORAGE", "", "the offset is in tiered storage only"),
-    (110, "FENCED_MEMBER_EPOCH", "", "the coordinator has fenced the group member"),
-    (111, "UNRELEASED_INSTANCE_ID", "", "another member still holds the group instance id"),
-    (112, "UNSUPPORTED_ASSIGNOR", "", "the group does not support the assignor"),
-    (113, "STALE_MEMBER_EPOCH", "", "the group member's epoch is old"),
-    (114, "MISMATCHED_ENDPOINT_TYPE", "", "the request is for another kind of endpoint"),
-    (115, "UNSUPPORTED_ENDPOINT_TYPE", "", "the kind of endpoint is not supported"),
-    (116, "UNKNOWN_CONTROLLER_ID", "", "there is no controller with this id"),
-    (117, "UNKNOWN_SUBSCRIPTION_ID", "", "the telemetry subscription has changed"),
-    (118, "TELEMETRY_TOO_LARGE", "", "the pushed metrics are larger than the broker accepts"),
-    (119, "INVALID_REGISTRATION", "", "the controller refused the registration"),
-    (120, "TRANSACTION_ABORTABLE", "A", "the transaction can't go on; abort it, then begin another"),
-    (121, "INVALID_RECORD_STATE", "", "the record's state does not allow this acknowledgement"),
-    (122, "SHARE_SESSION_NOT_FOUND", "R", "the broker does not know the share session"),
-    (123, "INVALID_SHARE_SESSION_EPOCH", "R", "the epoch of the share session is not valid"),
-    (124, "FENCED_STATE_EPOCH", "", "the epoch of the share group's state is old"),
-    (125, "INVALID_VOTER_KEY", "", "the voter's key is not that of the replica"),
-    (126, "DUPLICATE_VOTER", "", "the voter is already in the set"),
-    (127, "VOTER_NOT_FOUND", "", "the voter is not in the set"),
-    (128, "INVALID_REGULAR_EXPRESSION", "", "the regular expression is not valid"),
-    (129, "REBOOTSTRAP_REQUIRED", "", "the client's metadata is beyond repair; bootstrap again"),
-    (130, "STREAMS_INVALID_TOPOLOGY", "", "the topology is not valid"),
-    (131, "STREAMS_INVALID_TOPOLOGY_EPOCH", "", "the epoch of the topology is not valid"),
-    (132, "STREAMS_TOPOLOGY_FENCED", "", "the epoch of the topology is old"),
-    (133, "SHARE_SESSION_LIMIT_REACHED", "R", "the broker can't hold any more share sessions"),
-)
-
 _NOT_BY_THIS = "This attempt wrote nothing; ``maybe_written`` is True if an earlier one may have written the record."
 _MAYBE = "May be in the log: the broker can send this after the leader has appended the records."
 
-_ROWS = {row[0]: row for row in _CODES}
-_FLAGS = {
-    "R": "retriable",
-    "M": "refresh_metadata",
-    "F": "fatal",
-    "A": "abortable",
-    "N": "application_recoverable",
-    "?": "in_doubt",
-}
+_MEANINGS = {code: (name, flags, meaning) for code, name, flags, meaning in CODES}
 _CLASSES: dict[int, type[BrokerError]] = {}
 
 
 class BrokerError(KafkaError):
-    """A broker answered with an error code; each code has its own class, made from the table in this module.
+    """A broker answered with an error code; each code has its own class.
 
     ``maybe_written`` is always True if the code itself leaves it open (``in_doubt``). Without a message, the code's
     meaning is used. In the log: see each class.
@@ -617,10 +469,10 @@ class BrokerError(KafkaError):
 
     def __init_subclass__(cls, code: int | None = None, **kwargs: Any) -> None:
         if code is not None:
-            _, name, flags, meaning = _ROWS[code]
+            name, flags, meaning = _MEANINGS[code]
             facts = {"code": code, "name": name, "meaning": meaning}
             # Not as assignments, which type checkers would take for new attributes with types of their own.
-            for attribute, value in (facts | {each: flag in flags for flag, each in _FLAGS.items()}).items():
+            for attribute, value in (facts | {each: flag in flags for flag, each in FLAGS.items()}).items():
                 setattr(cls, attribute, value)
             cls.__doc__ = f"{cls.name} ({code}): {cls.meaning}.\n\n{_MAYBE if cls.in_doubt else _NOT_BY_THIS}"
             _CLASSES[code] = cls

@@ -11,7 +11,7 @@ from aioproducer.errors import BrokerError, KafkaError
 _INTRODUCTION = """\
 # Errors
 
-<!-- Made from aioproducer/errors.py by python -m aioproducer.errors_docs; change that, not this. -->
+<!-- Made from aioproducer/errors.py and error_codes.py by python -m aioproducer.errors_docs; change that, not this. -->
 
 Every error of the producer is a `KafkaError`. Decide by class, or by these attributes, never by the text:
 

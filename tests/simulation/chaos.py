@@ -7,7 +7,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import _CODES, error_class
+from aioproducer.error_codes import CODES
+from aioproducer.errors import error_class
 from tests.simulation.link import Conditions
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import SimulatedNetwork
@@ -22,11 +23,11 @@ DUPLICATE, LOST_STATE, FATAL_CODES = 46, (45, 59), (31, 35)
 TRANSACTIONAL = frozenset((22, 25, 48, 49, 50, 51, 52, 53, 55, 90, 120))
 
 RETRIABLE = tuple(
-    code for code, *_ in _CODES if error_class(code).retriable and code != 13 and code not in TRANSACTIONAL
+    code for code, *_ in CODES if error_class(code).retriable and code != 13 and code not in TRANSACTIONAL
 )
 REFUSING = tuple(
     code
-    for code, *_ in _CODES
+    for code, *_ in CODES
     if not error_class(code).retriable
     and not error_class(code).fatal
     and code not in (*LOST_STATE, DUPLICATE, 10)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aioproducer import BatchResult, errors
+from aioproducer.error_codes import CODES as TABLE
 from aioproducer.errors import (
     BootstrapError,
     BrokerError,
@@ -33,7 +34,7 @@ from aioproducer.errors import (
     excerpt,
 )
 
-CODES = [row[0] for row in errors._CODES]
+CODES = [code for code, *_ in TABLE]
 
 # What Kafka 4.3.1 prints for its own table (org.apache.kafka.common.protocol.Errors).
 RETRIABLE = {
