@@ -29,8 +29,8 @@ class MsgspecSerializer(JsonSerializer[Value_contra]):
     Args:
         value_type: a Struct, a union of them, a dataclass, or any other type; None for whatever msgspec can write.
         validate: converts values to ``value_type`` first, so that dicts and the like are accepted; values that do not
-            convert are refused. False takes values of that type as they are: msgspec does not check a struct's fields
-            again.
+            convert are refused. With or without it, values of that type are taken as they are: msgspec does not check
+            a struct's fields again.
         format: ``json`` or ``msgpack``.
         encoder: arguments of msgspec's Encoder, such as ``enc_hook`` or ``decimal_format``.
     """
@@ -63,8 +63,13 @@ class MsgspecSerializer(JsonSerializer[Value_contra]):
         text = str(error)
         expected = _EXPECTED.fullmatch(text)
         if expected is not None:
-            return [(expected[2] or "", expected[1])]
+            return [(_plain(expected[2]), expected[1])]
         if isinstance(error, msgspec.ValidationError):
             path = _PATH.search(text)
-            return [(path[1] if path else "", "refused")]
+            return [(_plain(path and path[1]), "refused")]
         return [("", f"{type(value).__name__} can't be encoded ({type(error).__name__})")]
+
+
+def _plain(path: str | None) -> str:
+    """A path without its quotes, which stand within it where a key is meant: "key` in `$"."""
+    return (path or "").replace("`", "")

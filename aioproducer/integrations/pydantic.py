@@ -21,10 +21,15 @@ try:
 except ModuleNotFoundError as _error:
     raise missing(_error, __name__, "pydantic") from None
 
-# Messages of Pydantic's own that do not quote the value; those of validators and custom errors may say anything.
+# Messages of Pydantic's own that do not quote the value. Those of validators, of custom errors, and of what the code of
+# a value raises while it is looked at, may say anything.
 _DISCREET = frozenset(get_args(ErrorType)) - {
     "assertion_error",
+    "datetime_object_invalid",
+    "get_attribute_error",
     "import_error",
+    "iteration_error",
+    "mapping_type",
     "union_tag_invalid",
     "uuid_parsing",
     "value_error",
@@ -82,7 +87,8 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
                 )
                 for each in invalid.errors(include_url=False, include_context=False, include_input=False)
             ]
-        return [("", f"{type(value).__name__} has a field that is not of its declared type ({type(error).__name__})")]
+        told = "has a field that is not of its declared type" if _is_of_types(error) else "can't be encoded"
+        return [("", f"{type(value).__name__} {told} ({type(error).__name__})")]
 
     def _invalid(self, value: Any) -> ValidationError | None:
         """What validation says of a value that can't be written: Pydantic's serializers name no field."""
@@ -97,3 +103,8 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
         except Exception:
             return None
         return None
+
+
+def _is_of_types(error: Exception) -> bool:
+    """Whether Pydantic's serializer found a field of another type, and not text or a nesting that no JSON can have."""
+    return str(error).startswith("Pydantic serializer warnings")

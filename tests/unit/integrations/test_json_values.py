@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import datetime
 import json
 import typing
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -45,6 +47,48 @@ class Order(pydantic.BaseModel):
 class Point(msgspec.Struct):
     x: int
     kind: typing.Literal["a", "b"] = "a"
+
+
+class Row(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(from_attributes=True)
+
+    x: int
+    lines: list[int] = []
+    more: dict[str, int] = {}
+
+
+class Lazy:
+    @property
+    def x(self) -> int:
+        raise ValueError("secret")
+
+
+class Hostile(collections.abc.Mapping[str, int]):
+    """Its own code quotes what it holds."""
+
+    def items(self) -> typing.NoReturn:
+        raise ValueError("secret")
+
+    def __getitem__(self, key: str) -> int:
+        raise ValueError("secret")
+
+    def __iter__(self) -> Iterator[str]:
+        raise ValueError("secret")
+
+    def __len__(self) -> int:
+        raise ValueError("secret")
+
+
+def failing() -> Iterator[int]:
+    yield 1
+    raise ValueError("secret")
+
+
+def deep(levels: int) -> Any:
+    value: Any = "secret"
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 @dataclasses.dataclass
@@ -115,10 +159,16 @@ def test_values(serializer: JsonSerializer, value: Any, expected: Any) -> None:
             "lines: Input should be a valid list",
         ),
         (PydanticSerializer(Line, validate=True), {"item": "secret tea"}, "item: refused (value_error)"),
+        (PydanticSerializer(Row, validate=True), Lazy(), "x: refused (get_attribute_error)"),
+        (PydanticSerializer(Row, validate=True), {"x": 1, "lines": failing()}, "lines.1: refused (iteration_error)"),
+        (PydanticSerializer(Row, validate=True), {"x": 1, "more": Hostile()}, "more: refused (mapping_type)"),
+        (PydanticSerializer(str), "secret\ud800", "str can't be encoded (PydanticSerializationError)"),
+        (PydanticSerializer(typing.Any), deep(1_000), "list can't be encoded (PydanticSerializationError)"),
         (MsgspecSerializer(Point), {"x": 7}, "Point needed, not dict"),
         (MsgspecSerializer(Point | Plain), "secret", " needed, not str"),
         (MsgspecSerializer(Point, validate=True), {"x": "secret"}, "$.x: Expected `int`, got `str`"),
         (MsgspecSerializer(Point, validate=True), {"x": 1, "kind": "secret"}, "$.kind: refused"),
+        (MsgspecSerializer(Point, validate=True), {7: "secret"}, "key in $: Expected `str`"),
         (MsgspecSerializer(Point, validate=True), {}, "Object missing required field `x`"),
         (MsgspecSerializer(), {"secret": object()}, "dict can't be encoded (TypeError)"),
         (OrjsonSerializer(dict), ["secret"], "dict needed, not list"),
