@@ -28,7 +28,16 @@ def header_name(is_key: bool) -> str:
 
 def is_id(schema_id: object) -> bool:
     """Whether a schema can have it, and a prefix hold it."""
-    return isinstance(schema_id, int) and 0 <= schema_id <= MAX_ID
+    return type(schema_id) is int and 0 <= schema_id <= MAX_ID
+
+
+def is_guid(guid: object) -> bool:
+    """Whether it can stand in a header."""
+    try:
+        uuid.UUID(guid)  # type: ignore[arg-type]
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return True
 
 
 def prefix(schema_id: int, message_path: Sequence[int] = ()) -> bytes:

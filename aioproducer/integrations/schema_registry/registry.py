@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import re
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, SchemaRegistryError
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, SchemaRegistryClient, SchemaRegistryError
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.errors import ConfigError, excerpt
@@ -67,6 +69,10 @@ class SchemaRegistry:
             self._config = {"url": registry}
         elif isinstance(registry, Mapping):
             self._config = dict(registry)
+        elif isinstance(registry, SchemaRegistryClient):
+            raise ConfigError(
+                "an AsyncSchemaRegistryClient is needed: a SchemaRegistryClient would stop the event loop"
+            )
         elif hasattr(registry, "register_schema_full_response"):
             self._given = registry
             self._config = dict(registry.config())
@@ -78,7 +84,15 @@ class SchemaRegistry:
         url = self._config.get("url")
         if not isinstance(url, str) or not url:
             raise ConfigError("the schema registry's url is missing")
-        self.url: str = ",".join(map(_without_login, url.split(",")))
+        addresses = [each.strip() for each in url.split(",")]
+        for number, each in enumerate(addresses, 1):
+            if self._given is None and not _is_address(each):
+                # Without an @ of its own it may be half a login: a password with a comma.
+                shown = repr(_without_login(each)) if "@" in each or "@" not in url else f"address {number}"
+                raise ConfigError(
+                    f"the schema registry's url {shown} is no http or https address, such as http://localhost:8081"
+                )
+        self.url: str = ",".join(map(_without_login, addresses))
         self.lookups: Lookups[Any] = Lookups()
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
         self._users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.WeakSet[Any]] = (
@@ -127,7 +141,7 @@ class SchemaRegistry:
         """
         deadline = time.monotonic() + limit_s
         attempts = 0
-        last = "no answer yet"
+        last = LookupFailedError("no answer yet")
         cause: Exception | None = None
         while True:
             try:
@@ -141,15 +155,20 @@ class SchemaRegistry:
                 failed = _refusal(error)
                 if not failed.unavailable:
                     raise failed from error
-                last, cause = failed.summary, error
+                last, cause = failed, error
             delay_s = _BACKOFF.delay_ms(attempts, self._rng) / 1000
             attempts += 1
             if time.monotonic() + delay_s >= deadline:
                 raise self._unavailable(last, limit_s) from cause
             await asyncio.sleep(delay_s)
 
-    def _unavailable(self, last: str, limit_s: float) -> LookupFailedError:
-        return LookupFailedError(f"{last}; given up after max_block_ms={round(limit_s * 1000)}", unavailable=True)
+    def _unavailable(self, last: LookupFailedError, limit_s: float) -> LookupFailedError:
+        return LookupFailedError(
+            f"{last.summary}; given up after max_block_ms={round(limit_s * 1000)}",
+            status=last.status,
+            error_code=last.error_code,
+            unavailable=True,
+        )
 
     # --- who uses it --------------------------------------------------------------------------------------------------
 
@@ -188,9 +207,30 @@ def _refusal(error: Exception) -> LookupFailedError:
     # httpx or httpx2, whichever the client has: refused, reset, timed out, not resolved.
     if any(cls.__name__ == "TransportError" for cls in type(error).__mro__):
         return LookupFailedError(f"{type(error).__name__}: {excerpt(str(error))}", unavailable=True)
-    return LookupFailedError(f"{type(error).__name__}: {excerpt(str(error))}")
+    if isinstance(error, ConfigError):  # of a schema that the registry has
+        return LookupFailedError(str(error))
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+        return LookupFailedError("its answer is no JSON: is it a schema registry, or a proxy?")
+    told = f"{type(error).__name__}: {excerpt(str(error))}"
+    if isinstance(error, (AttributeError, KeyError, TypeError, RecursionError)):
+        return LookupFailedError(f"the client can't make sense of its answer, or of a config: {told}")
+    return LookupFailedError(told)
+
+
+def _is_address(url: str) -> bool:
+    """Whether a client can ask there; ``mock://`` is one that needs no registry."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, or half an IPv6 address
+        return False
+    return url.startswith("mock://") or (url.startswith(("http://", "https://")) and has_host)
 
 
 def _without_login(url: str) -> str:
-    parts = urlsplit(url.strip())
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    """The address alone: no name, password or token."""
+    if _is_address(url):
+        parts = urlsplit(url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    scheme, separator, rest = url.rpartition("://")
+    return scheme + separator + re.split(r"[?#]", rest.rpartition("@")[2], maxsplit=1)[0]

@@ -17,7 +17,9 @@ from aioproducer.errors import (
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
     SchemaValidationError,
+    SerializationError,
     SerializerNotReadyError,
+    excerpt,
 )
 from aioproducer.integrations.schema_registry import framing
 from aioproducer.integrations.schema_registry.lookups import LookupsClosedError
@@ -121,6 +123,13 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             raise ConfigError(f"registry is a {type(registry).__name__}; a SchemaRegistry is needed")
         if framing not in ("prefix", "header"):
             raise ConfigError(f"framing={framing!r} is not known; allowed: prefix, header")
+        for name, flag in (
+            ("auto_register_schemas", False if auto_register_schemas is None else auto_register_schemas),
+            ("use_latest_version", use_latest_version),
+            ("normalize_schemas", normalize_schemas),
+        ):
+            if not isinstance(flag, bool):  # "false" would be true
+                raise ConfigError(f"{name}={flag!r}: True or False is needed")
         _check_id(use_schema_id)
         fetches = use_latest_version or use_schema_id is not None
         if use_latest_version and use_schema_id is not None:
@@ -218,6 +227,8 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
         if not self._in_header:
             prefix = framing.prefix(schema_id, self._message_path)
         elif guid is not None:
+            if not framing.is_guid(guid):
+                raise LookupFailedError(f"its answer has no GUID of a schema, but {excerpt(repr(guid))}")
             header = framing.header(guid, self._message_path)
         else:
             raise LookupFailedError(
@@ -404,7 +415,13 @@ class BoundSchemaSerializer(Generic[Value_contra]):
         return known
 
     def _subject(self, topic: str) -> str:
-        return self._serializer._subject_name(topic, self._is_key, self._serializer._record_name)
+        subject: object = self._serializer._subject_name(topic, self._is_key, self._serializer._record_name)
+        if isinstance(subject, str) and subject:
+            return subject
+        given = repr(subject) if isinstance(subject, str) else f"a {type(subject).__name__}"
+        raise SerializationError(
+            f"subject_name_strategy gave {given} for topic {topic!r}; the name of a subject is needed"
+        )
 
     def _key(self, subject: str) -> Hashable:
         return self._serializer, subject

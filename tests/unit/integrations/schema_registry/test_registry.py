@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, SchemaRegistryClient
 
 from aioproducer import Producer
 from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaRegistryUnavailableError
@@ -19,6 +21,24 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 SCHEMA = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}'
 BYTES = b"\0\0\0\0\1\x0e"
+
+
+@asynccontextmanager
+async def answering(body: bytes) -> AsyncIterator[SchemaRegistry]:
+    """Something that answers each request by 200 and these bytes."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        sizes = [int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        await reader.readexactly(sum(sizes))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body) + body)
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with SchemaRegistry({"url": f"http://127.0.0.1:{port}", "ssl.ca.location": False}) as registry:
+            yield registry
 
 
 def posts(fake: FakeSchemaRegistry) -> list[str]:
@@ -55,6 +75,7 @@ async def test_no_answer_in_time(
     assert "subject 'orders-value' for topic 'orders'" in text
     assert "max_block_ms=300" in text
     assert raised.value.retriable
+    assert (raised.value.status, raised.value.error_code) == ((503, 50003) if fault == "failing" else (None, None))
     if fault == "failing":
         assert "HTTP 503, error 50003: busy" in text
     # Nothing of it stays: the registry is back, and so is the serializer, once the failure is old.
@@ -80,6 +101,35 @@ async def test_refusals(
         "orders", "orders-value", status, error_code,
     )  # fmt: skip
     assert len(fake_schema_registry.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"<html>log in</html>", r"its answer is no JSON: is it a schema registry, or a proxy\?"),
+        (b'{"id": "\xff"}', r"its answer is no JSON: is it"),
+        (b"[" * 100_000, r"the client can't make sense of its answer, or of a config: RecursionError"),
+        (b"null", r"the client can't make sense of its answer, or of a config: AttributeError"),
+        (b"[]", r"the client can't make sense of its answer, or of a config: TypeError"),
+        (b'{"id": true}', "its answer has no id of a schema"),
+        (b'{"id": 1, "guid": "none"}', "its answer has no GUID of a schema, but 'none'"),
+        (b'{"id": 1, "guid": 5}', "its answer has no GUID of a schema, but 5"),
+    ],
+)
+async def test_an_answer_of_something_else(body: bytes, told: str) -> None:
+    """Of a proxy, or a page that wants a login; asked once, and told to be that."""
+    async with answering(body) as registry:
+        with pytest.raises(SchemaRegistryError, match=told) as raised:
+            await AvroSerializer(registry, SCHEMA, framing="header").prepare("orders")
+        assert not isinstance(raised.value, SchemaRegistryUnavailableError)
+
+
+@pytest.mark.parametrize(("text", "told"), [("no json", "is no JSON"), ('{"type": "nothing"}', "can't be parsed")])
+async def test_a_schema_of_the_registry_that_is_none(text: str, told: str) -> None:
+    body = json.dumps({"id": 1, "version": 1, "subject": "orders-value", "schema": text}).encode()
+    async with answering(body) as registry:
+        with pytest.raises(SchemaRegistryError, match=rf"topic 'orders': the (Avro )?schema {told}"):
+            await AvroSerializer(registry, use_latest_version=True).prepare("orders")
 
 
 async def test_records_that_are_refused_together_ask_once(
@@ -177,10 +227,41 @@ def test_each_loop_has_its_own_client(fake_schema_registry: FakeSchemaRegistry) 
     assert posts(fake_schema_registry) == ["/subjects/orders-value/versions", "/subjects/payments-value/versions"]
 
 
-@pytest.mark.parametrize("bad", [None, 5, {}, {"url": ""}, ""])
-def test_what_is_no_registry(bad: Any) -> None:
-    with pytest.raises(ConfigError):
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (None, "not a NoneType"),
+        (5, "not a int"),
+        ({}, "url is missing"),
+        ({"url": ""}, "url is missing"),
+        ("", "url is missing"),
+        ("localhost:8081", "'localhost:8081' is no http or https address"),
+        ("ann:secret@localhost:8081", "'localhost:8081' is no http or https address"),
+        ("http://", "'http://' is no http or https address"),
+        ("http://ann:secret@", "'http://' is no http or https address"),
+        ("ftp://registry", "'ftp://registry' is no http or https address"),
+        ("http://registry:port", "'http://registry:port' is no http or https address"),
+        ("http://registry:99999", "'http://registry:99999' is no http or https address"),
+        ("http://ann:secret@[::1", r"'http://\[::1' is no http or https address"),
+        ("HTTP://registry", "'HTTP://registry' is no http or https address"),
+        ("http://ann:secret/word@registry", "'http://registry' is no http or https address"),
+        ("http://ann:secret,word@registry", "url address 1 is no http or https address"),
+        ("https://registry-1:8081,", "'' is no http or https address"),
+        (SchemaRegistryClient({"url": "http://localhost:8081"}), "AsyncSchemaRegistryClient is needed"),
+    ],
+)
+def test_what_is_no_registry(bad: Any, told: str) -> None:
+    """Said at once, not by the first record, and without the login."""
+    with pytest.raises(ConfigError, match=told) as raised:
         SchemaRegistry(bad)
+    assert "secret" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
+
+
+def test_several_addresses() -> None:
+    registry = SchemaRegistry(" https://ann:secret@registry-1:8081/ , http://[::1]:8081/sub?token=secret#secret")
+    assert registry.url == "https://registry-1:8081/,http://[::1]:8081/sub"
 
 
 async def test_configs_that_the_client_refuses() -> None:

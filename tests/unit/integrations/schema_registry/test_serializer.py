@@ -18,6 +18,7 @@ from aioproducer.errors import (
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
     SchemaValidationError,
+    SerializationError,
     SerializerNotReadyError,
 )
 from aioproducer.integrations import schema_registry
@@ -384,6 +385,16 @@ async def test_an_answer_without_an_id(registry: SchemaRegistry, fake_schema_reg
         ({"use_latest_version": True, "latest_cache_ttl_sec": "300"}, "ttl_sec is '300'; seconds from 0 on"),
         ({"use_latest_version": True, "latest_cache_ttl_sec": math.nan}, "ttl_sec is nan; seconds from 0 on"),
         ({"use_latest_version": True, "latest_cache_ttl_sec": -1}, "ttl_sec is -1; seconds from 0 on"),
+        ({"use_schema_id": "1"}, "use_schema_id is '1'; a schema's id, a number from 0 to 4294967295, is needed"),
+        ({"use_schema_id": True}, "use_schema_id is True; a schema's id, a number from 0 to 4294967295, is needed"),
+        ({"use_schema_id": -1}, "use_schema_id is -1; a schema's id, a number from 0 to 4294967295, is needed"),
+        (
+            {"use_schema_id": 2**32},
+            "use_schema_id is 4294967296; a schema's id, a number from 0 to 4294967295, is needed",
+        ),
+        ({"auto_register_schemas": "false"}, "auto_register_schemas='false': True or False is needed"),
+        ({"use_latest_version": "false"}, "use_latest_version='false': True or False is needed"),
+        ({"normalize_schemas": 0}, "normalize_schemas=0: True or False is needed"),
         ({"framing": "footer"}, "prefix, header"),
         ({"subject_name_strategy": "table"}, "topic, record, topic_record"),
         ({"subject_name_strategy": 5}, "topic, record, topic_record"),
@@ -398,6 +409,15 @@ def test_options_that_can_not_be(options: dict[str, Any], message: str) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             make()
+
+
+@pytest.mark.parametrize(("subject", "told"), [(None, "a NoneType"), (5, "a int"), (["orders"], "a list"), ("", "''")])
+async def test_a_subject_that_is_none(registry: SchemaRegistry, subject: Any, told: str) -> None:
+    serializer = AvroSerializer(registry, ORDER, subject_name_strategy=lambda *_: subject)
+    with pytest.raises(
+        SerializationError, match=rf"subject_name_strategy gave {told} for topic 'orders'; the name of a subject is"
+    ):
+        await serializer.prepare("orders")
 
 
 def test_no_schema_and_no_registry() -> None:
