@@ -34,6 +34,12 @@ class JsonSerializer(ABC, Generic[Value_contra]):
     def encode(self, value: Any) -> bytes:
         """The value as bytes, without a check of its type and with the library's own errors."""
 
+    def encode_checked(self, value: Any) -> bytes:
+        """As encode(), but a TypeError where the value is of another type, which explain() then tells."""
+        if self._classes is not None and not isinstance(value, self._classes):
+            raise TypeError
+        return self.encode(value)
+
     @abstractmethod
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
         """Where a value does not fit: (path, what is wrong), without any part of it."""

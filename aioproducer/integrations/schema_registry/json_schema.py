@@ -29,26 +29,39 @@ Explain = Callable[[Any, Exception], Sequence[tuple[str, str]]]
 
 
 class JsonEncoder:
-    """Values as JSON, checked against one schema."""
+    """Values as JSON, checked against one schema.
 
-    __slots__ = ("_encode", "_explain", "_validator")
+    Args:
+        of_model: values are objects: what is checked is the JSON that they become.
+    """
 
-    def __init__(self, encode: Encode, validator: Any | None, explain: Explain | None = None) -> None:
+    __slots__ = ("_encode", "_explain", "_of_model", "_validator")
+
+    def __init__(
+        self, encode: Encode, validator: Any | None, explain: Explain | None = None, *, of_model: bool = False
+    ) -> None:
         self._encode = encode
         self._validator = validator
         self._explain = explain
+        self._of_model = of_model
 
     def encode(self, prefix: bytes, value: Any) -> bytes:
-        if self._validator is not None and not self._validator.is_valid(value):
-            raise _InvalidError
+        if not self._of_model:
+            self._check(value)
         encoded = self._encode(value)
+        if self._of_model and self._validator is not None:
+            self._check(json.loads(encoded))
         return prefix + (encoded.encode() if isinstance(encoded, str) else encoded)
+
+    def _check(self, instance: Any) -> None:
+        if self._validator is not None and not self._validator.is_valid(instance):
+            raise _InvalidError(instance)
 
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
         if isinstance(error, Unresolvable):
             return [("", f"the schema refers to {error.ref!r}, which is not among its references")]
         if isinstance(error, _InvalidError) and self._validator is not None:
-            return [_problem(each) for each in islice(self._validator.iter_errors(value), MAX_PROBLEMS)]
+            return [_problem(each) for each in islice(self._validator.iter_errors(error.instance), MAX_PROBLEMS)]
         if self._explain is not None:
             return self._explain(value, error)
         return [("", f"{type(value).__name__} can't be encoded ({type(error).__name__})")]
@@ -62,7 +75,7 @@ class JsonSchemaSerializer(SchemaSerializer[Value_contra]):
             references, or a Pydantic model, whose instances are then the values. May be left out with
             ``use_latest_version`` or ``use_schema_id``.
         validate: checks each value against the schema, which takes longer than all the rest. True, unless the values
-            are of a Pydantic model, which has checked them itself.
+            are of a Pydantic model, which has checked them itself; of those it checks the JSON they become.
         encode: turns a value into JSON, such as ``orjson.dumps``; the standard library's by default.
         to_dict, options: see SchemaSerializer.
     Raises:
@@ -104,10 +117,11 @@ class JsonSchemaSerializer(SchemaSerializer[Value_contra]):
         **options: Unpack[Options],
     ) -> None:
         self._explain: Explain | None = None
+        self._is_model = isinstance(schema, type)
         if isinstance(schema, type):
             schema, of_model = _of_model(schema)
             if encode is None:
-                encode, self._explain = of_model.encode, of_model.explain
+                encode, self._explain = of_model.encode_checked, of_model.explain
             validate = bool(validate)
         self._encode = _dumps if encode is None else encode
         self._validates = validate is not False
@@ -123,16 +137,20 @@ class JsonSchemaSerializer(SchemaSerializer[Value_contra]):
 
     async def _compile(self, client: Client, schema: Schema) -> JsonEncoder:
         if not self._validates:
-            return JsonEncoder(self._encode, None, self._explain)
+            return JsonEncoder(self._encode, None, self._explain, of_model=self._is_model)
         parts: dict[str, Any] = {}
         await _collect(client, schema, parts)
         loop = asyncio.get_running_loop()
         validator = await loop.run_in_executor(None, _validator, _loads(schema), parts)
-        return JsonEncoder(self._encode, validator, self._explain)
+        return JsonEncoder(self._encode, validator, self._explain, of_model=self._is_model)
 
 
 class _InvalidError(Exception):
     """The value does not fit; which part of it is looked at later."""
+
+    def __init__(self, instance: Any) -> None:
+        super().__init__()
+        self.instance = instance
 
 
 async def _collect(client: Client, schema: Schema, parts: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,6 +43,10 @@ class Line(pydantic.BaseModel):
     count: int = pydantic.Field(default=1, alias="n", serialization_alias="n")
 
 
+class Other(pydantic.BaseModel):
+    name: str
+
+
 @pytest.fixture(scope="module")
 def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
     with SchemaRegistryClient({"url": fake.url}) as client:
@@ -75,8 +80,25 @@ def test_a_pydantic_model(fake: FakeSchemaRegistry, reader: Any) -> None:
     data = written(fake, Line, "lines", Line(item="tea", n=2), subject_name_strategy="record")
     assert reader("lines", data) == {"item": "tea", "n": 2}
     assert json.loads(fake.latest("Line")["schema"])["properties"].keys() == {"item", "n"}
-    with pytest.raises(SchemaValidationError, match="subject 'lines-value': Line needed, not dict"):
-        written(fake, Line, "lines", {"item": "tea"})
+    for other in ({"item": "tea"}, Other(name="secret"), types.SimpleNamespace(item="secret"), ValueError("secret")):
+        told = f"subject 'lines-value': Line needed, not {type(other).__name__}$"
+        for options in ({}, {"validate": True}):
+            with pytest.raises(SchemaValidationError, match=told):  # Pydantic would write some of them, as {}
+                written(fake, Line, "lines", other, **options)
+
+
+def test_what_a_pydantic_model_writes_may_be_checked_too(fake: FakeSchemaRegistry, reader: Any) -> None:
+    data = written(fake, Line, "checked", Line(item="tea", n=2), validate=True)
+    assert reader("checked", data) == {"item": "tea", "n": 2}
+    fake.register("older-value", {"type": "object", "required": ["price"]}, "JSON")
+    with pytest.raises(SchemaValidationError, match=r"'older-value': \$: price missing$"):
+        written(fake, Line, "older", Line(item="tea"), validate=True, use_latest_version=True)
+
+    def encode(line: Line) -> str:
+        return line.model_dump_json(by_alias=True)
+
+    encoded = written(fake, Line, "checked", Line(item="tea"), validate=True, encode=encode)
+    assert reader("checked", encoded) == {"item": "tea", "n": 1}
 
 
 def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
