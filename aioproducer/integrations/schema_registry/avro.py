@@ -27,13 +27,21 @@ _MISSING = re.compile("Field (.+) is specified in the schema but missing from th
 _MORE = "record contains more fields than the schema specifies"
 
 
+MAX_LEVELS = 1_000
+"""Of a value whose schema refers to itself: fastavro writes it on the C stack, and a few thousand end the process."""
+
+
 class AvroEncoder:
-    """Values in Avro's binary form by one schema."""
+    """Values in Avro's binary form by one schema.
 
-    __slots__ = ("_checks", "_is_bytes", "_schema", "_strict", "_strict_allow_default")
+    Args:
+        recurs: the schema refers to itself, so that values may be nested without end, or hold themselves.
+    """
 
-    def __init__(self, schema: Raw, *, strict: bool, strict_allow_default: bool, checks: bool) -> None:
-        self._schema = schema
+    __slots__ = ("_checks", "_is_bytes", "_recurs", "_schema", "_strict", "_strict_allow_default")
+
+    def __init__(self, schema: Raw, recurs: bool, *, strict: bool, strict_allow_default: bool, checks: bool) -> None:
+        self._schema, self._recurs = schema, recurs
         self._strict, self._strict_allow_default = strict, strict_allow_default
         self._checks = checks
         kind = schema.get("type") if isinstance(schema, dict) else schema
@@ -43,6 +51,8 @@ class AvroEncoder:
         if self._is_bytes:
             # Without Avro's length, as Java's and confluent-kafka's serializers have it.
             return prefix + memoryview(value)
+        if self._recurs:
+            _check_levels(value)
         if self._checks:
             validate(value, self._schema, strict=self._strict)
         out = io.BytesIO()
@@ -53,6 +63,8 @@ class AvroEncoder:
         return out.getvalue()
 
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
+        if isinstance(error, _TooDeepError):
+            return [("", f"{_name_of(value)} is nested in more than {MAX_LEVELS:,} levels")]
         # What strict refuses, validate() does not name.
         missing = _MISSING.fullmatch(str(error))
         if missing is not None:
@@ -100,6 +112,7 @@ class AvroSerializer(SchemaSerializer[Value_contra]):
         to_dict: Callable[[Value_contra], Any] | None = None,
         **options: Unpack[Options],
     ) -> None:
+        strict = strict and not strict_allow_default  # which is strict too, and would be overruled
         self._how = {"strict": strict, "strict_allow_default": strict_allow_default, "checks": validate}
         own = _schema(schema)
         raw: Raw = None if own is None else _loads(own)
@@ -114,7 +127,21 @@ class AvroSerializer(SchemaSerializer[Value_contra]):
         parts: list[Raw] = []
         await _collect(client, schema, parts, set())
         loop = asyncio.get_running_loop()
-        return AvroEncoder(await loop.run_in_executor(None, _parse, parts), **self._how)
+        return AvroEncoder(*await loop.run_in_executor(None, _parse, parts), **self._how)
+
+
+class _TooDeepError(Exception):
+    """The value is nested too deeply."""
+
+
+def _check_levels(value: Any) -> None:
+    left = [(value, 1)] if isinstance(value, (Mapping, list, tuple)) else []
+    while left:
+        outer, level = left.pop()
+        if level > MAX_LEVELS:
+            raise _TooDeepError
+        within = outer.values() if isinstance(outer, Mapping) else outer
+        left += [(each, level + 1) for each in within if isinstance(each, (Mapping, list, tuple))]
 
 
 async def _collect(client: Client, schema: Schema, parts: list[Raw], seen: set[tuple[str | None, int | None]]) -> None:
@@ -128,7 +155,8 @@ async def _collect(client: Client, schema: Schema, parts: list[Raw], seen: set[t
     parts.append(_loads(schema))
 
 
-def _parse(parts: list[Raw]) -> Raw:
+def _parse(parts: list[Raw]) -> tuple[Raw, bool]:
+    """The schema with all names known, and whether it refers to itself."""
     named: dict[str, Any] = {}
     parsed: Raw = None
     for part in parts:
@@ -136,7 +164,30 @@ def _parse(parts: list[Raw]) -> Raw:
             parsed = parse_schema(part, named)
         except Exception as error:
             raise LookupFailedError(f"the schema can't be parsed: {_told(error)}") from error
-    return _with_names(parsed, named) if len(parts) > 1 else parsed
+    return _with_names(parsed, named) if len(parts) > 1 else parsed, _recurs(parsed, named, frozenset(), set())
+
+
+def _recurs(schema: Raw, named: Mapping[str, Any], within: frozenset[str], seen: set[str]) -> bool:
+    """Whether a type holds itself.
+
+    Args:
+        within: names of the records around it.
+        seen: names of those that don't.
+    """
+    if isinstance(schema, str):
+        if schema in within:
+            return True
+        return schema in named and schema not in seen and _recurs(named[schema], named, within, seen)
+    if isinstance(schema, list):
+        return any(_recurs(branch, named, within, seen) for branch in schema)
+    if "fields" not in schema:
+        parts = [schema[key] for key in ("type", "items", "values") if key in schema]
+        return any(_recurs(part, named, within, seen) for part in parts)
+    name = schema["name"]
+    if any(_recurs(field["type"], named, within | {name}, seen) for field in schema["fields"]):
+        return True
+    seen.add(name)
+    return False
 
 
 def _with_names(parsed: Raw, named: Mapping[str, Any]) -> Raw:

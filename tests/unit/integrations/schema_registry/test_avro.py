@@ -179,17 +179,78 @@ def test_what_the_writer_lets_pass(fake: FakeSchemaRegistry) -> None:
         written(fake, "int", "ints", 2**40, validate=True)
 
 
+NODE: dict[str, Any] = {
+    "type": "record",
+    "name": "Node",
+    "fields": [{"name": "next", "type": ["null", "Node"], "default": None}],
+}
+FOLDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Folder",
+    "namespace": "shop",
+    "fields": [
+        {"name": "size", "type": {"type": "fixed", "name": "Size", "size": 1}},
+        {
+            "name": "files",
+            "type": {
+                "type": "map",
+                "values": {
+                    "type": "record",
+                    "name": "File",
+                    "fields": [
+                        {"name": "size", "type": "Size"},
+                        {"name": "folders", "type": {"type": "array", "items": "Folder"}},
+                    ],
+                },
+            },
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"validate": True}, {"strict": True}])
+@pytest.mark.parametrize("union", [False, True], ids=["record", "union"])
+def test_values_without_an_end(fake: FakeSchemaRegistry, union: bool, options: dict[str, Any]) -> None:
+    """fastavro would overflow the C stack, which ends the process."""
+    endless: dict[str, Any] = {}
+    endless["next"] = endless
+    schema = ["null", NODE] if union else NODE
+    with pytest.raises(SchemaValidationError, match=r"dict is nested in more than 1,000 levels$"):
+        written(fake, schema, f"endless-{union}", endless, **options)
+
+
+def test_values_that_hold_themselves_by_others(fake: FakeSchemaRegistry) -> None:
+    endless: dict[str, Any] = {"size": b"1", "files": {"a": {"size": b"2", "folders": ({"size": b"3", "files": {}},)}}}
+    assert written(fake, FOLDER, "folders", endless)
+    endless["files"]["a"]["folders"] = [{"size": b"3", "files": {}}, endless]
+    with pytest.raises(SchemaValidationError, match=r"dict is nested in more than 1,000 levels$"):
+        written(fake, FOLDER, "folders", endless)
+
+
+def test_a_value_as_deep_as_it_may_be(fake: FakeSchemaRegistry) -> None:
+    value: dict[str, Any] = {"next": None}
+    for _ in range(999):
+        value = {"next": value}
+    data = written(fake, NODE, "nodes", value)
+    assert data is not None
+    assert data[5:] == b"\2" * 999 + b"\0"  # by the Avro specification: a branch's number, zigzag
+    with pytest.raises(SchemaValidationError, match=r"nested in more than 1,000 levels$"):
+        written(fake, NODE, "nodes", {"next": value})
+
+
 def test_strict(fake: FakeSchemaRegistry) -> None:
     schema = {"type": "record", "name": "One", "fields": [{"name": "id", "type": "int", "default": 0}]}
     assert written(fake, schema, "ones", {"id": 1, "other": 2})
     assert written(fake, schema, "ones", {})
     assert written(fake, schema, "ones", {}, strict_allow_default=True)
+    assert written(fake, schema, "ones", {}, strict=True, strict_allow_default=True)
     more = "dict has fields that the schema has not$"
     for options, value, problem in (
         ({"strict": True}, {"id": 1, "secret": 2}, more),
         ({"strict": True, "validate": True}, {"id": 1, "secret": 2}, more),
         ({"strict": True}, {}, "'ones-value': id: missing$"),
         ({"strict_allow_default": True}, {"id": 1, "secret": 2}, more),
+        ({"strict": True, "strict_allow_default": True, "validate": True}, {"id": 1, "secret": 2}, more),
     ):
         with pytest.raises(SchemaValidationError, match=problem):
             written(fake, schema, "ones", value, **options)
