@@ -130,18 +130,25 @@ class AvroSerializer(SchemaSerializer[Value_contra]):
         return AvroEncoder(*await loop.run_in_executor(None, _parse, parts), **self._how)
 
 
+_NESTED = (dict, list, tuple, Mapping)
+_FLAT = frozenset((str, bytes, int, float, bool, type(None)))
+"""Most of what there is in a value; to ask whether it is a Mapping takes far longer."""
+
+
 class _TooDeepError(Exception):
     """The value is nested too deeply."""
 
 
 def _check_levels(value: Any) -> None:
-    left = [(value, 1)] if isinstance(value, (Mapping, list, tuple)) else []
+    left = [(value, 1)] if isinstance(value, _NESTED) else []
     while left:
         outer, level = left.pop()
         if level > MAX_LEVELS:
             raise _TooDeepError
-        within = outer.values() if isinstance(outer, Mapping) else outer
-        left += [(each, level + 1) for each in within if isinstance(each, (Mapping, list, tuple))]
+        within = outer if isinstance(outer, (list, tuple)) else outer.values()
+        for each in within:
+            if type(each) not in _FLAT and isinstance(each, _NESTED):
+                left.append((each, level + 1))
 
 
 async def _collect(client: Client, schema: Schema, parts: list[Raw], seen: set[tuple[str | None, int | None]]) -> None:
