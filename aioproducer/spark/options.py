@@ -151,7 +151,7 @@ def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:
 def _check_own(own: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in (*OPTIONS, *SPARKS_OWN)}
     for name, value in own.items():
-        if known.get(name) in OPTIONS and not value:
+        if known.get(name) in OPTIONS and not value.strip():  # a directory may have spaces for a name
             raise ConfigError(f"option {known[name]} is empty")
         if name in known or name.startswith("spark."):
             continue
