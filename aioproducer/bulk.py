@@ -131,7 +131,7 @@ class BulkSend:
         # What the other library does here, and when it is asked for rows, may be as long as a query.
         source = data
         if not isinstance(data, ArrowSource):
-            source = await self._engine.loop.run_in_executor(None, _take_over, data)
+            source = await self._engine.loop.run_in_executor(None, _take_over, data, columns)
         feed = ArrowFeed(self._admission, self.tally, source, **columns)
         self._check()
         if submit is None:
@@ -396,9 +396,23 @@ async def _closing(records: Iterable[Any] | AsyncIterable[Any], admission: Await
         raise
 
 
-def _take_over(data: Any) -> ArrowSource:
+def _take_over(data: Any, columns: Mapping[str, str]) -> ArrowSource:
     """What the other library raises has to get through a future, which StopIteration does not."""
     try:
+        _check_no_objects(data, columns)
         return ArrowSource(data)
     except StopIteration as error:
         raise RuntimeError("the Arrow data raised StopIteration") from error
+
+
+def _check_no_objects(data: Any, columns: Mapping[str, str]) -> None:
+    """Refuse columns of Python objects: polars gives their addresses away, as fixed_size_binary[8]."""
+    types = getattr(data, "schema", None)
+    if not isinstance(types, Mapping):
+        return
+    for name in columns.values():
+        if str(types.get(name)) == "Object":
+            raise SerializationError(
+                f"column {name!r} holds Python objects, of which Arrow would have the addresses; make it one of "
+                "binary or string"
+            )

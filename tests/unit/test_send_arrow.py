@@ -7,6 +7,7 @@ import datetime
 import gc
 import math
 import threading
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -527,6 +528,18 @@ async def test_columns_of_the_wrong_type(broker: ProducingBroker, columns: dict[
         with pytest.raises(SerializationError, match=told):
             await producer.send_arrow("orders", pa.table(columns))
     assert not broker.log
+
+
+@pytest.mark.parametrize("purpose", ["value", "key", "topic"])
+async def test_columns_of_python_objects(broker: ProducingBroker, purpose: str) -> None:
+    """polars makes one of UUIDs, sets or bytearrays, and says of it to Arrow that it is fixed_size_binary[8]."""
+    columns = {"value": ["v"], purpose: [uuid.uuid4()], "other": [uuid.uuid4()]}
+    frame = polars.DataFrame(columns)
+    async with producer_of(broker) as producer:
+        with pytest.raises(SerializationError, match=f"column '{purpose}' holds Python objects"):
+            await producer.send_arrow("orders", frame)
+        assert not broker.log
+        assert (await producer.send_arrow("orders", frame.with_columns(polars.lit("orders").alias(purpose)))).acked == 1
 
 
 async def test_columns_of_the_same_name(broker: ProducingBroker) -> None:
