@@ -44,7 +44,7 @@ from aioproducer._accumulator cimport last_delivery
 from aioproducer._clock cimport AIOP_HAS_CLOCK, aiop_monotonic_ns
 from aioproducer._delivery cimport new_waiter
 from aioproducer._not_by_hand cimport aiop_not_by_hand
-from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, headers_size
+from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, encode_headers, headers_size
 from aioproducer._running_loop cimport aiop_running_loop
 
 from aioproducer.errors import RecordTooLargeError, SerializationError, SerializerNotReadyError, WrongLoopError
@@ -55,6 +55,7 @@ cdef extern from "Python.h":
 cdef enum:
     TURN_NS = 1000000
     TURN_BYTES = 262144
+    HEADERS_BYTES = 512         # what headers may take that are encoded on the stack, as most are
     RIGHT_AFTER_NS = 20000      # with no more between two calls the program does little else than to submit
 
 cdef enum Stage:
@@ -317,7 +318,6 @@ cdef class Admission:
                             RecordView* record):
         """`admit` once the clocks were read; the batch that took the record."""
         cdef int64_t chosen = -1
-        cdef list pairs = None
         if topic is not self.last_topic or topic is None:       # None is also the mark of no last topic
             if not PyUnicode_CheckExact(topic):
                 if not isinstance(topic, str):
@@ -333,21 +333,36 @@ cdef class Admission:
             chosen = checked_partition(partition, topic)
             if chosen >= queues.partition_count:
                 return None
-        if headers is not None:
-            pairs = encodable_headers(headers, topic)
         if not (key is None or PyBytes_CheckExact(key) or PyUnicode_CheckExact(key)):
             key = as_buffer(key, "key", topic)
         if not (value is None or PyBytes_CheckExact(value) or PyUnicode_CheckExact(value)):
             value = as_buffer(value, "value", topic)
         point_at(key, &record.key, &record.key_size, "key", topic)
         point_at(value, &record.value, &record.value_size, "value", topic)
-        record.headers_size = 1 if pairs is None else headers_size(pairs)
-        record.headers = NULL
         record.timestamp_ms = (
             (self.now_ns + self.wall_offset_ns) // 1000000 if timestamp_ms is None
             else checked_timestamp(timestamp_ms, topic)
         )
-        return self.place(topic, queues, <int32_t>chosen, record, pairs, awaited)
+        if headers is not None:
+            return self.place_with_headers(topic, queues, <int32_t>chosen, record, headers, awaited)
+        record.headers = NULL
+        record.headers_size = 1
+        return self.place(topic, queues, <int32_t>chosen, record, None, awaited)
+
+    cdef ProducerBatch place_with_headers(self, str topic, TopicQueues queues, int32_t partition, RecordView* record,
+                                          headers, bint awaited):
+        cdef unsigned char encoded[HEADERS_BYTES]
+        cdef ProducerBatch batch
+        cdef list pairs = None
+        record.headers = encoded
+        record.headers_size = encode_headers(headers, encoded, HEADERS_BYTES)
+        if record.headers_size == 0:
+            record.headers = NULL
+            pairs = encodable_headers(headers, topic)
+            record.headers_size = 1 if pairs is None else headers_size(pairs)
+        batch = self.place(topic, queues, partition, record, pairs, awaited)
+        record.headers = NULL       # what is encoded here ends with this call
+        return batch
 
     cdef ProducerBatch place(self, str topic, TopicQueues queues, int32_t partition, RecordView* record, list pairs,
                              bint awaited):

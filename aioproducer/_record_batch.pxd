@@ -23,6 +23,7 @@ cdef struct RecordView:
 
 
 cdef Py_ssize_t headers_size(list headers) except -1
+cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacity) except -1
 
 
 cdef class RecordBatch:

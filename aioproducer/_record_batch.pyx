@@ -19,7 +19,12 @@ import cython
 
 from crc32c import crc32c
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_CheckExact, PyDict_Next, PyDict_Size
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_CheckExact
 
 from aioproducer._prefetch cimport aiop_prefetch_for_write
 from aioproducer._varint cimport (
@@ -39,8 +44,10 @@ from aioproducer.errors import ProtocolError
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    bint PyUnicode_IS_ASCII(object text)
 
 cdef enum:
+    MAX_HEADER_OVERHEAD = 10    # bytes of the two lengths of a header
     CHECKED_FROM = 21   # where what the checksum covers begins
     CACHE_LINE = 64     # bytes
     LINES_AHEAD = 3     # asked for, behind the one that is being written
@@ -59,6 +66,61 @@ cdef Py_ssize_t headers_size(list headers) except -1:
             size = PyBytes_GET_SIZE(value)
             total += varint_size(size) + size
     return total
+
+
+cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacity) except -1:
+    """Write headers with their count, and return how many bytes they took; 0 leaves them to who can do more.
+
+    That is if they are no list, tuple or dict of pairs of ASCII str and bytes or None, all exactly that, or need more
+    room. Nothing is allocated here, and so nothing of the user's runs that could change them in between.
+    """
+    cdef unsigned char* end = start + capacity
+    cdef unsigned char* p
+    cdef PyObject* pair
+    cdef PyObject* name
+    cdef PyObject* value
+    cdef Py_ssize_t i
+    cdef Py_ssize_t at = 0
+    cdef bint is_list = PyList_CheckExact(headers)
+    if PyDict_CheckExact(headers):
+        p = put_varint(start, PyDict_Size(headers))
+        while PyDict_Next(headers, &at, &name, &value):
+            p = put_plain_header(p, end, <object>name, <object>value)
+            if p == NULL:
+                return 0
+        return p - start
+    if not is_list and not PyTuple_CheckExact(headers):
+        return 0
+    p = put_varint(start, PyList_GET_SIZE(headers) if is_list else PyTuple_GET_SIZE(headers))
+    for i in range(PyList_GET_SIZE(headers) if is_list else PyTuple_GET_SIZE(headers)):
+        pair = PyList_GET_ITEM(headers, i) if is_list else PyTuple_GET_ITEM(headers, i)
+        if not PyTuple_CheckExact(<object>pair) or PyTuple_GET_SIZE(<object>pair) != 2:
+            return 0
+        p = put_plain_header(
+            p, end, <object>PyTuple_GET_ITEM(<object>pair, 0), <object>PyTuple_GET_ITEM(<object>pair, 1)
+        )
+        if p == NULL:
+            return 0
+    return p - start
+
+
+cdef inline unsigned char* put_plain_header(unsigned char* p, unsigned char* end, name, value) except? NULL:
+    """Write one header; NULL if there is no room for it, or if it has to be looked at more closely."""
+    cdef Py_ssize_t name_size = 0
+    cdef Py_ssize_t value_size = -1
+    cdef const char* text
+    if not PyUnicode_CheckExact(name) or not PyUnicode_IS_ASCII(name):
+        return NULL
+    if value is not None:
+        if not PyBytes_CheckExact(value):
+            return NULL
+        value_size = PyBytes_GET_SIZE(value)
+    text = PyUnicode_AsUTF8AndSize(name, &name_size)    # of ASCII that is where it stands already
+    if name_size > end - p or value_size > end - p or name_size + value_size + MAX_HEADER_OVERHEAD > end - p:
+        return NULL
+    p = put_bytes(put_varint(p, name_size), text, name_size)
+    p = put_varint(p, value_size)
+    return put_bytes(p, PyBytes_AS_STRING(value), value_size) if value_size > 0 else p
 
 
 @cython.no_gc
