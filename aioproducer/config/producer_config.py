@@ -27,6 +27,7 @@ from aioproducer.config.properties import parse_properties
 from aioproducer.config.proxy import Proxy, check_proxy
 from aioproducer.config.table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES, OF_PYTHON_CLIENTS
 from aioproducer.config.tls import check_tls
+from aioproducer.config.values import UNIFORM_STICKY
 from aioproducer.errors import ConfigError
 from aioproducer.partitioners import BuiltIn
 from aioproducer.serializers import Serializer
@@ -347,6 +348,7 @@ def _apply_rules(values: dict[str, Any], given: AbstractSet[str], next_client_nu
     """Check and complete the values, in place. What was left out gives way, what was given does not."""
     if values["bootstrap_servers"] is REQUIRED:
         raise ConfigError("config bootstrap_servers is missing: name at least one broker as host:port")
+    _apply_partitioner(values)
     _apply_idempotence(values, given)
     _check_transactions(values, given)
     _apply_delivery_timeout(values, given)
@@ -357,6 +359,13 @@ def _apply_rules(values: dict[str, Any], given: AbstractSet[str], next_client_nu
     if not values["client_id"]:
         suffix = values["transactional_id"] or next_client_number()
         values["client_id"] = f"producer-{suffix}"
+
+
+def _apply_partitioner(values: dict[str, Any]) -> None:
+    """What was a class in Java before 4.0 is another config now (KIP-794)."""
+    if values["partitioner_class"] == UNIFORM_STICKY:
+        values["partitioner_class"] = None
+        values["partitioner_ignore_keys"] = True
 
 
 def _apply_idempotence(values: dict[str, Any], given: AbstractSet[str]) -> None:

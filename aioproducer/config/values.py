@@ -251,10 +251,19 @@ def _retriever(value: object) -> str:
     return name
 
 
+UNIFORM_STICKY = "uniform sticky"
+"""Java's partitioner of that name: the built-in one with ``partitioner_ignore_keys``."""
+
+_JAVA_PARTITIONERS = {
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+    # Gone in 4.0, but files of older programs name them.
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": None,
+    "org.apache.kafka.clients.producer.UniformStickyPartitioner": UNIFORM_STICKY,
+}
 _PARTITIONERS = {
     "round_robin": "round_robin",
-    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
-    "RoundRobinPartitioner": "round_robin",
+    **_JAVA_PARTITIONERS,
+    **{name.rpartition(".")[2]: each for name, each in _JAVA_PARTITIONERS.items()},
 }
 
 
@@ -313,7 +322,8 @@ SERIALIZER = ConfigType(
 )
 JWT_RETRIEVER = ConfigType(f"one of Kafka's {', '.join(_RETRIEVERS)}", "str", "str", _retriever)
 PARTITIONER = ConfigType(
-    "function of (topic, key, value, partitions), round_robin, or Kafka's RoundRobinPartitioner",
+    "function of (topic, key, value, partitions), round_robin, or the name of one of Kafka's partitioner classes: "
+    + ", ".join(name.rpartition(".")[2] for name in _JAVA_PARTITIONERS),
     "Callable[..., int | BuiltIn] | str",
     "Partitioner | str",
     _partitioner,

@@ -238,6 +238,8 @@ def test_names_of_the_jvm_are_refused_with_a_hint(name: str) -> None:
         ("partitioner_class", "round_robin", "round_robin"),
         ("partitioner_class", "org.apache.kafka.clients.producer.RoundRobinPartitioner", "round_robin"),
         ("partitioner_class", "RoundRobinPartitioner", "round_robin"),
+        ("partitioner_class", "org.apache.kafka.clients.producer.internals.DefaultPartitioner", None),
+        ("partitioner_class", " DefaultPartitioner ", None),
         ("interceptor_classes", "", ()),
         ("interceptor_classes", [], ()),
         ("on_error", print, print),
@@ -379,9 +381,19 @@ def test_a_plain_on_error_is_taken(value: object) -> None:
     assert parse(on_error=value).on_error is value
 
 
-@pytest.mark.parametrize("value", ["org.apache.kafka.clients.producer.internals.DefaultPartitioner", "sticky", 5])
+@pytest.mark.parametrize("package", ["org.apache.kafka.clients.producer.", ""])
+def test_the_uniform_sticky_partitioner_ignores_keys(package: str) -> None:
+    """Which is what the built-in one does with the config that took the place of Java's class."""
+    config = parse(partitioner_class=f"{package}UniformStickyPartitioner")
+    assert config.partitioner_class is None
+    assert config.partitioner_ignore_keys
+    assert not parse(partitioner_class="DefaultPartitioner").partitioner_ignore_keys
+
+
+@pytest.mark.parametrize("value", ["org.example.StickyPartitioner", "sticky", 5])
 def test_refused_partitioner(value: object) -> None:
-    assert "round_robin, or Kafka's RoundRobinPartitioner" in refusal(partitioner=value)
+    allowed = "round_robin, or the name of one of Kafka's partitioner classes: RoundRobinPartitioner, "
+    assert allowed in refusal(partitioner=value)
 
 
 @pytest.mark.parametrize("value", ["org.example.Audit", [Interceptor], ["org.example.Audit"], [None], Interceptor()])
