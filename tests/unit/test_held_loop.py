@@ -1,0 +1,83 @@
+"""The event loop is never held for long, whatever the codec and the way of sending: no turn of it takes much CPU time.
+
+It is the time of the loop's own thread that is measured, so that neither the fake cluster's thread nor other programs
+count. Compressing a batch of these in one step, or encoding all records, would take several times what is allowed here;
+`python -m benchmarks --only loop` measures how much less it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer.testing import FakeCluster
+
+pytestmark = pytest.mark.usefixtures("clean_loop")
+
+RECORDS = 8_000
+LONGEST_MS = 5
+"""More than is promised: asyncio's debug mode is in it."""
+
+
+def values() -> Iterator[bytes]:
+    """Records of 1 KB, half of it noise."""
+    rng = random.Random(1)
+    some = [rng.randbytes(500) + bytes(500) for _ in range(100)]
+    return (some[number % len(some)] for number in range(RECORDS))
+
+
+async def submitted(producer: Producer) -> None:
+    for value in values():
+        await producer.submit("orders", value)
+
+
+async def many(producer: Producer) -> None:
+    await producer.send_many("orders", values())
+
+
+@asynccontextmanager
+async def longest_turn() -> AsyncIterator[Callable[[], float]]:
+    """The longest turn of the loop meanwhile, in milliseconds of CPU time of its thread."""
+    loop = asyncio.get_running_loop()
+    longest = 0.0
+    began = time.thread_time()
+
+    def turn() -> None:
+        nonlocal longest, began, handle
+        now = time.thread_time()
+        longest, began = max(longest, now - began), now
+        handle = loop.call_soon(turn)
+
+    gc.disable()  # whose passes take as long as the heap of a test session is large
+    handle = loop.call_soon(turn)
+    try:
+        yield lambda: 1000 * longest
+    finally:
+        handle.cancel()
+        gc.enable()
+
+
+@pytest.mark.parametrize("send", [submitted, many])
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_no_turn_of_the_loop_is_long(codec: str, send: Callable[[Producer], Awaitable[None]]) -> None:
+    """Batches of 1 MiB, as many as a program can make."""
+    with FakeCluster(default_partitions=4, message_max_bytes=4 << 20) as cluster:
+        async with Producer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            compression_type=codec,
+            batch_size=1 << 20,
+            max_request_size=2 << 20,
+        ) as producer:
+            await producer.partitions_for("orders")
+            async with longest_turn() as longest_ms:
+                await send(producer)
+                await producer.flush()
+            assert longest_ms() < LONGEST_MS
+        assert sum(len(cluster.records("orders", partition)) for partition in range(4)) == RECORDS
