@@ -225,6 +225,18 @@ async def test_a_broker_with_the_number_zero() -> None:
             await producer.send("orders", b"again")
 
 
+async def test_start_waits_for_two_answers(broker: ProducingBroker) -> None:
+    """Versions and metadata, three round trips with that of TCP; a producer id is asked for, and not waited for."""
+    broker.silent(InitProducerIdRequest)
+    producer = producer_of(broker)
+    async with asyncio.timeout(PATIENCE_S):
+        await producer.start()
+    answered = [each.api_key for each in broker.requests if each.api_key != InitProducerIdRequest.API_KEY]
+    assert answered == [ApiVersionsRequest.API_KEY, MetadataRequest.API_KEY]
+    assert len(broker.peers) == 1
+    await producer.close(timeout=0)
+
+
 async def test_started_twice(broker: ProducingBroker) -> None:
     """A second start is an error and changes nothing, also while the first is under way."""
     producer = producer_of(broker)
