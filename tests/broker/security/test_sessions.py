@@ -136,11 +136,11 @@ async def test_certificates_change_under_load(
         client = producer._engine._client  # type: ignore[union-attr]
         async with load_on(producer, topic, pace=PACE) as load:
             for file, text, expected in (
-                (keys, authority.issue("client.test", common_name="alice").pem, "use what they hold now"),
+                (keys, authority.issue("client.test", common_name="alice").pem, "use their new contents"),
                 (keys, authority.pem[:50], "still using the last"),
                 (keys, authority.issue("client.test", common_name="alice").encrypted_key("?"), "still using the last"),
-                (keys, authority.issue("client.test", common_name="alice").pem, "use what they hold now"),
-                (trust, CertificateAuthority().pem + authority.pem, "use what they hold now"),
+                (keys, authority.issue("client.test", common_name="alice").pem, "use their new contents"),
+                (trust, CertificateAuthority().pem + authority.pem, "use their new contents"),
                 (trust, "", "still using the last"),
             ):
                 await load.advance(50)
