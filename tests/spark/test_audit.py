@@ -299,7 +299,7 @@ def test_what_is_shown(audited: Audited) -> None:
     ) in audited.screen
     assert "5 more records have no mark" in audited.screen
     assert "stated nothing" not in audited.screen
-    assert "have not stated that they ended" not in audited.screen
+    assert "did not state their end" not in audited.screen
     for picture in ("audit-time.svg", "audit-partitions.svg"):
         assert (audited.output / picture).read_text().startswith("<?xml")
 
