@@ -67,14 +67,14 @@ async def longest_turn() -> AsyncIterator[Callable[[], float]]:
 @pytest.mark.parametrize("send", [submitted, many])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_no_turn_of_the_loop_is_long(codec: str, send: Callable[[Producer, int], Awaitable[None]]) -> None:
-    """Batches of 1 MiB, as many as a program can make."""
+    """Batches of up to 4 MiB, as many as a program can make."""
     count = OF_GZIP if codec == "gzip" else RECORDS
-    with FakeCluster(default_partitions=4, message_max_bytes=4 << 20) as cluster:
+    with FakeCluster(default_partitions=4, message_max_bytes=16 << 20) as cluster:
         async with Producer(
             bootstrap_servers=cluster.bootstrap_servers,
             compression_type=codec,
-            batch_size=1 << 20,
-            max_request_size=2 << 20,
+            batch_size=4 << 20,
+            max_request_size=8 << 20,
         ) as producer:
             await producer.partitions_for("orders")
             async with longest_turn() as longest_ms:
