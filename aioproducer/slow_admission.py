@@ -106,7 +106,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
             if delivery is None and engine.is_known(topic, partition):
                 raise BufferExhaustedError(
                     f"no memory for a record for topic {topic!r} within max_block_ms={self._config.max_block_ms}: "
-                    f"{engine.used_bytes:,} of buffer_memory={self._config.buffer_memory:,} bytes are in use"
+                    + self._in_use(engine)
                 )
         return delivery
 
@@ -159,10 +159,12 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         engine.refused_for_memory()
         self._refused_bytes = self._wanted_bytes
         raise BufferExhaustedError(
-            f"no memory for a record for topic {topic!r}: {engine.used_bytes:,} of "
-            f"buffer_memory={self._config.buffer_memory:,} bytes are in use, {len(engine.memory_queue)} callers wait; "
-            "await ready()"
+            f"no memory for a record for topic {topic!r}: {self._in_use(engine)}, "
+            f"{len(engine.memory_queue)} callers wait; await ready()"
         )
+
+    def _in_use(self, engine: Engine) -> str:
+        return f"{engine.used_bytes:,} of buffer_memory={self._config.buffer_memory:,} bytes are in use"
 
     def _watched(self, delivery: Delivery, record: Record) -> Delivery:
         """Let the interceptors hear of the record's end, which does not count as somebody looking at it."""
@@ -203,8 +205,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         if not await engine.wait_for_memory(attempt, engine.now_ms() + self._config.max_block_ms):
             record = f" for a record of up to {wanted:,} bytes" if wanted else ""
             raise BufferExhaustedError(
-                f"no room{record} within max_block_ms={self._config.max_block_ms}: {engine.used_bytes:,} of "
-                f"buffer_memory={self._config.buffer_memory:,} bytes are in use"
+                f"no room{record} within max_block_ms={self._config.max_block_ms}: {self._in_use(engine)}"
             )
 
     # --- refusing -----------------------------------------------------------------------------------------------------
