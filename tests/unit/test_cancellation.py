@@ -8,6 +8,7 @@ back, and no task is left. The fake cluster checks the sequences.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
@@ -217,3 +218,57 @@ async def test_close_cancelled_at_every_suspension(call: str) -> None:
             break
     assert finished
     assert cancel_at > 1
+
+
+@pytest.mark.parametrize("cancellations", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+async def test_cancelled_at_random(cancellations: int) -> None:
+    """A hundred calls at a time in a buffer that is too small for them: what was acknowledged is there, all once."""
+    rng = random.Random(7)
+    acknowledged: set[int] = set()
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        small = {"buffer_memory": 100_000, "batch_size": 10_000, "max_request_size": 39_000, "linger_ms": 1}
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers, **small) as producer:
+            await producer.partitions_for("orders")
+
+            async def call(number: int) -> None:
+                value = b"%d " % number + bytes(rng.choice((10, 1_000, 9_000)))
+                match rng.randrange(6):
+                    case 0 | 1:
+                        await producer.send("orders", value)
+                        acknowledged.add(number)
+                    case 2:
+                        await (await producer.submit("orders", value))
+                        acknowledged.add(number)
+                    case 3:
+                        await producer.ready()
+                    case 4:
+                        await producer.flush()
+                    case 5:
+                        await producer.send_many("orders", [value])
+                        acknowledged.add(number)
+
+            calls: list[asyncio.Task[None]] = []
+            begun = cancelled = 0
+            while cancelled < cancellations:
+                calls = [task for task in calls if not task.done()]
+                while len(calls) < 100:
+                    calls.append(asyncio.create_task(call(begun)))
+                    begun += 1
+                for _ in range(rng.randrange(4)):
+                    await asyncio.sleep(0)
+                cancelled += sum(task.cancel() for task in rng.sample(calls, 50))
+            results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE_S)
+            assert not [each for each in results if isinstance(each, Exception)]
+            await asyncio.wait_for(producer.flush(), PATIENCE_S)
+            metrics = producer.metrics()["producer-metrics"]
+            assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+            assert producer.health().pending == 0
+            there = Counter(
+                int((record.value or b"").split()[0])
+                for partition in range(3)
+                for record in cluster.records("orders", partition)
+            )
+            assert set(there.values()) == {1}
+            assert acknowledged <= there.keys()
+            assert acknowledged, "some calls were not cancelled"
