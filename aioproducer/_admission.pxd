@@ -36,6 +36,8 @@ cdef class Admission:
     cdef int64_t look_again_ns              # when to look at the wall clock again
     cdef int64_t turn_ns                    # when the loop last had a turn, as far as is known
     cdef Py_ssize_t bytes_since_turn
+    cdef int32_t sharing                    # how many calls gave the loop its last turn, at least 1,
+    cdef int32_t giving                     # and how many give it the next one so far
     cdef bint queueing                      # somebody waits for memory; later calls queue up behind
     cdef Py_ssize_t wanted_bytes            # that the record takes at most that there was no memory for last
 
@@ -51,6 +53,7 @@ cdef class Admission:
     cdef int look(self) except -1
     cdef int check_loop(self) except -1
     cdef bint turn_due(self) noexcept
+    cdef int give_turn(self) except -1
     cdef void turn_taken(self) noexcept
 
 

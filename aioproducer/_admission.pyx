@@ -12,7 +12,8 @@ submit() and send() return a Submission, which goes through these stages:
       '--raised, turn due--> FAULTY -------------------------------------^
 
 The loop's turn. A task whose submits never suspend would keep the loop to itself, so submit yields a turn when the last
-one was a millisecond or 256 KiB ago. So do submit and send before they raise an error about a record: a program may
+one was a millisecond or 256 KiB ago. As many as have done so side by side share the next turn, or ten tasks would hold
+the loop for ten milliseconds. Submit and send yield as well before they raise an error about a record: a program may
 skip bad records, however many come in a row. Calls that are refused whatever their record is raise at once.
 
 Which loop. Thread and running loop are checked on each call (`_running_loop` says at what cost); a producer whose loop
@@ -55,6 +56,7 @@ cdef extern from "Python.h":
 cdef enum:
     TURN_NS = 1000000
     TURN_BYTES = 262144
+    MOST_SHARING = 32           # parts of a turn; smaller ones would go into changing from task to task
     HEADERS_BYTES = 512         # what headers may take that are encoded on the stack, as most are
     RIGHT_AFTER_NS = 20000      # with no more between two calls the program does little else than to submit
 
@@ -194,6 +196,8 @@ cdef class Admission:
         self.last_queues = None
         self.queueing = False
         self.wanted_bytes = 0
+        self.sharing = 1
+        self.giving = 0
         self.state = ADMITTING
 
     def _close_admission(self):
@@ -270,7 +274,21 @@ cdef class Admission:
         return 0
 
     cdef bint turn_due(self) noexcept:
-        return self.bytes_since_turn >= TURN_BYTES or self.now_ns - self.turn_ns >= TURN_NS
+        return (
+            self.bytes_since_turn * self.sharing >= TURN_BYTES
+            or (self.now_ns - self.turn_ns) * self.sharing >= TURN_NS
+        )
+
+    cdef int give_turn(self) except -1:
+        """A call gives the loop its turn; as many as do so share the next one, each from when it goes on."""
+        if self.giving == 0:
+            self.loop.call_soon(self._turn_begins)      # before any of them goes on
+        self.giving += 1
+        return 0
+
+    def _turn_begins(self):
+        self.sharing = min(self.giving, MOST_SHARING)
+        self.giving = 0
 
     cdef void turn_taken(self) noexcept:
         self.bytes_since_turn = 0
@@ -672,6 +690,7 @@ cdef class Submission:
         self.producer.look()
         if not self.producer.turn_due():
             raise error
+        self.producer.give_turn()
         self.error = error
         self.stage = FAULTY
         Py_INCREF(None)
@@ -699,6 +718,7 @@ cdef class Submission:
             self.waiter = new_waiter(self.delivery)
             self.stage = WAITING
         if self.stage == ADMITTED and self.producer.turn_due():
+            self.producer.give_turn()
             self.stage = TURN
             Py_INCREF(None)
             result[0] = <void*>None

@@ -876,6 +876,35 @@ async def test_bad_records_give_the_turn_too(call: str, what: str) -> None:
     assert suspended == [0, 4]
 
 
+@pytest.mark.parametrize("tasks", [1, 2, 10, 30])
+async def test_loops_of_submits_share_the_turn(tasks: int) -> None:
+    """Side by side they have a millisecond together, not one each, and none of them falls behind."""
+    clock = Clock()
+    door = Door(clock=clock)
+    done = [0] * tasks
+    record_s, slice_s = 0.000_01, 0.001 / tasks
+    longest_s = 0.0
+    began_s = clock.now_s
+
+    def turn() -> None:
+        nonlocal began_s, longest_s, handle
+        longest_s, began_s = max(longest_s, clock.now_s - began_s), clock.now_s
+        handle = asyncio.get_running_loop().call_soon(turn)
+
+    async def loop_of_submits(number: int) -> None:
+        while max(done) < 2_000:
+            clock.now_s += record_s
+            await door.submit("orders", b"v", partition=0)
+            done[number] += 1
+
+    handle = asyncio.get_running_loop().call_soon(turn)
+    await asyncio.gather(*(loop_of_submits(number) for number in range(tasks)))
+    handle.cancel()
+    assert longest_s <= tasks * (slice_s + 2 * record_s)
+    assert max(done) - min(done) <= 2 * slice_s / record_s + 2
+    door.written()
+
+
 async def test_a_bad_record_cancelled_in_the_turn() -> None:
     """Cancelled while the loop has its turn: that is what its caller gets, not the error."""
     door = Door(clock=Clock())
