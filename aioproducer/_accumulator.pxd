@@ -54,6 +54,7 @@ cdef class RecordAccumulator:
     cdef readonly int64_t delivery_timeout_ms
     cdef int64_t availability_timeout_ms
     cdef readonly Py_ssize_t max_request_size
+    cdef int64_t drains                     # how often something was drained
     cdef bint compresses
     cdef bint ignore_keys
     cdef bint adaptive
@@ -88,6 +89,7 @@ cdef class RecordAccumulator:
     cdef bint any_under_way(self)
     cdef void close_awaited(self, int64_t now_ms, busy_nodes)
     cdef void end_back_off(self, ProducerBatch batch, int64_t now_ms)
+    cdef Py_ssize_t size_in_request(self, ProducerBatch batch) noexcept
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node)
     cdef void count_sealing(self, ProducerBatch batch, NodeQueue node)
     cdef int take(self, ProducerBatch batch, int64_t now_ms) except -1

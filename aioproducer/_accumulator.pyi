@@ -157,7 +157,8 @@ class RecordAccumulator:
         """Take batches for one request to a broker: the first of each partition that is ready there.
 
         Args:
-            max_bytes: of all batches together; the first one goes at any size.
+            max_bytes: of all topics in the request together, the fields around the batches included; the first batch
+                goes at any size.
             may_send: refuses a batch for now.
             inline_limit: with ``compresses``, a batch of more bytes that is not sealed is not taken but given out to
                 be compressed elsewhere; nothing overtakes it.

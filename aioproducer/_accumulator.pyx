@@ -43,6 +43,9 @@ cdef enum:
     BUSY_NS_A_MS = 50000    # open batches linger on if the program submits for a twentieth of the time,
     FULL_ENOUGH = 64        # and fewer records than that for each of them
     SHORT_LINGER_MS = 50    # at most, while memory is short
+    SEALED_BYTES = 64       # that noise grows by at most when it is compressed,
+    SEALED_SHARE = 256      # and one for as many of its own
+    PARTITION_BYTES = 10    # what a request takes at most beside a batch: partition, size, tags
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
@@ -480,8 +483,10 @@ cdef class RecordAccumulator:
         cdef list unsealed = []
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t inline_left = inline_limit
+        cdef Py_ssize_t size
         cdef Py_ssize_t _
         node.stalled_ms = -1
+        self.drains += 1
         for _ in range(len(node.ready)):
             queue = <PartitionQueue>node.ready.popleft()
             batch = queue.first
@@ -496,21 +501,32 @@ cdef class RecordAccumulator:
                     unsealed.append(batch)
                 else:
                     node.ready.append(queue)
-            elif total and total + batch.wire_size() > max_bytes:
-                node.ready.appendleft(queue)
-                break
             else:
+                size = self.size_in_request(batch)
+                if total and total + size > max_bytes:
+                    node.ready.appendleft(queue)
+                    break
                 queue.in_ready = False
+                queue.topic.drain = self.drains
                 if self.compresses and not batch.sealed:
                     inline_left -= batch.size_bytes     # all that one drain leaves to the loop to compress
+                total += size
                 self.take(batch, now_ms)
-                total += batch.wire_size()
                 batches.append(batch)
         for item in batches:
             queue = (<ProducerBatch>item).queue
             self.close_if_overdue(queue, now_ms)
             self.mark_ready(queue)
         return batches, unsealed
+
+    cdef Py_ssize_t size_in_request(self, ProducerBatch batch) noexcept:
+        """What a batch takes at most in the request that is being filled, with the fields around it."""
+        cdef Py_ssize_t size = PARTITION_BYTES + batch.wire_size()
+        if self.compresses and not batch.sealed:
+            size += SEALED_BYTES + batch.size_bytes // SEALED_SHARE
+        if batch.queue.topic.drain != self.drains:
+            size += batch.queue.topic.frame_bytes
+        return size
 
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node):
         batch.state = SEALING

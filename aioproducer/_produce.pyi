@@ -26,6 +26,9 @@ def encode_produce_request(
     Source: ProduceRequest.json; KIP-482 (flexible versions), KIP-516 (topic ids).
     """
 
+def fixed_bytes(client_id: bytes | None, transactional_id: bytes | None) -> int:
+    """What a request takes at most besides its topics."""
+
 @final
 class PartitionProduceResponse:
     """The end of one batch."""

@@ -40,6 +40,7 @@ cdef enum:
     COPIED_BYTES = 4096     # a buffer by itself costs the transport and the system more than copying so much
     GATHERED_BYTES = 65536  # from then on a buffer of what is small is cut off
     MAX_VARINT = 10         # bytes
+    FIXED_BYTES = 30        # at most, of the fields before and behind the topics, but for the two ids
     FIRST_BYTES = 1024      # of the memory for what is small: many a request has no more
 
 
@@ -190,6 +191,10 @@ def encode_produce_request(int version, int32_t correlation_id, bytes client_id,
     # Nobody has seen the first part yet, so it may still be written.
     put_int32(<unsigned char*>PyBytes_AS_STRING(writer.parts[0]), <int32_t>(writer.size - 4))
     return writer.parts
+
+
+def fixed_bytes(bytes client_id, bytes transactional_id):
+    return FIXED_BYTES + len(client_id or b"") + len(transactional_id or b"")
 
 
 def match_answers(list partitions not None, list batches not None, dict names not None):

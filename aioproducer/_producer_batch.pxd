@@ -107,6 +107,8 @@ cdef class TopicQueues:
     cdef int64_t limited_ms                 # since when,
     cdef Py_ssize_t stood_limit             # and the limit that stood until larger batches were tried; 0: none yet
     cdef readonly int64_t used_ms           # when its latest batch was opened
+    cdef readonly Py_ssize_t frame_bytes    # what a request takes at most to name it and count its partitions
+    cdef int64_t drain                      # number of the latest that took a batch of it
     cdef public int64_t touched_ms          # when metadata was told that it is in use
 
     cdef void refused(self, Py_ssize_t size, int64_t now_ms) noexcept

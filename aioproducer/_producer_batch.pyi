@@ -169,6 +169,9 @@ class TopicQueues:
     @property
     def topic_id(self) -> bytes: ...
     @property
+    def frame_bytes(self) -> int:
+        """What a request takes at most to name the topic and count its partitions."""
+    @property
     def partitions(self) -> int:
         """How many partitions the topic has."""
 

@@ -215,6 +215,7 @@ cdef class TopicQueues:
     def __cinit__(self, str name):
         self.name = name
         self.topic_id = bytes(16)
+        self.frame_bytes = max(2 + len(name), 16) + 6   # name or id; count and tags
         self.queues = []
         self.open = []
         self.sticky = -1

@@ -24,6 +24,7 @@ from aioproducer._produce import (
     ProduceResponse,
     decode_produce_response,
     encode_produce_request,
+    fixed_bytes,
     match_answers,
 )
 from aioproducer.cluster import Broker
@@ -120,6 +121,7 @@ class Sender:
         self._request_producer_id = request_producer_id
         self._client_id = config.client_id.encode()
         self._transactional_id = config.transactional_id.encode() if config.transactional_id is not None else None
+        self._topics_bytes = config.max_request_size - fixed_bytes(self._client_id, self._transactional_id)
         self._produce_calls: dict[int, int] = {}
         self._awake = False
         self._sleeper: asyncio.Future[None] | None = None
@@ -194,7 +196,7 @@ class Sender:
         failed = False
         while True:
             batches, _ = self._accumulator.drain(
-                node_id, self._config.max_request_size, now_ms, self._transactions.may_send, sys.maxsize
+                node_id, self._topics_bytes, now_ms, self._transactions.may_send, sys.maxsize
             )
             for batch in batches:
                 self._outcomes.fail(batch, _of_batch(refusal, batch), now_ms)
@@ -209,7 +211,7 @@ class Sender:
         node_id, written_bytes = connection.node_id, 0
         while written_bytes < WRITTEN_A_TURN:
             batches, unsealed = self._accumulator.drain(
-                node_id, self._config.max_request_size, now_ms, self._transactions.may_send, self._sealer.inline_bytes
+                node_id, self._topics_bytes, now_ms, self._transactions.may_send, self._sealer.inline_bytes
             )
             if unsealed:
                 self._sealer.seal_in_workers(unsealed)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery
+from aioproducer._produce import encode_produce_request, fixed_bytes
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.compression import codec
 from aioproducer.errors import DeliveryTimeoutError
@@ -549,11 +550,35 @@ def test_request_is_bounded() -> None:
     for partition in range(4):
         put(accumulator, topic, bytes(100), partition=partition)
     accumulator.close_all(NOW)
-    one = 61 + 109
-    assert [batch.partition for batch in drain(accumulator, max_bytes=2 * one)] == [0, 1]
-    assert [batch.partition for batch in drain(accumulator, max_bytes=2 * one - 1)] == [2]
+    two = topic.frame_bytes + 2 * (10 + 61 + 109)
+    assert [batch.partition for batch in drain(accumulator, max_bytes=two)] == [0, 1]
+    assert [batch.partition for batch in drain(accumulator, max_bytes=two - 1)] == [2]
     assert [batch.partition for batch in drain(accumulator, max_bytes=1)] == [3], "the first goes at any size"
     assert accumulator.ready(NOW)[0] == []
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_no_frame_is_larger_than_max_request_size(version: int, compression: str) -> None:
+    """All that stands around the batches counts, and what noise grows by in compression; and little room is left."""
+    rng = random.Random(version)
+    client_id = rng.choice([None, b"", b"client" * 20])
+    accumulator = make_accumulator(batch_size=300, compresses=compression != "none")
+    for number in range(60):
+        name = f"t{number}-" + "x" * rng.choice([1, 120, 240])
+        topic = add_topic(accumulator, name, leaders=[1] * rng.choice([1, 9, 300]))
+        for partition in range(topic.partitions):
+            put(accumulator, topic, rng.randbytes(rng.choice([0, 100, 500])), partition=partition)
+    accumulator.close_all(NOW)
+    frames = []
+    while batches := drain(accumulator, max_bytes=20_000 - fixed_bytes(client_id, b"id")):
+        for batch in batches:
+            if compression != "none":
+                batch.seal(codec(compression).compress(b"".join(batch.payload())), codec(compression).attribute)
+        frames.append(sum(map(len, encode_produce_request(version, 1, client_id, b"id", -1, 1, batches))))
+    assert len(frames) > 30
+    assert max(frames) <= 20_000
+    assert sum(frames) / len(frames) > 14_000
 
 
 def test_partitions_take_turns() -> None:
