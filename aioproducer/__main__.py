@@ -1,4 +1,4 @@
-"""``python -m aioproducer``: the command ``aioproducer``, for when its script is not on the PATH."""
+"""``python -m aioproducer``: the ``aioproducer`` command when its script is not on the PATH."""
 
 from aioproducer.cli import main
 

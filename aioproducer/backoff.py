@@ -9,9 +9,9 @@ import random
 class ExponentialBackoff:
     """How long to wait before the next try.
 
-    The wait starts at ``initial_ms`` and grows by ``multiplier`` a failed attempt up to ``max_ms``; each wait is spread
-    by ``jitter`` to both sides, so that clients which failed together don't come back together. With ``max_ms`` at or
-    below ``initial_ms`` it is the constant ``max_ms``, without jitter.
+    The wait starts at ``initial_ms`` and is multiplied by ``multiplier`` after each failed attempt, up to ``max_ms``.
+    ``jitter`` spreads each wait to both sides, so that clients that failed together don't come back together. If
+    ``max_ms`` is at or below ``initial_ms``, the wait is always ``max_ms``, without jitter.
 
     Source: Kafka's ExponentialBackoff; KIP-580.
     """
@@ -26,7 +26,7 @@ class ExponentialBackoff:
         self._max_exponent = math.log(max_ms / max(initial_ms, 1), multiplier) if max_ms > initial_ms else 0.0
 
     def delay_ms(self, attempts: int, rng: random.Random) -> int:
-        """Milliseconds to wait after ``attempts`` earlier failures (0: the first one)."""
+        """Milliseconds to wait after ``attempts`` earlier failures (0: this is the first)."""
         if self._max_exponent == 0.0:
             return self._initial_ms
         # The exponent is capped, not the power: many attempts must not overflow.

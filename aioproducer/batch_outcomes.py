@@ -1,17 +1,17 @@
-"""BatchOutcomes: how each batch ends, depending on what the broker answered, if anything.
+"""BatchOutcomes: how each batch ends, given the broker's answer or the lack of one.
 
     answer                                      what happens
     ------------------------------------------  ---------------------------------------------------------------------
     none, or DUPLICATE_SEQUENCE_NUMBER          acknowledged
-    MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE  split where it has more than one record: its pieces go in its place;
+    MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE  split if it has more than one record: the pieces take its place;
                                                 failed if it is in doubt
-    retriable, or the broker lost its state     queued again in the order of its partition, after a back-off
-    no answer: the connection ended             the same, and the batch is in doubt until a later answer tells
+    retriable, or the broker lost its state     queued again in its partition's order, after a back-off
+    no answer: the connection ended             the same, and the batch is in doubt until a later answer settles it
     anything else, or no retries left           failed
-    delivery_timeout_ms is over                 failed at once, wherever it is; one in flight keeps its memory until the
-                                                answer or the end of its connection
+    delivery_timeout_ms is over                 failed at once, wherever it is; if in flight, it keeps its memory until
+                                                the answer or the end of its connection
 
-Source: org.apache.kafka.clients.producer.internals.Sender. What each code proves stands in errors.py.
+Source: org.apache.kafka.clients.producer.internals.Sender. errors.py says what each code proves.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ INVALID_PRODUCER_EPOCH = 47
 UNKNOWN_PRODUCER_ID = 59
 INVALID_RECORD = 87
 TOO_LARGE = frozenset((10, 18))
-"""MESSAGE_TOO_LARGE, above what the topic takes; RECORD_LIST_TOO_LARGE, above what one segment of its log holds."""
+"""MESSAGE_TOO_LARGE: above the topic's limit; RECORD_LIST_TOO_LARGE: above the size of one log segment."""
 LOST_STATE = frozenset((OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID))
-"""Codes that prove a numbered batch is not in the log, and that sending it again in order, or a bump, cures."""
+"""Codes that prove a numbered batch is not in the log; resending it in order, or an epoch bump, cures them."""
 
 
 CONCURRENT_TRANSACTIONS = 51
 BUSY_BACKOFF_MS = 20
-"""The first wait where the leader only waits for the end of the transaction before, which takes it milliseconds."""
+"""The first wait when the leader is only finishing the previous transaction, which takes milliseconds."""
 
 
 def _nothing(error: KafkaError) -> None:
@@ -66,12 +66,12 @@ def _nothing_known(node_id: int) -> KafkaError | None:
 
 
 class BatchOutcomes:
-    """Ends batches, or queues them again; keeps accumulator, sequences and metrics in step.
+    """Ends batches or queues them again; keeps accumulator, sequences and metrics in step.
 
     Args:
-        on_failure: told of each batch that fails, but not by ``fail_all`` and ``drop_unsent``.
-        on_old_epoch: told that a leader knows a newer epoch; True says that the batch waits for what comes of it.
-        error_of: why nothing new can go to a broker, for messages.
+        on_failure: called for each failed batch, except those failed by ``fail_all`` and ``drop_unsent``.
+        on_old_epoch: called when a leader knows a newer epoch; returns True if the batch is to wait for the outcome.
+        error_of: returns why nothing new can go to a broker, for messages.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class BatchOutcomes:
         error_of: Callable[[int], KafkaError | None] = _nothing_known,
     ) -> None:
         self.given_up: int = 0
-        """Records that ``fail_all`` has failed."""
+        """Records failed by ``fail_all``."""
         self._on_failure = on_failure
         self._on_old_epoch = on_old_epoch
         self._error_of = error_of
@@ -105,10 +105,10 @@ class BatchOutcomes:
     def answered(
         self, batch: ProducerBatch, answer: PartitionProduceResponse, broker: object, now_ms: int
     ) -> BrokerError | None:
-        """End the batch by its answer, or queue it again; the broker's error, if it was one.
+        """End the batch according to its answer, or queue it again; returns the broker's error, if there was one.
 
         Args:
-            broker: who answered, for messages.
+            broker: the one that answered, for messages.
         """
         if answer.error_code in (0, DUPLICATE_SEQUENCE_NUMBER):
             offset = answer.base_offset if answer.error_code == 0 else -1
@@ -125,11 +125,11 @@ class BatchOutcomes:
         return error
 
     def unanswered(self, batch: ProducerBatch, error: KafkaError, now_ms: int) -> None:
-        """The connection ended before the answer; ``error.maybe_written`` says whether anything was handed to it."""
+        """The connection ended before the answer; ``error.maybe_written``: anything was handed to the transport."""
         in_doubt = error.maybe_written
         batch.maybe_written = batch.maybe_written or in_doubt
         own = type(error)(f"{batch.topic}-{batch.partition}: {error}")
-        own.maybe_written = batch.maybe_written  # also False, which the class by itself would not say
+        own.maybe_written = batch.maybe_written  # also False, where the class's default may differ
         own.__cause__ = error.__cause__
         if not batch.expired and batch.attempts <= self._retries:
             self._retry(batch, own, now_ms, in_doubt=in_doubt)
@@ -137,13 +137,13 @@ class BatchOutcomes:
             self.fail(batch, own, now_ms, in_doubt=in_doubt)
 
     def acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
-        """The batch is in the log, as far as ``acks`` asks; -1 for what was not told."""
+        """The batch is in the log, with the guarantee of ``acks``; -1 for values the broker did not report."""
         acknowledge(self._transactions, self._accumulator, batch, base_offset, log_append_time_ms)
 
     def acknowledge_good(
         self, batches: list[ProducerBatch], answers: list[PartitionProduceResponse]
     ) -> list[tuple[ProducerBatch, PartitionProduceResponse]]:
-        """Acknowledge the batches that an answer without an error belongs to; the others, for ``answered``."""
+        """Acknowledge the batches answered without an error; returns the others, for ``answered``."""
         return acknowledge_good(self._transactions, self._accumulator, batches, answers)
 
     def fail(
@@ -158,8 +158,8 @@ class BatchOutcomes:
         """End the batch without an acknowledgement.
 
         Args:
-            in_doubt: the last attempt leaves open whether it is in the log.
-            named: records that the broker named as the reason, by index (KIP-467).
+            in_doubt: after the last attempt it is unknown whether the batch is in the log.
+            named: records that the broker named as the cause, by index (KIP-467).
         """
         if in_doubt:
             self._transactions.unanswered(batch)
@@ -171,7 +171,7 @@ class BatchOutcomes:
         self._accumulator.release(batch)
 
     def expire(self, now_ms: int) -> bool:
-        """Fail every batch past ``delivery_timeout_ms``, whatever it is doing; whether there was any."""
+        """Fail every batch past ``delivery_timeout_ms``, whatever its state; returns whether there was one."""
         batches = self._accumulator.expire(now_ms)
         for batch in batches:
             if batch.in_flight:
@@ -189,7 +189,7 @@ class BatchOutcomes:
     def fail_all(
         self, error_of: Callable[[ProducerBatch], KafkaError], now_ms: int, *, unobserved: bool
     ) -> Callable[[], None]:
-        """Fail everything that has not ended; the returned call gives the memory back, once no connection is left."""
+        """Fail all that has not ended; the returned function frees the memory, once no connection is left."""
         self.given_up += self._accumulator.live_record_count(self._accumulator.last_serial)
         batches = self._accumulator.take_all()
         for batch in batches:
@@ -204,12 +204,12 @@ class BatchOutcomes:
         return release
 
     def drop_unsent(self, error_of: Callable[[ProducerBatch], KafkaError], now_ms: int, *, in_doubt: bool) -> None:
-        """Fail what is not in flight, as the program or an earlier failure wants it: nobody has to look at that.
+        """Fail what is not in flight, because of the program or an earlier failure; these failures are not reported.
 
         Args:
-            in_doubt: also batches that an earlier attempt may have written; else they go on until that is known.
+            in_doubt: also fail batches that an earlier attempt may have written; else they go on until that is known.
         """
-        for batch in reversed(self._accumulator.take_unsent(in_doubt)):  # so that sequences can be taken back
+        for batch in reversed(self._accumulator.take_unsent(in_doubt)):  # so that sequences can be rolled back
             self._drop(batch, error_of(batch), now_ms)
 
     def _drop(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool = False) -> None:
@@ -224,7 +224,7 @@ class BatchOutcomes:
         batch.fail(error, None, unobserved)
 
     def _timeout(self, batch: ProducerBatch) -> DeliveryTimeoutError:
-        # A batch that was never sent, or not again, has no error of its own that says why.
+        # A batch that was never sent, or not sent again, has no error of its own to explain that.
         unreachable = None if batch.in_flight else self._error_of(batch.queue.leader)
         cause = unreachable or batch.last_error
         last = f"the last error was: {cause}" if cause is not None else "no broker answered in time"
@@ -242,14 +242,14 @@ class BatchOutcomes:
         return error.retriable or (error.code in LOST_STATE and self._transactions.cures(batch))
 
     def _may_split(self, batch: ProducerBatch) -> bool:
-        """Not what an earlier attempt may have written, before the limit was lowered.
+        """Not if an earlier attempt may have written it, before the limit was lowered.
 
-        A broker recognises a batch by its first and last sequence, so it would not know the pieces again.
+        A broker recognises a batch by its first and last sequence, so it would not recognise the pieces as duplicates.
         """
         return batch.record_count > 1 and not batch.expired and not batch.in_doubt
 
     def _retry(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool) -> None:
-        """Queue the batch again, in the order of its partition, after a back-off; drop it with its transaction."""
+        """Queue the batch again in its partition's order, after a back-off; drop it if its transaction is dropped."""
         transaction = self._transactions.transaction
         if transaction is not None and transaction.gives_up(in_doubt or batch.in_doubt):
             where = f"{batch.topic}-{batch.partition}"
@@ -259,7 +259,7 @@ class BatchOutcomes:
         batch.last_error = error
         self._metrics.record_retries(batch.topic, batch.record_count, now_ms)
         backoff = self._busy_backoff if error.code == CONCURRENT_TRANSACTIONS else self._backoff
-        # By delivery_timeout_ms the batch has ended; the config may be longer than a time can be.
+        # The batch has ended by delivery_timeout_ms; the configured back-off may exceed the largest time.
         delay_ms = min(backoff.delay_ms(batch.attempts - 1, self._rng), self._delivery_timeout_ms)
         self._accumulator.requeue(batch, now_ms, now_ms + delay_ms)
         if error.code in LOST_STATE:
@@ -270,7 +270,7 @@ class BatchOutcomes:
             self._transactions.settle(batch)
 
     def _split(self, batch: ProducerBatch, now_ms: int) -> None:
-        """Cut a batch that the broker finds too large, and queue the pieces in its place."""
+        """Split a batch that the broker rejected as too large, and queue the pieces in its place."""
         logger.info(
             "%s-%d: a batch of %d bytes is too large for the broker; splitting it",
             batch.topic,
@@ -294,7 +294,7 @@ def _error_of(batch: ProducerBatch, answer: PartitionProduceResponse, broker: ob
 
 
 def _by_record(batch: ProducerBatch, error: KafkaError, named: dict[int, str | None]) -> dict[int, KafkaError] | None:
-    """One error a record where the broker named some: theirs, and for the others that they shared the batch."""
+    """One error per record if the broker named some: their own, and for the rest that they shared the batch."""
     if not named:
         return None
     where, in_log = f"{batch.topic}-{batch.partition}", batch.maybe_written

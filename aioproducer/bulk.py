@@ -51,11 +51,11 @@ STOPPING = (
     TransactionStateError,
     WrongLoopError,
 )
-"""Errors that the next record would meet as well; all others are one record's own."""
+"""Errors that the next record would meet as well; all others concern one record."""
 
 
 class Feed(Protocol):
-    """What hands records to the compiled core: `RecordFeed`, or that of Arrow data."""
+    """Hands records to the compiled core: `RecordFeed` or `ArrowFeed`."""
 
     @property
     def error(self) -> Exception | None: ...
@@ -69,7 +69,7 @@ class Feed(Protocol):
 
 
 class _Stopped(Exception):
-    """Admission ends before the caller's records do."""
+    """Admission ends before all of the caller's records are admitted."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(cause)
@@ -77,14 +77,14 @@ class _Stopped(Exception):
 
 
 class BulkSend:
-    """Admits the records of one call, with the waiting that takes, and tells how they ended.
+    """Admits the records of one call, waiting where needed, and reports how they ended.
 
     Args:
-        name: of the call, for messages.
-        topic: of records that name none.
-        check: raises if the producer does not admit.
-        on_admitted: called once no further record is to be admitted, when the wait for their ends begins.
-        most_errors: in the result.
+        name: the call's name, for messages.
+        topic: for records that name none.
+        check: raises if the producer does not admit records.
+        on_admitted: called when admission is over and the wait for the records' ends begins.
+        most_errors: the most errors in the result.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class BulkSend:
         self._max_block_ms = max_block_ms
         self._missing: dict[str, int] = {}
         self._patience: asyncio.Timeout | None = None
-        """With an asynchronous iterator, which gives the next record when it likes to."""
+        """Only for an async iterator, which may take any time to yield the next record."""
         self._waits_for_record = False
         self._refusal: KafkaError | None = None
         self.tally = Tally(topic, most_errors)
@@ -115,7 +115,7 @@ class BulkSend:
     # --- the three ways in --------------------------------------------------------------------------------------------
 
     async def send(self, records: Iterable[Any] | AsyncIterable[Any], *, raise_on_error: bool) -> BatchResult:
-        """Send records that nothing of the user's has to see first."""
+        """Send records that no user code has to see first."""
         return await self._run(_closing(records, self._take_all(records)), raise_on_error=raise_on_error)
 
     async def send_arrow(
@@ -124,11 +124,11 @@ class BulkSend:
         """Send the rows of Arrow data.
 
         Args:
-            data: taken over in a worker thread, unless it is an ArrowSource already.
-            columns: their names by purpose.
-            submit: for producers whose records something of the user's has to see.
+            data: converted in a worker thread, unless it is an ArrowSource already.
+            columns: column names by purpose.
+            submit: for producers whose records user code has to see.
         """
-        # What the other library does here, and when it is asked for rows, may be as long as a query.
+        # The other library's work here, and when rows are fetched, may take as long as a query.
         source = data
         if not isinstance(data, ArrowSource):
             source = await self._engine.loop.run_in_executor(None, _take_over, data, columns)
@@ -155,7 +155,7 @@ class BulkSend:
     async def send_slowly(
         self, records: Iterable[Any] | AsyncIterable[Any], submit: SubmitSlow, *, raise_on_error: bool
     ) -> BatchResult:
-        """Send records that interceptors, serializers or a partitioner have to see, one after the other."""
+        """Send one by one the records that interceptors, serializers or a partitioner have to see."""
         return await self._run(_closing(records, self._submit_all(records, submit)), raise_on_error=raise_on_error)
 
     # --- all of them --------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class BulkSend:
             self._waits_for_record = True
 
     async def _until_turned_away(self, taking: Awaitable[None]) -> None:
-        """Take from an asynchronous iterator, whose next record may never come, as long as the producer admits."""
+        """Take from an async iterator while the producer admits records; its next record may never come."""
         patience = self._patience = asyncio.timeout(None)
         try:
             async with patience:
@@ -211,26 +211,26 @@ class BulkSend:
             if not patience.expired():
                 raise
         finally:
-            self._patience = None  # it leads to the task, and so to what this call raises
+            self._patience = None  # it refers to the task, and so to what this call raises
         if patience.expired():
             assert self._refusal is not None
             raise _Stopped(self._refusal)
 
     def _turned_away(self, error: KafkaError) -> None:
-        """The producer admits nothing more: end the wait for a record. All others find out by themselves."""
+        """The producer admits nothing more: end the wait for a record. The other waits notice by themselves."""
         self._refusal = copy.copy(error)
         if self._waits_for_record and self._patience is not None:
             self._waits_for_record = False  # once is enough
             self._patience.reschedule(self._engine.loop.time())
 
     async def _go_on(self, feed: Feed, first: Callable[[], int]) -> None:
-        """Let the feed run until it is done, waiting for what it needs."""
+        """Run the feed until it is done, waiting for what it needs."""
         ticket: int | None = None
         rows = -1
         state = first()
         while state != FEED_DONE:
             if state == FEED_TURN:
-                # Nothing done since the last turn: others have used it up, so the place in the queue stays.
+                # No progress since the last turn: others used it up, so keep the place in the queue.
                 ticket = await self._engine.turns.next(ticket if rows == self.tally.rows else None)
                 rows = self.tally.rows
             elif state == FEED_BLOCKED:
@@ -247,10 +247,10 @@ class BulkSend:
             state = feed.run()
 
     def _check_again(self, refuse: Callable[[KafkaError], object] | None) -> None:
-        """What was so when the call began may have changed while it waited: above all, which transaction is open.
+        """Check again after a wait: the state may have changed since the call began, above all the open transaction.
 
         Args:
-            refuse: for a record that was taken from the caller, so that the result tells of it.
+            refuse: for a record already taken from the caller, so that it appears in the result.
         """
         try:
             self._check()
@@ -260,7 +260,7 @@ class BulkSend:
             raise _Stopped(error) from error
 
     def _check_taken(self) -> None:
-        """The same for a record that came from the caller's iterator, or after others that waited."""
+        """The same for a record from the caller's iterator, or one that follows others that waited."""
         if self._engine.transaction is not None:
             self._check_again(self.tally.refuse)
 
@@ -294,7 +294,7 @@ class BulkSend:
         await self._engine.wait_for_topic(topic, partition, now_ms if waited else now_ms + self._max_block_ms)
 
     def _waited_in_vain(self, topic: str | None, partition: int | None) -> bool:
-        """Whether a wait for a partition of the topic was enough already: a thousand such records wait once."""
+        """Whether the call has already waited for a partition of this topic: a thousand such records wait once."""
         known = None if topic is None else self._engine.accumulator.topic(topic)
         number = None if known is None else check_partition(partition, known.name)
         if known is None or number is None or number < known.partitions:
@@ -302,7 +302,7 @@ class BulkSend:
         return self._missing.get(known.name) == known.partitions
 
     def _stops(self, error: KafkaError, topic: str | None) -> bool:
-        """Whether no further record is to be tried."""
+        """Whether to stop admission, rather than try the next record."""
         known = None if topic is None else self._engine.accumulator.topic(topic)
         if isinstance(error, MetadataTimeoutError) and known is not None and known.partitions:
             self._missing[known.name] = known.partitions
@@ -315,7 +315,7 @@ class BulkSend:
         def attempt() -> bool | None:
             self._check()
             if not engine.is_known(topic, partition):
-                return True  # not any more: there is something else to wait for
+                return True  # memory no longer blocks it: something else does
             return True if engine.has_room() and feed.try_now() else None
 
         if not await engine.wait_for_memory(attempt, engine.now_ms() + self._max_block_ms):
@@ -344,7 +344,7 @@ class BulkSend:
             self._waits_for_record = False
             await self._submit(record, submit)
             self._waits_for_record = True
-            if self._refusal is not None:  # it came in the turn after the record was admitted
+            if self._refusal is not None:  # it arrived in the turn after the record was admitted
                 self._turned_away(self._refusal)
 
     async def _submit(self, item: Any, submit: SubmitSlow) -> None:
@@ -352,7 +352,7 @@ class BulkSend:
         if type(item) is tuple and len(item) == 2:
             record = Record(item[1], item[0])
         topic = self.tally.topic if record.topic is None else record.topic
-        name = str.__str__(topic) if isinstance(topic, str) else None  # a plain one, of an enumeration's member too
+        name = str.__str__(topic) if isinstance(topic, str) else None  # a plain str, also for an enum member
         self._check_taken()
         try:
             if name is not None and self._waited_in_vain(name, record.partition):
@@ -376,10 +376,10 @@ class BulkSend:
 
 
 async def _closing(records: Iterable[Any] | AsyncIterable[Any], admission: Awaitable[None]) -> None:
-    """Close a generator from which no more is taken, there and then; what that raises is noted at what came before.
+    """Close the records' generator as soon as admission fails; an error from closing becomes a note on the first one.
 
-    Left alone, an asynchronous one would be closed by the loop in a task of its own, and both no sooner than when the
-    last traceback that leads to them is gone. What is no generator is its owner's to close.
+    Otherwise the loop would close an async generator in a task of its own, and both kinds would stay open until the
+    last traceback that refers to them is gone. Other iterators are for their owner to close.
     Source: PEP 525; contextlib.aclosing.
     """
     try:
@@ -389,7 +389,7 @@ async def _closing(records: Iterable[Any] | AsyncIterable[Any], admission: Await
         try:
             if isinstance(records, Generator):
                 records.close()
-            elif isinstance(records, AsyncGenerator) and not isinstance(error, GeneratorExit):  # that may not await
+            elif isinstance(records, AsyncGenerator) and not isinstance(error, GeneratorExit):  # no await then
                 await records.aclose()
         except Exception as failure:
             first.add_note(f"closing the generator of the records failed too: {failure!r}")
@@ -397,7 +397,7 @@ async def _closing(records: Iterable[Any] | AsyncIterable[Any], admission: Await
 
 
 def _take_over(data: Any, columns: Mapping[str, str]) -> ArrowSource:
-    """What the other library raises has to get through a future, which StopIteration does not."""
+    """The other library's errors have to pass through a future, which refuses StopIteration."""
     try:
         _check_no_objects(data, columns)
         return ArrowSource(data)
@@ -406,7 +406,7 @@ def _take_over(data: Any, columns: Mapping[str, str]) -> ArrowSource:
 
 
 def _check_no_objects(data: Any, columns: Mapping[str, str]) -> None:
-    """Refuse columns of Python objects: polars gives their addresses away, as fixed_size_binary[8]."""
+    """Refuse columns of Python objects: polars exports their addresses, as fixed_size_binary[8]."""
     types = getattr(data, "schema", None)
     if not isinstance(types, Mapping):
         return

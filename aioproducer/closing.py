@@ -1,11 +1,11 @@
 """Closing: the end of a producer, step by step, within one deadline that later calls may bring forward.
 
-    a start under way is ended -> what was admitted is sent, or fails when the time is over -> the open transaction is
+    a start under way is ended -> admitted records are sent, or fail when the time is over -> the open transaction is
     aborted -> tasks and connections end -> failures are reported, done callbacks called -> serializers and
     interceptors are closed
 
-Each step gets what is left of the time. Three get a little in any case: the end of tasks, callbacks, and the ``close``
-of serializers.
+Each step gets the time that is left. Three steps always get a little: the end of tasks, the callbacks, and the
+``close`` of serializers.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from aioproducer.refusals import closed
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
 LAST_CALLBACKS_S = 0.05
-"""What the done callbacks of what ``close`` has failed have when the time is over."""
+"""Time for the done callbacks of records that ``close`` failed, once the deadline has passed."""
 
 LAST_TASKS_S = 0.05
-"""What the tasks of the producer have to end then."""
+"""Time for the producer's tasks to end then."""
 
 LAST_SERIALIZERS_S = 0.02
-"""What serializers have to close then, and again when they are cancelled."""
+"""Time for serializers to close then, and again after they are cancelled."""
 
 
 class Closing:
-    """The end of one producer, which begins when this is made, in a task of its own.
+    """The end of one producer; it begins at construction, in a task of its own.
 
     Args:
         engine: None if the producer was never started, or its loop has ended.
-        starting: the task of its ``start``.
-        on_end: called when all of it is over.
+        starting: the task that runs ``start``.
+        on_end: called when everything is over.
     """
 
     def __init__(
@@ -63,23 +63,23 @@ class Closing:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the producer runs any more."""
+        """Whether no part of the producer runs any more."""
         return self._task.done()
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether its loop was closed in the middle of it."""
+        """Whether the loop was closed halfway through."""
         return self._loop.is_closed() and not self._task.done()
 
     def bring_forward(self, timeout: float | None) -> None:
-        """Have it end ``timeout`` seconds from now, unless it ends earlier in any case."""
+        """End it ``timeout`` seconds from now, unless it ends earlier anyway."""
         self._deadline.bring_forward(timeout)
 
     async def wait(self) -> None:
-        """Wait for its end; cancelled, let it end as one without any time would.
+        """Wait for the end; if cancelled, it ends as ``close(0)`` would.
 
         Raises:
-            DeliveryErrors: records failed and nobody had looked at their Deliveries.
+            DeliveryErrors: records failed and nobody looked at their Deliveries.
         """
         try:
             with self._callbacks_until(self._deadline), self._as_closer():
@@ -95,7 +95,7 @@ class Closing:
 
     @contextmanager
     def _as_closer(self) -> Iterator[None]:
-        """Have the engine know of a task that waits: the records of a send_many may come from code that closes."""
+        """Register the waiting task with the engine: the code that yields a send_many's records may call close()."""
         closers = set() if self._engine is None else self._engine.closers
         task = asyncio.current_task()
         closers.add(task)
@@ -111,7 +111,7 @@ class Closing:
                 with self._callbacks_until(self._deadline):
                     await self._end(self._engine, self._deadline)
         finally:
-            # Where the loop is closed it is the garbage collector that ends this; another close() does the rest.
+            # If the loop is closed, the garbage collector ends this; another close() does the rest.
             if not self._loop.is_closed():
                 try:
                     await self._close_serializers(self._deadline)
@@ -120,7 +120,7 @@ class Closing:
                         self._preparation.close()
 
     async def _end_start(self, deadline: Deadline) -> None:
-        """End a start that is under way, with its connection, of which nobody else knows yet."""
+        """End a start that is under way, and its connection, which nothing else knows of yet."""
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
             deadline.leave(LAST_TASKS_S)
@@ -136,7 +136,7 @@ class Closing:
             await self._finish(engine, deadline)
         finally:
             deadline.leave(LAST_TASKS_S)
-            # Callbacks that are late by now are called one a turn, and so leave the time to the tasks.
+            # Callbacks that are late by now run one a turn, which leaves the time to the tasks.
             with self._callbacks_until(Deadline(self._loop, 0)):
                 await engine.stop(deadline)
             engine.failures.tell()
@@ -149,11 +149,11 @@ class Closing:
                 )  # fmt: skip
 
     async def _finish(self, engine: Engine, deadline: Deadline) -> None:
-        """Wait until every record has ended and left, or fail what has not in time."""
+        """Wait until every record has ended and left the process; fail those that have not in time."""
         try:
             await engine.flushes.flush(deadline, closing=True)
         except FlushTimeoutError as error:
-            if error.pending:  # else it is the memory of records that expired in flight, of which all is told
+            if error.pending:  # else only memory of records that expired in flight is missing; those were reported
                 logger.warning(
                     "close(timeout=%s): %d records failed, as they had not ended", deadline.timeout, error.pending
                 )
@@ -170,7 +170,7 @@ class Closing:
         return nullcontext() if self._engine is None else self._engine.flushes.callbacks_until(deadline)
 
     async def _close_serializers(self, deadline: Deadline) -> None:
-        """Close all side by side; those that take longer are cancelled, and left alone if that does not help."""
+        """Close all concurrently; cancel those that take too long, and leave those that ignore the cancellation."""
         tasks = {
             self._loop.create_task(closing, name=f"aioproducer close {name}"): name
             for name, closing in self._preparation.closing_serializers().items()
@@ -178,7 +178,7 @@ class Closing:
         if not tasks:
             return
         deadline.leave(LAST_SERIALIZERS_S)
-        # Callbacks that are late by now are called one a turn, and so leave the time to the serializers.
+        # Callbacks that are late by now run one a turn, which leaves the time to the serializers.
         with self._callbacks_until(Deadline(self._loop, 0)):
             if await deadline.bound(asyncio.wait(tasks)):
                 return
@@ -189,7 +189,7 @@ class Closing:
 
 
 def closed_too_early(batch: ProducerBatch) -> KafkaError:
-    """What the records of a batch get that ``close`` did not wait for."""
+    """The error for the records of a batch that ``close`` did not wait for."""
     return ProducerClosedError(
         f"{batch.topic}-{batch.partition}: the producer was closed before the record was acknowledged",
         maybe_written=batch.maybe_written,
@@ -197,6 +197,6 @@ def closed_too_early(batch: ProducerBatch) -> KafkaError:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Keep asyncio from logging an error that nobody waited for because close() was cancelled."""
+    """Keep asyncio from logging an error that nobody awaited because close() was cancelled."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""What is known about the cluster: brokers, topics, partitions, leaders. Immutable; each answer makes a new picture."""
+"""What is known about the cluster: brokers, topics, partitions, leaders. Immutable; each answer makes a new Cluster."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NO_LEADER = -1
 NO_EPOCH = -1
 
 LONGEST_HOST = 255
-"""Characters; of DNS names, and more than any address has."""
+"""Characters: the limit of DNS names, and more than any address has."""
 MERGE_STEP = 256
-"""Partitions that are merged between two pauses."""
+"""Partitions merged between two pauses."""
 
 MAX_GAP = 1024
-"""How far the numbers of an answer may exceed the count of its partitions, more or less."""
+"""Slack for gaps: partition numbers in an answer must be below this plus twice their count."""
 
 
 class Broker(NamedTuple):
-    """A broker and the address that it wants to be reached at."""
+    """A broker and its advertised address."""
 
     node_id: int
     host: str
@@ -35,7 +35,7 @@ class Broker(NamedTuple):
 
     @classmethod
     def told(cls, node_id: int, host: str, port: int, rack: str | None) -> Broker:
-        """A broker as another one tells of it; its name goes into messages, so it is cut to what a name may be."""
+        """A broker as another one reports it; the host goes into messages, so it is cut to the longest valid name."""
         return cls(node_id, excerpt(host, LONGEST_HOST), port, rack)
 
 
@@ -46,7 +46,7 @@ class PartitionState(NamedTuple):
     leader: int
     """The leader's node id, -1 while there is none."""
     leader_epoch: int
-    """Grows with each new leader; -1 where the broker does not tell (before Kafka 2.1)."""
+    """Grows with each new leader; -1 if the broker does not report it (before Kafka 2.1)."""
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...]
@@ -55,17 +55,17 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterTopic:
-    """One topic. The same object stands in one Cluster after another for as long as nothing about it changes.
+    """One topic. Successive Clusters share the same object as long as nothing about the topic changes.
 
     Always: ``partitions`` holds the numbers 0 to n-1 in order; it is empty while the topic can't be used.
     """
 
     name: str
     topic_id: bytes = ZERO_UUID
-    """16 bytes, zeros where the broker does not tell (before Kafka 2.8)."""
+    """16 bytes, all zero if the broker does not report it (before Kafka 2.8)."""
     partitions: tuple[PartitionState, ...] = ()
     error_code: int = 0
-    """Of the newest answer, 0 if it had none."""
+    """From the newest answer; 0 if it had none."""
 
     @cached_property
     def infos(self) -> tuple[PartitionInfo, ...]:
@@ -93,24 +93,24 @@ class Cluster:
     topics: Mapping[str, ClusterTopic] = field(default_factory=lambda: MappingProxyType({}))
 
     def partitions(self, topic: str) -> tuple[PartitionInfo, ...] | None:
-        """A topic's partitions by number, None while they are not known."""
+        """A topic's partitions by number; None while they are unknown."""
         known = self.topics.get(topic)
         return known.infos if known is not None and known.partitions else None
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node id of a partition's leader, -1 if it has none or is not known."""
+        """The node id of a partition's leader; -1 if the partition has none or is unknown."""
         known = self.topics.get(topic)
         return known.partitions[partition].leader if known and 0 <= partition < len(known.partitions) else NO_LEADER
 
     def has_unknown_leader(self, topic: str) -> bool:
-        """Whether a partition's leader is none of the brokers: an answer about other topics told of those later."""
+        """Whether a leader is not among the brokers: a later answer about other topics may have replaced them."""
         known = self.topics.get(topic)
         return known is not None and any(
             state.leader != NO_LEADER and state.leader not in self.brokers for state in known.partitions
         )
 
     def changed_topics(self, before: Cluster) -> tuple[str, ...]:
-        """The topics that ``before`` did not have, had otherwise, or had and this one has not."""
+        """The topics added, changed or removed since ``before``."""
         changed = [name for name, topic in self.topics.items() if before.topics.get(name) is not topic]
         changed += [name for name in before.topics if name not in self.topics]
         return tuple(changed)
@@ -120,10 +120,10 @@ class Cluster:
     def merged(
         self, response: MetadataResponse, *, keep: Iterable[str] | None = None, reliable_epochs: bool = True
     ) -> Cluster:
-        """This picture with a broker's answer worked in.
+        """This Cluster with a broker's answer merged in.
 
         Args:
-            keep: after an answer about everything that is in use: those topics; others are forgotten. None keeps all.
+            keep: the topics in use, after an answer about all of them; others are forgotten. None keeps all.
             reliable_epochs: False for answers before version 9, whose leader epochs may be stale (Kafka before 2.4).
         """
         steps = self.merge_in_steps(response, keep=keep, reliable_epochs=reliable_epochs)
@@ -159,7 +159,7 @@ class Cluster:
         )
 
     def with_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> Cluster:
-        """This picture with a newer leader of one partition; the same one if that is no news or the node is unknown.
+        """This Cluster with a newer leader for one partition; itself if that is not newer or the node is unknown.
 
         Source: KIP-951.
         """
@@ -174,7 +174,7 @@ class Cluster:
         return self._with_topic(replace(known, partitions=partitions))
 
     def with_brokers(self, brokers: Iterable[Broker]) -> Cluster:
-        """This picture with these brokers added, or at their new addresses."""
+        """This Cluster with these brokers added, or at their new addresses."""
         every = {**self.brokers, **{broker.node_id: broker for broker in brokers}}
         return self if every == self.brokers else replace(self, brokers=MappingProxyType(every))
 
@@ -202,10 +202,10 @@ def _merged_topic(
 
 
 def _failed_topic(old: ClusterTopic | None, name: str, error_code: int) -> ClusterTopic:
-    """A topic that the answer has an error for.
+    """A topic for which the answer has an error.
 
-    One answer of the retriable kind may come from a broker that is behind, e.g. one that has just started; taking the
-    partitions away would turn senders away. The second in a row is believed.
+    One retriable error may come from a broker that is behind, e.g. one that has just started; dropping the partitions
+    would then turn senders away. The second in a row is believed.
     """
     if old is None:
         return ClusterTopic(name, error_code=error_code)
@@ -216,14 +216,14 @@ def _failed_topic(old: ClusterTopic | None, name: str, error_code: int) -> Clust
 
 
 def _made_again(old: bytes, new: bytes) -> bool:
-    """Whether a topic was deleted and made again, so that nothing known of its partitions holds."""
+    """Whether a topic was deleted and recreated, so that nothing known of its partitions holds."""
     return old not in (new, ZERO_UUID) and new != ZERO_UUID
 
 
 def _merged_partition(
     old: PartitionState | None, answer: MetadataResponsePartition, reliable_epochs: bool
 ) -> PartitionState:
-    """The newer of what is known and what a broker says: a broker that is behind would name a former leader."""
+    """The newer of the known state and the answer's: a broker that is behind would name a former leader."""
     epoch = answer.leader_epoch if reliable_epochs else NO_EPOCH
     if old is not None and NO_EPOCH < epoch < old.leader_epoch:
         return old
@@ -240,7 +240,7 @@ def _merged_partition(
 
 
 def _check_numbers(topic: str, states: dict[int, PartitionState]) -> None:
-    """Numbers come from the wire, and gaps between them are filled: one number must not cost a gigabyte."""
+    """Partition numbers come off the wire and gaps are filled: one number must not cost a gigabyte."""
     if states and not 0 <= min(states) <= max(states) < MAX_GAP + 2 * len(states):
         raise ProtocolError(
             f"partitions {min(states)} to {max(states)} of topic {topic}, but only {len(states)} of them"
@@ -252,8 +252,8 @@ def _numbered(
 ) -> tuple[PartitionState, ...]:
     """The partitions from 0 up.
 
-    A broker that is behind may leave some out. Fewer partitions would send keys elsewhere, so those keep what was known
-    of them, else stand without a leader; and a topic (same id) never gets fewer.
+    A broker that is behind may leave some out. Fewer partitions would send keys elsewhere, so missing ones keep their
+    known state, or have no leader if there is none; a topic (same id) never loses partitions.
     """
     count = max(max(states, default=-1) + 1, at_least)
     return tuple(states.get(number) or _left_out(number, known) for number in range(count))

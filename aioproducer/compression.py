@@ -42,9 +42,9 @@ class Codec:
     attribute: int
     """Bits 0 to 2 of the batch attributes."""
     library_level: Callable[[int | None], int] = field(repr=False)
-    """Kafka's level (None: the default) to the library's."""
+    """Maps Kafka's level (None: the default) to the library's."""
     inline_limits: tuple[tuple[int, int], ...] = field(repr=False)
-    """(from this library level, bytes), ascending: what takes at most about 0.3 ms."""
+    """(from this library level, bytes), ascending: sizes that compress within about 0.3 ms."""
     deflate: Callable[[Data, int], bytes] = field(repr=False)
     inflate: Callable[[Data, int], bytes] = field(repr=False)
 
@@ -67,13 +67,13 @@ class Codec:
 
         Raises:
             ProtocolError: the data is corrupt, cut off, followed by other bytes, or larger than ``limit_bytes`` when
-                decompressed (found out before that much memory is taken).
+                decompressed (detected before that much memory is allocated).
         """
         try:
             plain = self.inflate(data, limit_bytes)
         except ProtocolError:
             raise
-        except Exception as error:  # each library has exceptions of its own, down to RuntimeError
+        except Exception as error:  # each library raises its own exceptions, even RuntimeError
             raise ProtocolError(f"corrupt {self.name} data: {error}") from error
         if len(plain) > limit_bytes:
             raise _too_large(self.name, limit_bytes)
@@ -184,7 +184,7 @@ def _unsnappy(data: Data, limit_bytes: int) -> bytes:
         block = view[start + 4 : start + 4 + size]
         if size <= 0 or len(block) != size:
             raise ProtocolError(f"corrupt snappy data: a block of {size} bytes at {start} of {len(view)}")
-        # The block says its own size: believed only after this check, since that much memory is taken at once.
+        # The block states its own size, and that much memory is allocated at once: check it first.
         if len(plain) + snappy.decompress_raw_len(block) > limit_bytes:
             raise _too_large("snappy", limit_bytes)
         plain += memoryview(snappy.decompress_raw(block))
@@ -202,10 +202,10 @@ def _lz4_level(level: int | None) -> int:
 
 def _lz4(data: Data, level: int) -> bytes:
     # Linked blocks, this library's default, are refused by brokers. A context kept between calls was measured slower
-    # than this one call (16 KiB: 11.1 us against 9.7 us; 1 KiB: 2.7 us against 1.6 us), as it takes three.
-    # Each independent block starts with an empty dictionary, and readers take a buffer of a block's size: what fits
-    # goes into one block of 64 KiB as Java's does, more into blocks of 256 KiB (measured on 256 KiB of JSON records:
-    # 0.53 against 0.73 GB/s at 100 bytes a record, 0.45 against 0.55 at 1 KiB).
+    # than this one call (16 KiB: 11.1 us against 9.7 us; 1 KiB: 2.7 us against 1.6 us), as it needs three calls.
+    # Each independent block starts with an empty dictionary, and readers allocate a buffer of the block size: data
+    # that fits goes into one block of 64 KiB as in Java, larger data into blocks of 256 KiB (measured on 256 KiB of
+    # JSON records: 0.53 against 0.73 GB/s at 100 bytes a record, 0.45 against 0.55 at 1 KiB).
     # The fast compressor's acceleration, which negative levels turn on, was tried and is not used: with the JSON
     # records of benchmarks/payloads.py at 1 KB, -2 to -4 are 1.1 to 1.2 times as fast for 5 to 13 points of ratio
     # (57 % to 63-71 %), -8 is 1.7 times as fast for 86 %.
@@ -232,7 +232,7 @@ def _unlz4(data: Data, limit_bytes: int) -> bytes:
 
 
 class _ThreadState(threading.local):
-    """One compressor a level and thread: they must not be shared, and making one costs 15 us."""
+    """One compressor per level and thread: they must not be shared, and creating one costs 15 us."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -258,14 +258,14 @@ def _zstd(data: Data, level: int) -> bytes:
 
 
 def _unzstd(data: Data, limit_bytes: int) -> bytes:
-    # A content size in the header would be believed by the library, whatever it says; Java writes none (-1).
+    # The library believes any content size in the header; Java writes none (-1).
     if zstandard.frame_content_size(data) > limit_bytes:
         raise _too_large("zstd", limit_bytes)
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=limit_bytes + 1, allow_extra_data=False)
 
 
-# Limits measured on one core of a cloud machine with the JSON records of benchmarks/payloads.py, words and digits by
-# chance, which take all codecs longer than random bytes. Nanoseconds a byte at these sizes: gzip 16 (level 7 on: 17 to
+# Limits measured on one core of a cloud machine with the JSON records of benchmarks/payloads.py (random words and
+# digits, slower than random bytes for every codec). Nanoseconds a byte at these sizes: gzip 16 (level 7 on: 17 to
 # 55); snappy 2.0; lz4 1.8 (high compressor: 6 to 16, from level 10: 21 to 44); zstd 3.5 (from level 5: 9 to 19; from
 # level 9: 20 to 27; from level 12: 66 to 350).
 _CODECS = (

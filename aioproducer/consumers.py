@@ -21,14 +21,14 @@ from typing import Any
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 CONFLUENT_MAGIC = b"CGMDv2:"
-"""With this begins librdkafka's serialized group metadata: generation, group, member, flag, instance."""
+"""Start of librdkafka's serialized group metadata: generation, group, member, flag, instance."""
 
 
 def confluent_group(consumer: Any) -> ConsumerGroupMetadata:
-    """The group membership of a ``confluent_kafka.Consumer``, by which it is fenced once it has left the group.
+    """The group membership of a ``confluent_kafka.Consumer``; it fences the consumer once that has left the group.
 
     Raises:
-        ValueError: this version of confluent-kafka reports it in another form.
+        ValueError: this version of confluent-kafka reports it in another format.
     """
     data = consumer.consumer_group_metadata()
     if not isinstance(data, bytes) or not data.startswith(CONFLUENT_MAGIC):
@@ -41,7 +41,7 @@ def confluent_group(consumer: Any) -> ConsumerGroupMetadata:
 
 
 def confluent_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The positions of a ``confluent_kafka.Consumer``, for each assigned partition of which it has returned records.
+    """The positions of a ``confluent_kafka.Consumer``, for each assigned partition from which it returned records.
 
     They cover everything that ``poll`` and ``consume`` have returned.
     """
@@ -54,7 +54,7 @@ def confluent_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata
 
 
 def aiokafka_group(consumer: Any) -> ConsumerGroupMetadata:
-    """The group membership of an ``aiokafka.AIOKafkaConsumer``, by which it is fenced once it has left the group.
+    """The group membership of an ``aiokafka.AIOKafkaConsumer``; it fences the consumer once that has left the group.
 
     aiokafka has no public call for it, so this reads the attributes of its coordinator.
 

@@ -1,7 +1,7 @@
-"""Coordinators: finds the broker that coordinates a transactional id or a group, and asks it until it answers.
+"""Coordinators: finds the coordinator of a transactional id or a group, and asks it until it answers.
 
-A request is repeated with back-off for as long as its error is transient, at the new coordinator if that has moved, and
-without a time limit of its own: the caller limits the wait, and says when the answer is no longer wanted.
+A request is repeated with back-off as long as its error is transient, at the new coordinator if it has moved. There is
+no time limit here: the caller limits the wait, and says when the answer is no longer wanted.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ logger: logging.Logger = logging.getLogger("aioproducer.coordinator")
 KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
 KEYS_SINCE_VERSION = 4
 MOST_TOPICS = 5
-"""How many a message names."""
+"""The most topics that a message names."""
 CONCURRENT_TRANSACTIONS = 51
 IN_DOUBT = frozenset({-1, 7, 15, 16})
-"""Answers of a coordinator that could not write to its log in time, or lost it; the next one may find it written."""
+"""Codes of a coordinator that could not write its log in time, or lost it; the next one may find the write there."""
 BUSY_BACKOFF_MS = 20
-"""The first wait for a coordinator that is still ending the transaction before, which takes it milliseconds."""
+"""The first wait for a coordinator that is still ending the previous transaction, which takes milliseconds."""
 
 M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[M]):
-    """An answer, and whether an earlier attempt was written and lost: it may still reach the coordinator."""
+    """An answer, and whether an earlier attempt was written but unanswered: it may still reach the coordinator."""
 
     response: M
     doubtful: bool
@@ -67,7 +67,7 @@ class Coordinators:
     """The coordinators that one client deals with.
 
     Args:
-        request_metadata: called when a coordinator is a broker that the cluster's picture does not have.
+        request_metadata: called when a coordinator is a broker missing from the Cluster.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Coordinators:
         request_metadata: Callable[[], None],
     ) -> None:
         self.last_error: KafkaError | None = None
-        """What the latest attempt ended with, if not with success; the cause of a timeout."""
+        """The error of the latest attempt, if it failed; the cause of a timeout."""
         self._request_timeout_ms = config.request_timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._busy_backoff = ExponentialBackoff(min(BUSY_BACKOFF_MS, config.retry_backoff_ms), config.retry_backoff_ms)
@@ -103,19 +103,19 @@ class Coordinators:
         wanted: Callable[[], bool] = always,
         lost: Callable[[], None] = _nothing,
     ) -> Answered[M]:
-        """Send a request to the coordinator of a key until it is answered without an error, or with one that stays.
+        """Send a request to the coordinator of a key until the answer has no error, or one that repeating can't cure.
 
         Args:
             kind: GROUP or TRANSACTION.
-            error_of: the error code of an answer, 0 for none. It may raise ProtocolError for one that can't be: that is
-                the end of the connection, and the request is repeated as after a lost answer.
-            topics_of: the topics of an answer that such a code stands at.
+            error_of: returns the error code of an answer, 0 for none. It may raise ProtocolError for an impossible one:
+                that ends the connection, and the request is repeated as after a lost answer.
+            topics_of: returns the topics to which the answer attaches such a code.
             wanted: asked before each repetition; False ends the attempts with the latest error.
-            lost: called when an attempt was written and not answered, so that it may come late, whatever comes of the
+            lost: called when an attempt was written but not answered, so it may arrive late, whatever happens to the
                 others.
         Raises:
-            KafkaError: flagged ``abortable`` or ``fatal`` by what it means for a transaction; ``maybe_written`` says
-                that an attempt may have been carried out: it was written and never answered, or the answer leaves it
+            KafkaError: flagged ``abortable`` or ``fatal`` by what it means for a transaction; ``maybe_written``: an
+                attempt may have been carried out, because it was written and never answered, or the answer leaves it
                 open.
         """
         attempts = 0
@@ -165,12 +165,12 @@ class Coordinators:
             try:
                 coordinator = await self._find(kind, key)
             except KafkaError as error:
-                not_written(error)  # the question, perhaps, but not what is to be asked of the coordinator
+                not_written(error)  # FindCoordinator, perhaps, but not the request itself
                 raise
             node_id = self._nodes[kind, key] = coordinator.node_id
             if not self._client.knows(node_id):
                 self._request_metadata()
-        # Not for long: if the broker can't be reached, another one has become the coordinator, or will.
+        # Not for long: if the broker can't be reached, another one is the coordinator by now, or soon will be.
         patience_ms = min(SLOW_MS, self._request_timeout_ms)
         return await self._client.ready_connection(node_id, self._now_ms() + patience_ms)
 
@@ -208,7 +208,7 @@ class Coordinators:
 
 
 class _CoordinatorRefused(Exception):
-    """The answer to FindCoordinator was an error, which means other things than the same one of a coordinator."""
+    """FindCoordinator returned an error; from a coordinator the same code would mean something else."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error)

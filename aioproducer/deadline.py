@@ -1,4 +1,4 @@
-"""Deadline: a time limit for several steps, which may be shortened while one of them is under way."""
+"""Deadline: a time limit for several steps, which may be shortened during a step."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import math
 from collections.abc import Awaitable
 
 LONGEST_S = 1e9
-"""So much is no limit; a loop could not keep it."""
+"""Seconds that count as no limit: more than a loop can handle."""
 SECONDS_OR_NONE = "seconds or None are needed"
-"""Where None stands for no limit."""
+"""For arguments where None means no limit."""
 
 
 class Deadline:
-    """Ends ``timeout`` seconds from now; None is no limit.
+    """Ends ``timeout`` seconds from now; None means no limit.
 
     Raises:
-        TypeError, ValueError: ``timeout`` is no number; nothing has changed.
+        TypeError, ValueError: ``timeout`` is not a number; nothing has changed.
     Attributes:
-        at: by the loop's clock, in seconds; infinite without a limit.
-        timeout: what it was set by, for messages.
+        at: seconds on the loop's clock; infinite without a limit.
+        timeout: the value that set it, for messages.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float | None) -> None:
@@ -32,14 +32,14 @@ class Deadline:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds, None without a limit."""
+        """Seconds left; None without a limit."""
         return None if self.at == math.inf else max(0.0, self.at - self._loop.time())
 
     def bring_forward(self, timeout: float | None) -> None:
-        """Let it end ``timeout`` seconds from now, unless it ends earlier in any case.
+        """End it ``timeout`` seconds from now, unless it ends earlier anyway.
 
         Raises:
-            TypeError, ValueError: as the constructor.
+            TypeError, ValueError: as for the constructor.
         """
         seconds = LONGEST_S if timeout is None else in_seconds(timeout, "timeout", SECONDS_OR_NONE)
         if seconds == LONGEST_S:
@@ -51,12 +51,12 @@ class Deadline:
                 self._step.reschedule(at)
 
     def leave(self, seconds: float) -> None:
-        """Let the steps from here on have at least so long, whatever is left."""
+        """Give the remaining steps at least this long, whatever is left."""
         self._least_s = seconds
         self.at = max(self.at, self._loop.time() + seconds)
 
     async def bound(self, step: Awaitable[object]) -> bool:
-        """Wait for a step; False if the time was over first, and the step was cancelled. One at a time."""
+        """Wait for a step; False if time ran out first and the step was cancelled. One at a time."""
         try:
             async with asyncio.timeout_at(None if self.at == math.inf else self.at) as scope:
                 self._step = scope
@@ -71,7 +71,7 @@ class Deadline:
 
 
 def in_seconds(value: float, name: str, needed: str = "seconds are needed") -> float:
-    """A time as a plain number, LONGEST_S at most; a TypeError or ValueError that names it, if it is no number."""
+    """A time as a float of at most LONGEST_S; if it is not a number, raises a TypeError or ValueError that names it."""
     try:
         seconds = float(min(value, LONGEST_S))
     except TypeError:

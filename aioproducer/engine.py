@@ -51,19 +51,19 @@ logger: logging.Logger = logging.getLogger("aioproducer.engine")
 T = TypeVar("T")
 
 ROOM_BYTES = 512 * 1024
-"""What ready() waits for: much more than a block, so that the callers do not stop for each one, and little enough to be
-filled within some milliseconds, which is how long they keep the loop then."""
+"""Room that ready() waits for: far more than a block, so that callers do not stop for each block, yet little enough to
+be filled within a few milliseconds, which is how long they then hold the loop."""
 
 
 class Engine:
-    """The parts of a started producer, their tasks, and who waits for what.
+    """The parts of a started producer, their tasks, and their waiters.
 
-    Holds its producer weakly, so that one that is dropped without close() is noticed.
+    It holds its producer weakly, so that dropping the producer without close() is noticed.
 
     Args:
-        ended: told when the producer can do nothing more.
-        rng: the one source of chance: jitter of back-offs, partitions of keyless records, order of brokers.
-        clocks: (monotonic seconds, wall seconds) for the fast path, where the loop's time is not the machine's.
+        ended: called when the producer can do nothing more.
+        rng: the only source of randomness: back-off jitter, partitions of keyless records, order of brokers.
+        clocks: (monotonic seconds, wall seconds) for the fast path, when the loop's time is not the machine's.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Engine:
             self.transaction = self._transaction_runner(rng)
         self._tasks: list[asyncio.Task[Any]] = []
         self._turned_away: dict[Callable[[KafkaError], object], asyncio.Task[Any] | None] = {}
-        """Whom to tell that nothing is admitted any more, and in which task they wait."""
+        """Functions to call when admission ends, and the task in which each caller waits."""
         self.closers: set[asyncio.Task[Any] | None] = set()
         """Tasks that wait for the end of close()."""
         self._failure: KafkaError | None = None
@@ -215,8 +215,8 @@ class Engine:
     def unreachable(self) -> KafkaError | None:
         """Why no broker can be reached at the moment.
 
-        While the connection of the bootstrap stands, brokers are tried again only for records: without any, what is
-        known of them may be old, and who waits for it to get better would wait for ever.
+        While the bootstrap connection is up, brokers are retried only for records: without records this may be out of
+        date, and a caller waiting for it to improve would wait forever.
         """
         if self._client.bootstrapped and not self.pending:
             return None
@@ -229,11 +229,11 @@ class Engine:
 
     @property
     def given_up(self) -> int:
-        """Records that were failed because nobody waits for them any more."""
+        """Records that failed because nobody waits for them any more."""
         return self._outcomes.given_up
 
     def attach(self, admission: Admission) -> None:
-        """Tell the compiled path when somebody queues for memory."""
+        """Tell the compiled path when a caller queues for memory."""
         self._admission = weakref.ref(admission)
 
     def _turn_begun(self) -> None:
@@ -244,7 +244,7 @@ class Engine:
         if self._admission is not None and (admission := self._admission()) is not None:
             admission._admit_records(admits)
         if not admits:
-            self.memory_queue.memory_freed()  # who waits for memory finds out that it is too late
+            self.memory_queue.memory_freed()  # callers that wait for memory find out that it is too late
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Engine:
         task.add_done_callback(self._task_ended)
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        """A task of ours never ends by itself: whatever ended it, nothing admitted would ever end."""
+        """Our tasks never end by themselves: whatever ended this one, admitted records would never end."""
         if self._stopping:
             return
         cause = None if task.cancelled() else task.exception()
@@ -278,7 +278,7 @@ class Engine:
         self._fatal(ProducerFailedError(f"an internal error: {cause!r}", cause=cause))
 
     def _fatal(self, error: KafkaError) -> None:
-        """The producer can do nothing more: fail everything pending with this one error, and all that comes."""
+        """The producer can do nothing more: fail everything pending, and everything later, with this one error."""
         if self._failure is not None or self._stopping:
             return
         self._failure = error
@@ -292,9 +292,9 @@ class Engine:
         self._drop_failed()
 
     def failure_of(self, error: KafkaError, batch: ProducerBatch | None = None) -> KafkaError:
-        """What a call gets, or a pending record, because the producer has failed with ``error``.
+        """The error for a call or a pending record after the producer failed with ``error``.
 
-        In transactions the plain error, which says whether somebody else has taken over; else one that names it.
+        In transactions ``error`` itself, which says whether another producer took over; else an error that names it.
         """
         in_log = batch is not None and batch.maybe_written
         if self.transaction is not None and isinstance(error, BrokerError):
@@ -316,16 +316,16 @@ class Engine:
         return self.transaction is not None and self.transaction.epoch_refused(error)
 
     def turn_away(self, error: KafkaError) -> None:
-        """Refuse those who wait to be admitted."""
+        """Refuse the callers that wait to be admitted."""
         self.memory_queue.refuse_all(error)
         self._metadata.close(error)
         for tell, task in list(self._turned_away.items()):
-            if task not in self.closers:  # else the wait that would be cut short is that of close()
+            if task not in self.closers:  # else this would cut short the wait of close()
                 tell(error)
 
     @contextmanager
     def telling_who_is_turned_away(self, tell: Callable[[KafkaError], object]) -> Iterator[None]:
-        """Have a task told that waits for records of the program's, and could wait for ever."""
+        """Call ``tell`` when admission ends: this task waits for the program's records, perhaps forever."""
         self._turned_away[tell] = asyncio.current_task()
         try:
             yield
@@ -334,7 +334,7 @@ class Engine:
 
     def fail_all(self, error_of: Callable[[ProducerBatch], KafkaError], *, unobserved: bool) -> None:
         if self.transaction is not None and self.accumulator.has_live_batches():
-            # First, so that a commit that waits for their ends does not take these for good ones.
+            # First, so that a commit that waits for their ends does not take them for successes.
             self.transaction.batch_failed(
                 ProducerClosedError("the producer was closed before all records of the transaction had ended")
             )
@@ -343,11 +343,11 @@ class Engine:
         self._sender.fail_all(error_of, unobserved=unobserved)
 
     async def stop(self, deadline: Deadline | None = None) -> None:
-        """End tasks and connections; what has not ended must have been failed before.
+        """End tasks and connections; the caller has already failed all records that had not ended.
 
         Args:
-            deadline: to wait for code of the program's in one of them that does not heed its cancellation, and for
-                worker threads that compress, which can't be stopped.
+            deadline: for program code in a task that ignores its cancellation, and for worker threads that compress,
+                which can't be stopped.
         """
         deadline = deadline or Deadline(self.loop, None)
         self.drop()
@@ -362,20 +362,20 @@ class Engine:
     async def _ended_tasks(self) -> None:
         await self.telemetry.stop()
         if tasks := self._all_tasks():
-            await asyncio.wait(tasks)  # not gather, which waits for them also when it is cancelled
+            await asyncio.wait(tasks)  # not gather, which waits for them even when cancelled
             for task in tasks:
-                _ = task.cancelled() or task.exception()  # nobody is left to be told
+                _ = task.cancelled() or task.exception()  # retrieved: nobody is left to handle it
         await self._client.close()
 
     def drop(self) -> None:
-        """As ``stop``, without waiting for the ends of tasks and connections."""
+        """Like ``stop``, without waiting for tasks and connections to end."""
         self._stopping = True
         self.telemetry.drop()
         for task in self._all_tasks():
             task.cancel()
         self._sealer.drop()
         self._client.drop()
-        self.accumulator.pool.keep_nothing()  # the program may keep the producer, or an error that leads to it
+        self.accumulator.pool.keep_nothing()  # the program may keep the producer, or an error that refers to it
 
     def _all_tasks(self) -> list[asyncio.Task[Any]]:
         tasks = [*self._tasks]
@@ -386,7 +386,7 @@ class Engine:
         return tasks
 
     def _drop_failed(self) -> None:
-        """The producer has failed: end what still runs, once the calls of a transaction have told how they ended."""
+        """The producer has failed: end what still runs, once the transaction's calls have reported their outcome."""
         running = [task for task in self.transaction.tasks() if not task.done()] if self.transaction is not None else []
         if running:
             running[0].add_done_callback(lambda _: self._drop_failed())
@@ -394,7 +394,7 @@ class Engine:
             self.drop()
 
     def abandon(self) -> None:
-        """The producer was dropped unclosed: end what runs, from wherever the garbage collector runs."""
+        """The producer was dropped unclosed: end what runs. The garbage collector may call this anywhere."""
 
         def end() -> None:
             self._stopping = True
@@ -412,9 +412,9 @@ class Engine:
             self.loop.call_soon_threadsafe(end)
 
     def fail_after_loop(self, error_of: Callable[[ProducerBatch], KafkaError]) -> int:
-        """Fail what is pending when the loop is closed, which runs nothing any more; returns how many records."""
+        """Fail what is pending after the loop was closed and runs nothing any more; returns the number of records."""
         pending = self.pending
-        self._ledger.deadlines.clear()  # a Delivery that somebody keeps must not keep tasks, and by them sockets
+        self._ledger.deadlines.clear()  # a Delivery kept by the program must not keep tasks and their sockets alive
         self._outcomes.fail_all(error_of, self.now_ms(), unobserved=False)
         return pending
 
@@ -441,11 +441,11 @@ class Engine:
             topic = cluster.topics.get(name)
             if topic is None:
                 if not self.accumulator.forget_topic(name):
-                    # A record came in after the request for what is in use, and found the topic still known.
+                    # A record arrived after the request for the topics in use, and found the topic still known.
                     self._metadata.touch(name, self.now_ms())
             elif topic.partitions or self.accumulator.topic(name) is not None:
-                # No partitions any more: the topic is gone. What is queued waits for it to come back, new records for
-                # its metadata.
+                # No partitions any more: the topic is gone. Queued records wait for it to come back, new ones for its
+                # metadata.
                 leaders = [(state.leader, state.leader_epoch) for state in topic.partitions]
                 self.accumulator.update_topic(name, topic.topic_id, leaders)
         if self._admission is not None and (admission := self._admission()) is not None:
@@ -462,7 +462,7 @@ class Engine:
         return self.accumulator.pool.used_bytes
 
     def has_room(self, wanted_bytes: int = 0) -> bool:
-        """Whether there is more than a block, and as much as is wanted."""
+        """Whether there is room for more than a block, and for ``wanted_bytes``."""
         pool = self.accumulator.pool
         return pool.available_bytes >= max(wanted_bytes, min(pool.total_bytes // 4, ROOM_BYTES))
 
@@ -473,12 +473,12 @@ class Engine:
             self._sender.wake()  # short memory makes open batches ready
 
     def _memory_came_late(self) -> None:
-        """Called from wherever the last view of a batch that has ended went away: a transport, a worker thread."""
+        """Called where the last view of an ended batch went away: a transport or a worker thread."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._progressed)
 
     def _progressed(self) -> None:
-        """Batches have ended or memory has come back: let those go on who waited for that."""
+        """Batches ended or memory came back: wake their waiters."""
         self.memory_queue.memory_freed()
         if self.flushes.waiters:
             self.flushes.progressed()
@@ -488,7 +488,7 @@ class Engine:
         self._progressed()
 
     async def wait_for_memory(self, attempt: Callable[[], T | None], deadline_ms: int) -> T | None:
-        """Queue up for memory; None if ``attempt`` had not succeeded by the deadline."""
+        """Queue for memory; returns None if ``attempt`` had not succeeded by the deadline."""
         began_ms = self.now_ms()
         result = await self.memory_queue.take_turn(attempt, deadline_ms)
         self._metrics.record_buffer_wait(self.now_ms() - began_ms, self.now_ms())
@@ -501,7 +501,7 @@ class Engine:
         self._metrics.record_buffer_exhausted(self.now_ms())
 
     async def written(self, timeout: float | None) -> None:
-        """Let what ``acks=0`` counts as ended leave the process; nobody waits for it any more, but closing drops it."""
+        """Wait until ``acks=0`` records that count as ended have left the process: closing would drop them."""
         timeout_ms = self._config.request_timeout_ms if timeout is None else int(timeout * 1000)
         await self._client.written(self.now_ms() + timeout_ms)
 

@@ -11,9 +11,8 @@ FLAGS = {
     "N": "application_recoverable",
     "?": "in_doubt",
 }
-"""What a letter of a row says: N that a new producer may start again (KIP-1050); ``?`` that the broker may send the
-code after the leader has appended, e.g. when it lost the leadership, or the disk, or its patience while acks=all waited
-for the followers."""
+"""Flags of a row: N, a new producer may start again (KIP-1050); ``?``, the broker may send the code after the leader
+has appended, e.g. when it lost the leadership or the disk, or timed out waiting for the followers (acks=all)."""
 
 CODES: tuple[tuple[int, str, str, str], ...] = (
     (-1, "UNKNOWN_SERVER_ERROR", "A?", "the broker failed in a way it has no code for; its log says more"),

@@ -52,7 +52,7 @@ _UNSPECIFIC = (KafkaError, BrokerError, BaseException, Exception, object)
 
 
 def errors_page() -> str:
-    """``docs/errors.md``, whole."""
+    """The whole of ``docs/errors.md``."""
     classes = list(dict.fromkeys(_subclasses(KafkaError)))
     own = [cls for cls in classes if cls.code is None]
     codes = sorted((cls for cls in classes if cls.code is not None), key=lambda cls: cls.code or 0)
@@ -62,7 +62,7 @@ def errors_page() -> str:
 
 
 def _subclasses(cls: type[KafkaError]) -> Iterator[type[KafkaError]]:
-    """All classes below one that this package defines, each after its base, in the order of definition."""
+    """All subclasses that this package defines, each after its base, in order of definition."""
     for below in cls.__subclasses__():
         if below.__module__ == errors.__name__:
             yield below

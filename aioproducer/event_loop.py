@@ -1,4 +1,4 @@
-"""The event loop for whatever runs its own: the command line, and Spark's Python workers."""
+"""The event loop for code that runs its own: the command line and Spark's Python workers."""
 
 from __future__ import annotations
 

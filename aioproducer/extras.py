@@ -1,4 +1,4 @@
-"""The error for an import or a config that needs a package which is not installed."""
+"""The error for an import or a config whose package is not installed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, TypeAlias
 from aioproducer.errors import ConfigError
 
 ModuleGetattr: TypeAlias = Callable[[str], Any]
-"""What a module has as ``__getattr__``."""
+"""A module's ``__getattr__``."""
 
 
 def on_demand(package: str, homes: Mapping[str, str], extra: str | None = None) -> ModuleGetattr:
-    """The ``__getattr__`` of a package whose names are imported when they are asked for.
+    """The ``__getattr__`` of a package whose names are imported on first use.
 
     Args:
-        homes: the module of each name, from the package on.
-        extra: brings what these modules need.
+        homes: the module of each name, relative to the package.
+        extra: installs what these modules need.
     """
 
     def get(name: str) -> Any:
@@ -35,10 +35,10 @@ def on_demand(package: str, homes: Mapping[str, str], extra: str | None = None) 
 
 
 def missing(error: ModuleNotFoundError, needed_by: str, extra: str) -> ModuleNotFoundError:
-    """The error of an import with the extra that brings the package; as it is if a module of this package is missing.
+    """The error of an import, naming the extra to install; unchanged if a module of this package is missing.
 
     Args:
-        needed_by: the module, or the name in it, that was asked for.
+        needed_by: the module, or the name in it, that was imported.
     """
     if error.name is None or error.name.partition(".")[0] == "aioproducer":
         return error
@@ -48,12 +48,12 @@ def missing(error: ModuleNotFoundError, needed_by: str, extra: str) -> ModuleNot
 
 
 def check_package(needed_by: str, package: str, extra: str) -> None:
-    """Refuse a config whose package is not installed; it is not imported.
+    """Refuse a config whose package is not installed, without importing the package.
 
     Args:
-        package: its name, that of its module but for ``-``.
+        package: its name; the module's name is the same but for ``-``.
     Raises:
-        ConfigError: it names the package, and the extra that brings it.
+        ConfigError: names the package, and the extra that installs it.
     """
     if importlib.util.find_spec(package.replace("-", "_")) is None:
         raise ConfigError(f"{needed_by} needs the package {package}: pip install 'aioproducer[{extra}]'")

@@ -1,4 +1,4 @@
-"""FailureReport: reports records that failed without anybody having looked at their Deliveries."""
+"""FailureReport: reports records that failed while nobody looked at their Deliveries."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LOG_FAILURES_EVERY_MS = 10_000
 class FailureReport:
     """Gives each unobserved failure to ``on_error``, and some to the log.
 
-    A Delivery leads here by its ledger, and a program may keep one for as long as it likes. So nothing leads on from
-    here to the engine, which holds the connections and the memory of a producer.
+    A program may keep a Delivery for as long as it likes, and the Delivery refers to this through its ledger. So this
+    holds no reference to the engine, which holds the producer's connections and memory.
 
     Args:
-        ledger: of a producer; its ``on_failure`` is taken.
+        ledger: the producer's; its ``on_failure`` is set here.
     """
 
     def __init__(self, ledger: DeliveryLedger, on_error: Callable[[KafkaError, int], object] | None) -> None:
@@ -31,14 +31,14 @@ class FailureReport:
         ledger.on_failure = self._failures_waiting
 
     def _failures_waiting(self) -> None:
-        """Called from wherever the last reference to a Delivery went away."""
+        """Called where the last reference to a Delivery went away."""
         if not self._ledger.loop.is_closed():
             self._ledger.loop.call_soon_threadsafe(self.tell)
 
     def tell(self) -> None:
-        """Tell of what has failed since the last time, in the context of ``start()``.
+        """Report the failures since the last call, in the context of ``start()``.
 
-        That of whoever has flushed, or dropped a Delivery, has nothing to do with whose records they are.
+        The context of the code that flushed or dropped a Delivery has nothing to do with the owner of the records.
         """
         self._ledger.context.copy().run(self._tell)
 
@@ -65,7 +65,7 @@ class FailureReport:
 
 
 def _by_error(failures: list[tuple[KafkaError, int]]) -> list[tuple[KafkaError, int]]:
-    """One entry an error: a batch whose Deliveries are dropped one by one is one failure."""
+    """One entry per error: a batch whose Deliveries are dropped one by one is one failure."""
     counts: dict[int, tuple[KafkaError, int]] = {}
     for error, records in failures:
         counts[id(error)] = (error, counts.get(id(error), (error, 0))[1] + records)

@@ -1,8 +1,8 @@
-"""Flushes: who waits until all records that were there when they began have ended.
+"""Flushes: callers that wait until all records present when they began have ended.
 
-A flush covers the batches up to a serial number, that of the newest when it began. It is over when none of them lives
-and their done callbacks were called. What it raises are the failures that it covers and that nobody looked at; the
-``DeliveryLedger`` knows them.
+A flush covers the batches up to the serial number of the newest one when it began. It is over when none of them lives
+and their done callbacks were called. It raises the failures it covers that nobody looked at; the ``DeliveryLedger``
+keeps those.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from aioproducer.metrics import ProducerMetrics
 
 
 class Flushes:
-    """The flushes of one producer, those of its transactions and of its close included.
+    """The flushes of one producer, including those of its transactions and its close.
 
     Args:
-        on_begin: called when one has begun: batches that were open can go now.
+        on_begin: called when one has begun: open batches can go now.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Flushes:
         on_begin: Callable[[], None],
     ) -> None:
         self.waiters: dict[asyncio.Future[None], int] = {}
-        """The last serial number that each covers, by who waits for it."""
+        """The last serial number that each flush covers, by its waiter."""
         self._cut_off: dict[asyncio.Future[None], int] = {}
-        """Records that the producer has given up, by who waits for their ends."""
+        """Number of records that the producer has given up, by the waiter that covers them."""
         self._loop = loop
         self._accumulator = accumulator
         self._ledger = ledger
@@ -48,10 +48,10 @@ class Flushes:
         self._on_begin = on_begin
 
     async def flush(self, deadline: Deadline, *, closing: bool = False) -> None:
-        """Send all that is there, and wait for the ends and the done callbacks of it.
+        """Send everything present, and wait until it has ended and its done callbacks were called.
 
         Args:
-            closing: callbacks that wait are nothing to fail for, nor are records that were given up.
+            closing: neither callbacks still waiting nor records given up make it fail.
         """
         began_ms = self._now_ms()
         last_serial = self._accumulator.last_serial
@@ -84,7 +84,7 @@ class Flushes:
             self._metrics.record_flush(self._now_ms() - began_ms, self._now_ms())
             failures = self._ledger.end_flush(token, last_serial, finished)
         if failures:
-            self._failures.tell()  # on_error hears of them first, as when it is close() that raises
+            self._failures.tell()  # on_error gets them first, as when close() raises
             raise DeliveryErrors.of(failures, total_records=sum(records for _, records in failures))
 
     def _not_ended(self, deadline: Deadline, last_serial: int) -> FlushTimeoutError:
@@ -98,10 +98,10 @@ class Flushes:
         return FlushTimeoutError(told, pending=pending, maybe_written=True)
 
     async def called_back(self, deadline: Deadline) -> int:
-        """Wait until the done callbacks of all that has ended were called; returns how many were not, in time.
+        """Wait for the done callbacks of everything that has ended; returns how many were not called in time.
 
-        The loop calls some hundred a turn, and those that are late too. A program that ends its loop after ``close()``
-        or ``flush()`` would never see them called.
+        The loop calls some hundred a turn, late ones included. If the program ended its loop right after ``close()`` or
+        ``flush()``, they would never be called.
         """
         ledger = self._ledger
         last = ledger.callbacks_called + ledger.callbacks_waiting
@@ -115,7 +115,7 @@ class Flushes:
 
     @contextmanager
     def callbacks_until(self, deadline: Deadline) -> Iterator[None]:
-        """Let no turn of the loop go on calling done callbacks when the time to wait for them is over."""
+        """Stop a turn of the loop from calling more done callbacks once the time to wait for them is over."""
         self._ledger.deadlines.append(deadline)
         try:
             yield
@@ -126,7 +126,7 @@ class Flushes:
     # --- who waits ----------------------------------------------------------------------------------------------------
 
     def begin(self, last_serial: int) -> asyncio.Future[None]:
-        """Send what is there without lingering; a future of its end, which has to be forgotten after that."""
+        """Send what is present without lingering; returns a future for its end, to pass to ``forget`` afterwards."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self.waiters[waiter] = last_serial
         self._accumulator.close_all(self._now_ms())
@@ -134,25 +134,25 @@ class Flushes:
         return waiter
 
     def forget(self, waiter: asyncio.Future[None]) -> None:
-        """Nobody waits for it any more."""
+        """Drop a waiter that nobody waits for any more."""
         self.waiters.pop(waiter, None)
         self._cut_off.pop(waiter, None)
 
     def progressed(self) -> None:
-        """Batches have ended: let those go on who waited for that. Worth a call only where there are ``waiters``."""
+        """Batches have ended: wake the flushes that waited for them. Only worth a call if there are ``waiters``."""
         oldest = self._accumulator.oldest_live_serial()
         for waiter, last_serial in self.waiters.items():
             if (oldest < 0 or oldest > last_serial) and not waiter.done():
                 waiter.set_result(None)
 
     def cut_off(self) -> None:
-        """The producer gives up what has not ended, and whoever waits is to be told how much of it was his."""
+        """The producer gives up what has not ended: note how many of those records each waiter covers."""
         for waiter, last_serial in self.waiters.items():
             if pending := self._accumulator.live_record_count(last_serial):
                 self._cut_off[waiter] = pending
 
     def _has_ended(self, last_serial: int) -> bool:
-        """Whether no batch up to this one lives."""
+        """Whether all batches up to this one have ended."""
         oldest = self._accumulator.oldest_live_serial()
         return oldest < 0 or oldest > last_serial
 

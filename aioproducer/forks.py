@@ -1,4 +1,4 @@
-"""ForkWatch: tells objects that their process is now a child of the one that made them."""
+"""ForkWatch: tells objects that their process is now a forked child of the one that made them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 class ForkWatch(Generic[T]):
-    """Objects of one kind, which it does not keep alive, and what each has to do in a forked child.
+    """Objects of one kind, held weakly, and what to do with each in a forked child.
 
-    The interpreter hears of it with the first object: importing a module registers nothing.
+    The first object registers the fork hook: importing a module registers nothing.
     """
 
     def __init__(self, in_child: Callable[[T], object]) -> None:
@@ -25,14 +25,14 @@ class ForkWatch(Generic[T]):
         return len(self._objects)
 
     def add(self, one: T) -> None:
-        """Have this one told."""
+        """Tell this object after a fork."""
         self._objects.add(one)
         if not self._is_registered and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._tell)
             self._is_registered = True
 
     def discard(self, one: T) -> None:
-        """It need not be told any more; one that is not there is no error."""
+        """Stop telling this object; one that was never added is no error."""
         self._objects.discard(one)
 
     def _tell(self) -> None:

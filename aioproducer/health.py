@@ -1,4 +1,4 @@
-"""Health: what a producer reports about itself to whoever runs it, such as the probes of an orchestrator."""
+"""Health: what a producer reports to its operators, such as an orchestrator's probes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from aioproducer.errors import KafkaError
 
 
 class ProducerState(StrEnum):
-    """Where a producer is in its life."""
+    """The stage of a producer's life."""
 
     NEW = "new"
     """Not started, or the last start failed."""
     STARTING = "starting"
     RUNNING = "running"
     FAILED = "failed"
-    """It can't do anything any more; a new producer is needed."""
+    """It can do nothing more; a new producer is needed."""
     CLOSING = "closing"
     CLOSED = "closed"
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 SERVED_A_TURN = 500
-"""Attempts a turn of the loop; each appends a record, so these hold it for about a millisecond."""
+"""Attempts per turn of the loop; each appends a record, so together they hold the loop for about a millisecond."""
 
 
 class _Waiter:
-    """One caller: what it wants, the future that it waits for, and whether it stands in the queue."""
+    """One caller: its attempt, the future it waits for, and whether it is in the queue."""
 
     __slots__ = ("attempt", "queued", "served")
 
@@ -26,16 +26,16 @@ class _Waiter:
 
 
 class MemoryQueue:
-    """Gives the callers that found the buffer full what they want one after the other, in the order of their arrival.
+    """Serves the callers that found the buffer full one by one, in order of arrival.
 
-    Only the first in the queue is tried, whenever memory has come back; if it still can't have what it wants, all wait
-    on. So a large record can't starve: what is freed adds up until its turn succeeds, because nobody else takes any
-    meanwhile.
+    When memory comes back, only the first in the queue is tried; if it still can't have what it wants, all keep
+    waiting. So a large record can't starve: nobody else takes memory, and what is freed adds up until its attempt
+    succeeds.
 
-    The queue tries in its own callback, for all that can be served, and before any of them runs again. Were each caller
-    woken to try by itself, those already served would be back with their next record, behind callers that still stand
-    here: several that go on and on would keep a queue that never ends, one record a turn of the loop, with the buffer
-    empty.
+    The queue makes the attempts in its own callback, for all callers that can be served, before any of them runs again.
+    If each caller were woken to try by itself, those already served would return with their next record, behind callers
+    that are still queued: a few busy callers would keep the queue going forever, at one record a turn of the loop, with
+    the buffer empty.
 
     Args:
         on_change: called with whether anybody waits, when that changes.
@@ -52,10 +52,10 @@ class MemoryQueue:
         return len(self._waiters)
 
     async def take_turn(self, attempt: Callable[[], T | None], deadline_ms: float) -> T | None:
-        """Queue up, and have ``attempt`` repeated as memory comes back until it returns something else than None.
+        """Queue, and repeat ``attempt`` as memory comes back until it returns something other than None.
 
-        Returns None if that has not happened by ``deadline_ms`` of the loop's clock. Cancelled: leaves the queue; what
-        has been done by then stays done.
+        Returns None if that has not happened by ``deadline_ms`` on the loop's clock. If cancelled, it leaves the queue;
+        what was done by then stays done.
         """
         waiter = _Waiter(attempt, self._loop.create_future())
         self._join(waiter)
@@ -68,7 +68,7 @@ class MemoryQueue:
         return result
 
     def memory_freed(self) -> None:
-        """Let the first in the queue have what they want, in the next turn of the loop."""
+        """Serve the first in the queue in the next turn of the loop."""
         if self._waiters and not self._serving:
             self._serving = True
             self._loop.call_soon(self._serve)
@@ -82,7 +82,7 @@ class MemoryQueue:
     # --- serving ------------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Try for one after the other until one has to wait on."""
+        """Serve waiters in order until one has to keep waiting."""
         self._serving = False
         for _ in range(SERVED_A_TURN):
             if not self._waiters or not self._try(self._waiters[0]):
@@ -90,8 +90,8 @@ class MemoryQueue:
         self.memory_freed()
 
     def _try(self, waiter: _Waiter) -> bool:
-        """Whether the waiter is out of the queue now."""
-        if waiter.served.done():  # cancelled, and has not run yet
+        """Try one waiter; returns whether it has left the queue."""
+        if waiter.served.done():  # cancelled, but has not run yet
             self._remove(waiter)
             return True
         try:
@@ -105,7 +105,7 @@ class MemoryQueue:
         return True
 
     def _time_out(self, waiter: _Waiter) -> None:
-        """A last try for the first; whoever times out behind others must not be served before them."""
+        """A last try if it is first; a waiter that times out behind others must not be served before them."""
         if waiter.served.done() or (waiter is self._waiters[0] and self._try(waiter)):
             return
         self._end(waiter, lambda: None)
@@ -123,13 +123,13 @@ class MemoryQueue:
             self._on_change(True)
 
     def _end(self, waiter: _Waiter, outcome: Callable[[], Any]) -> None:
-        """Take a waiter out of the queue and let it go on; an outcome is called by the waiter itself."""
+        """Take a waiter out of the queue and wake it; the waiter itself calls ``outcome``."""
         self._remove(waiter)
         if not waiter.served.done():
             waiter.served.set_result(outcome)
 
     def _leave(self, waiter: _Waiter) -> None:
-        """The caller goes: served, or cancelled in the queue."""
+        """The caller leaves, served or cancelled in the queue."""
         if waiter.queued:
             self._remove(waiter)
             self.memory_freed()
