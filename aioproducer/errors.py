@@ -59,7 +59,7 @@ from typing import Any, ClassVar, Self, cast
 from aioproducer.error_codes import CODES, FLAGS
 
 MAX_GROUPED_ERRORS = 100
-"""How many errors one DeliveryErrors holds; the rest is only counted."""
+"""The most errors in one DeliveryErrors; further ones are only counted."""
 
 
 def _upper_snake(class_name: str) -> str:
@@ -86,7 +86,7 @@ class KafkaError(Exception):
     in_doubt: ClassVar[bool] = False
 
     record_count: int | None = None
-    """How many records ended with this error, where one error stands for a whole batch (see DeliveryErrors)."""
+    """How many records ended with this error, if it stands for a whole batch (see DeliveryErrors)."""
 
     def __init__(self, message: str = "", *, maybe_written: bool = False) -> None:
         super().__init__(message)
@@ -108,7 +108,7 @@ class KafkaError(Exception):
         return twin
 
     def marked(self, *, abortable: bool = False, fatal: bool = False) -> Self:
-        """A copy that says what this error means for a transaction, where the class alone does not."""
+        """A copy that says what this error means for a transaction, if the class alone does not."""
         twin = self.__copy__()
         twin.__dict__.update(abortable=abortable, fatal=fatal)
         return twin
@@ -156,8 +156,8 @@ class WrongLoopError(KafkaError, RuntimeError):
 class TransactionTimeoutError(KafkaError, TimeoutError):
     """A transaction call did not end within ``max_block_ms``. It goes on: making the same call again waits for its end.
 
-    In the log: all or nothing of the transaction will be visible. ``maybe_written`` is True where it is open which of
-    the two, as a commit is still going on or may have been made before.
+    In the log: all or nothing of the transaction will be visible. ``maybe_written`` is True if it is unknown which,
+    because a commit is still going on or may have been made before.
     """
 
     retriable = True
@@ -166,16 +166,16 @@ class TransactionTimeoutError(KafkaError, TimeoutError):
 class TransactionOutcomeUnknownError(KafkaError):
     """It can no longer be known whether a prepared transaction was committed: its transactional id has moved on.
 
-    In the log: nobody knows (``maybe_written``); all of its records or none are visible, so compare what was to be
-    written with what can be read.
+    In the log: nobody knows (``maybe_written``); all of its records or none are visible, so compare what should have
+    been written with what can be read.
     """
 
 
 class TransactionStateError(KafkaError):
     """A transaction call, or a send, that the state of the transaction does not allow.
 
-    Not in the log: nothing was done. With ``maybe_written`` it comes from an abort from outside: the prepared
-    transaction had been committed before.
+    Not in the log: nothing was done. With ``maybe_written`` it comes from an outside ``abort``: the prepared
+    transaction was already committed.
     """
 
 
@@ -187,9 +187,9 @@ class RecordTooLargeError(KafkaError, ValueError):
 
 
 class SerializationError(KafkaError):
-    """A record can't be what it is: a key, value or header gives no bytes, say, or a serializer raised.
+    """A record can't be encoded: a key, value or header gives no bytes, for instance, or a serializer raised.
 
-    The cause is the error of the serializer, or of what was given. Not in the log.
+    The cause is the error of the serializer or of the argument. Not in the log.
     """
 
 
@@ -471,7 +471,7 @@ class BrokerError(KafkaError):
         if code is not None:
             name, flags, meaning = _MEANINGS[code]
             facts = {"code": code, "name": name, "meaning": meaning}
-            # Not as assignments, which type checkers would take for new attributes with types of their own.
+            # Not as assignments: type checkers would see new attributes with types of their own.
             for attribute, value in (facts | {each: flag in flags for flag, each in FLAGS.items()}).items():
                 setattr(cls, attribute, value)
             cls.__doc__ = f"{cls.name} ({code}): {cls.meaning}.\n\n{_MAYBE if cls.in_doubt else _NOT_BY_THIS}"
@@ -479,7 +479,7 @@ class BrokerError(KafkaError):
         super().__init_subclass__(**kwargs)
 
 
-# One statement per code, as type checkers and readers need it; what the classes say comes from the table.
+# One statement per code, for type checkers and readers; the contents of the classes come from the table.
 
 
 # fmt: off
@@ -621,13 +621,13 @@ class ShareSessionLimitReachedError(BrokerError, code=133): ...
 
 
 def excerpt(text: str, length: int = 300) -> str:
-    """Text from elsewhere in a form that a message may show: one line, no control characters, and not too long."""
+    """Foreign text in a form fit for a message: one line, no control characters, and not too long."""
     shown = printable(" ".join(text[: 4 * length].split()))
     return shown if len(shown) <= length else f"{shown[:length]}..."
 
 
 def printable(text: str) -> str:
-    """A text without characters that a terminal would obey."""
+    """A text without characters that a terminal would interpret."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
@@ -642,7 +642,7 @@ def broker_error(code: int, message: str | None = None, *, maybe_written: bool =
     Args:
         code: any error code but 0; one that is not in the table becomes an UnknownServerError that names it.
         message: the broker's own, or what the caller can say about topic, partition and broker.
-        maybe_written: what is known of earlier attempts; the code may add its own doubt.
+        maybe_written: what is known about earlier attempts; the code may add its own doubt.
     """
     cls = error_class(code)
     if code not in _CLASSES:

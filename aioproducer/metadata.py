@@ -1,4 +1,4 @@
-"""Keeps the picture of the cluster fresh, and lets ``send`` wait for a topic.
+"""Keeps the cluster metadata fresh, and lets ``send`` wait for a topic.
 
 One task, ``run``, makes the requests that ``metadata_schedule.py`` says are due, one at a time, and merges the answers
 into ``cluster``. Steps that could block the loop (reading and merging the answer of a huge cluster) yield to it.
@@ -46,16 +46,16 @@ RELIABLE_EPOCHS_SINCE = 9
 """The first Metadata version whose leader epochs can be compared (Kafka 2.4)."""
 
 MAX_ASKED = 3
-"""How many brokers are asked the same at a time while none of them answers."""
+"""The most brokers asked at the same time while none of them answers."""
 
 WARN_EVERY_MS = 60_000
-"""A topic that stays broken is told of no more often."""
+"""The shortest time between two warnings about a topic that stays broken."""
 
 WARN_FROM_FAILURES = 3
-"""A topic that is just being created has an error or two first, which is no news."""
+"""A topic that is just being created first has an error or two, which needs no warning."""
 
 STEP_BYTES = 4_096
-"""How much of an answer is read in one turn of the loop: well under a millisecond."""
+"""Bytes of an answer read in one turn of the loop: well under a millisecond."""
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 LEADER_NOT_AVAILABLE = 5
@@ -69,10 +69,10 @@ def _nothing(*_: object) -> None:
 
 
 class Metadata:
-    """The cluster as it is known now, and the task that keeps it so.
+    """The cluster as it is known now, and the task that keeps it up to date.
 
     Args:
-        on_fatal: gets what ended ``run`` although nothing should; everybody who waits here gets it too.
+        on_fatal: gets the error that ended ``run`` although nothing should; all waiters here get it too.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class Metadata:
     ) -> None:
         self.cluster: Cluster = Cluster()
         self.on_cluster_change: Callable[[Cluster, tuple[str, ...]], None] = _nothing
-        """Called with each new picture and the topics in it that differ from the last, forgotten ones included."""
+        """Called with each new Cluster and the topics that differ from the last one, forgotten topics included."""
         self.still_used: Callable[[str], bool] = lambda _: False
-        """Asked before a topic is forgotten because nobody touched it; True while records of it are buffered."""
+        """Asked before an untouched topic is forgotten; True while records for it are buffered."""
         self._config = config
         self._client = client
         self._loop = loop
@@ -110,7 +110,7 @@ class Metadata:
         return now_ms - self._schedule.full_at_ms
 
     def touch(self, topic: str, now_ms: int) -> None:
-        """Note that a topic is in use. One that nobody touches for ``metadata_max_idle_ms`` is forgotten.
+        """Note that a topic is in use. A topic untouched for ``metadata_max_idle_ms`` is forgotten.
 
         Raises:
             InvalidTopicError: no topic can have this name.
@@ -128,11 +128,11 @@ class Metadata:
     def apply_leader_hint(
         self, topic: str, partition: int, leader: int, leader_epoch: int, brokers: Iterable[Broker] = ()
     ) -> bool:
-        """Take over a leader that a broker named in a produce answer; True if that was news.
+        """Adopt a leader that a broker named in a produce answer; True if it was newer.
 
         Args:
             leader, leader_epoch: -1 for none.
-            brokers: addresses that came with it.
+            brokers: addresses that came with the answer.
         Source: KIP-951.
         """
         if leader < 0 or leader_epoch < 0:
@@ -148,7 +148,7 @@ class Metadata:
         """Wait until the topic's partitions are known, and ``partition`` is one of them.
 
         Raises:
-            InvalidTopicError: no topic can have this name, or the broker does not give it to producers.
+            InvalidTopicError: no topic can have this name, or the broker does not offer it to producers.
             TopicAuthorizationFailedError: the principal may not see the topic.
             MetadataTimeoutError: the deadline has passed; the cause is the last error.
             AuthenticationError: no broker accepts this client.
@@ -207,7 +207,7 @@ class Metadata:
     # --- its life -----------------------------------------------------------------------------------------------------
 
     async def bootstrap(self, deadline_ms: int) -> None:
-        """Learn the brokers from ``bootstrap_servers``; to be called once before ``run``, again if it failed.
+        """Learn the brokers from ``bootstrap_servers``; call it once before ``run``, and again if it failed.
 
         Raises:
             BootstrapError: no address could be used in time.
@@ -223,16 +223,16 @@ class Metadata:
                 await self._until_due()
                 await self._update()
         except ProducerClosedError:
-            pass  # something on the way did not heed the cancellation, such as a token provider
+            pass  # something called from here ignored the cancellation, such as a token provider
         except Exception as error:
             self._end(ProducerFailedError(f"the task of metadata ended by an internal error: {error!r}", cause=error))
             self._on_fatal(error)
 
     def close(self, error: KafkaError | None = None) -> None:
-        """Turn away everybody who waits for a topic, now and later.
+        """Turn away all callers that wait for a topic, now and later.
 
         Args:
-            error: None says that the producer was closed.
+            error: None means that the producer was closed.
         """
         self._end(error or ProducerClosedError("the producer was closed"))
 
@@ -264,7 +264,7 @@ class Metadata:
             await self._update_failed(update, error)
 
     async def _ask(self, topics: Iterable[str]) -> tuple[Connection, int, bytes]:
-        """The first answer of a broker; one that is slow to answer does not keep us from asking another."""
+        """The first broker's answer; while a broker is slow to answer, others are asked."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics])
         connection: Connection | None = await self._client.any_ready_connection(self._patience_ends_ms())
         asked: dict[Connection, asyncio.Future[bytes]] = {}
@@ -305,7 +305,7 @@ class Metadata:
             timer.cancel()
 
     def _patience_ends_ms(self) -> int:
-        """Until when an update may wait for a broker that can take a request."""
+        """The latest time to which an update may wait for a broker that can take a request."""
         longest_ms = min(self._config.metadata_recovery_rebootstrap_trigger_ms, self._config.request_timeout_ms)
         return self._now_ms() + max(longest_ms, SLOW_MS)
 
@@ -322,7 +322,7 @@ class Metadata:
             )
         except ProtocolError as error:
             raise connection.nonsense(str(error)) from error
-        for hint in self._hints:  # they came in while the answer was worked in, and may be newer
+        for hint in self._hints:  # they arrived while the answer was merged, and may be newer
             cluster = cluster.with_leader(*hint)
         news = _has_news(cluster, self.cluster)
         failing = self._failing(update, cluster)
@@ -338,15 +338,15 @@ class Metadata:
             self._settle_waiters(topic)
 
     def _look_for_leaders(self, cluster: Cluster) -> None:
-        """Brokers went, and only some topics were asked for: partitions of the others may have been theirs.
+        """Brokers disappeared from an answer about some topics only: they may have led partitions of the others.
 
-        Nothing else would tell: no connection is lost where there was none.
+        Nothing else would show it: without a connection to a broker, none is lost.
         """
         if any(cluster.has_unknown_leader(topic) for topic in self._schedule.topics):
             self._schedule.want_all()
 
     def _failing(self, update: MetadataUpdate, cluster: Cluster) -> dict[str, int]:
-        """The topics of an answer that need another one, with the error code; 0 if they have too few partitions."""
+        """The topics of an answer that need another one, with the error code; 0 for too few partitions."""
         failing: dict[str, int] = {}
         for topic in update.topics:
             known = cluster.topics.get(topic)
@@ -428,10 +428,10 @@ class Metadata:
 
 
 def check_topic_name(topic: str) -> None:
-    """Refuse what no topic is called: a request with such a name could fail for all topics in it.
+    """Refuse an impossible topic name: a request that contains one could fail for all its topics.
 
     Raises:
-        InvalidTopicError: it can't be one.
+        InvalidTopicError: no topic can have this name.
     """
     if not _LEGAL_TOPIC.match(topic):
         raise InvalidTopicError(
@@ -445,7 +445,7 @@ def _settle(waiter: asyncio.Future[bool], answered: bool) -> None:
 
 
 def _check(response: MetadataResponse, connection: Connection) -> None:
-    """Refuse an answer that holds nothing to go on with."""
+    """Refuse an answer without anything usable."""
     if response.error_code:
         raise broker_error(response.error_code, f"{connection} refused Metadata: {_meaning(response.error_code)}")
     if not response.brokers:
@@ -453,7 +453,7 @@ def _check(response: MetadataResponse, connection: Connection) -> None:
 
 
 def _partition_error(topic: ClusterTopic) -> int:
-    """An error of a partition that another answer may not have: e.g. it is without a leader at the moment."""
+    """An error of a partition that the next answer may not have, e.g. no leader at the moment."""
     codes = {each.error_code for each in topic.partitions}
     return max((code for code in codes if code and error_class(code).refresh_metadata), default=0)
 
@@ -464,7 +464,7 @@ def _meaning(error_code: int) -> str:
 
 
 def _has_news(after: Cluster, before: Cluster) -> bool:
-    """Whether some partition got a newer leader, or some topic is new or was made again."""
+    """Whether some partition has a newer leader, or some topic is new or was recreated."""
     for name in after.changed_topics(before):
         new, old = after.topics.get(name), before.topics.get(name)
         if new is None:
@@ -478,7 +478,7 @@ def _has_news(after: Cluster, before: Cluster) -> bool:
 
 
 async def _in_turns(steps: Generator[None, None, T]) -> T:
-    """Run a long computation that pauses, and give the loop a turn at each pause."""
+    """Run a long computation, giving the loop a turn at each of its pauses."""
     while True:
         try:
             next(steps)

@@ -1,10 +1,9 @@
 """Decides which topics' metadata to ask for, and when. Pure: time comes in as milliseconds.
 
-There are two kinds of requests. A full one covers all topics in use; it is due when somebody asked for it or the last
-one is older than ``metadata_max_age_ms``, and never sooner than a back-off after the last. A partial one covers the
-topics that want an answer of their own, each with its own back-off, so that a broken topic delays no other: at once for
-a new topic, later and later for one whose last answer was an error. Requests that got no answer at all delay both
-kinds.
+There are two kinds of requests. A full one covers all topics in use; it is due when requested or when the last one is
+older than ``metadata_max_age_ms``, but never sooner than a back-off after the last. A partial one covers single topics
+that need an answer: at once for a new topic, at growing intervals for one whose last answer was an error. Each topic
+has its own back-off, so that a broken topic delays no other. Requests that got no answer at all delay both kinds.
 
 Life of a topic::
 
@@ -26,29 +25,29 @@ from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.producer_config import ProducerConfig
 
 LEAST_DELAY_MS = 10
-"""Also with ``retry_backoff_ms=0`` nobody is asked in a busy loop."""
+"""Prevents a busy loop of requests even with ``retry_backoff_ms=0``."""
 
 COALESCE_MS = 50
-"""Topics whose turn comes within this time go along with a request that is due now."""
+"""Topics due within this time join a request that is due now."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataUpdate:
-    """A request to be made: all topics in use (``full``), or some of them."""
+    """A request to make: for all topics in use (``full``), or some of them."""
 
     topics: tuple[str, ...]
     full: bool
     by_age: bool = False
-    """Nobody asked; the last full one is just old."""
+    """Nobody requested it; the last full one is just old."""
 
 
 @dataclass(slots=True)
 class _TopicUse:
     expires_ms: int
     next_ms: int = 0
-    """The earliest time of the next question about it, when it is wanted."""
+    """The earliest time of the next request for it, while it is wanted."""
     failures: int = 0
-    """Answers in a row that were an error or did not help."""
+    """Consecutive answers that were an error or did not help."""
 
 
 class MetadataSchedule:
@@ -106,12 +105,12 @@ class MetadataSchedule:
         self._full_wanted = True
 
     def answered_lately(self, topic: str, now_ms: int) -> bool:
-        """Whether the last answer about a topic is so fresh that the back-off forbids to ask again."""
+        """Whether the last answer about a topic is so fresh that the back-off forbids asking again."""
         state = self._topics.get(topic)
         return state is not None and now_ms < state.next_ms
 
     def failures(self, topic: str) -> int:
-        """How many answers about a topic in a row were an error, or did not help."""
+        """The number of consecutive answers about a topic that were an error, or did not help."""
         state = self._topics.get(topic)
         return state.failures if state is not None else 0
 
@@ -123,7 +122,7 @@ class MetadataSchedule:
         return max(self._not_before_ms, min([self._full_due_ms(), *times]))
 
     def begin(self, now_ms: int, still_used: Callable[[str], bool] = lambda _: False) -> MetadataUpdate:
-        """Take the request that is due. It must be ended by ``succeeded`` or ``failed`` before the next one begins.
+        """Take the request that is due. ``succeeded`` or ``failed`` must end it before the next one begins.
 
         Args:
             still_used: asked about each topic that would be forgotten now.
@@ -148,9 +147,9 @@ class MetadataSchedule:
         """An answer came.
 
         Args:
-            failing: topics whose answer was an error, or did not help those who wait for it.
-            again: those of them that may get better by themselves and are wanted again.
-            news: whether it told of newer leaders; full answers that do not space out the next ones.
+            failing: topics whose answer was an error, or did not help its waiters.
+            again: those of them that may recover by themselves and are wanted again.
+            news: whether it named newer leaders; full answers without news space out the next ones.
         """
         self._asked = ()
         self._failed_attempts = 0
@@ -172,11 +171,11 @@ class MetadataSchedule:
         self._wanted.update((topic, None) for topic in update.topics)
 
     def pending_too_long(self, now_ms: int) -> bool:
-        """Whether requests have gone without a useful answer for so long that the known brokers must be wrong."""
+        """Whether useful answers have been missing for so long that the known brokers must be wrong."""
         return self._pending_since_ms is not None and now_ms >= self._pending_since_ms + self._trigger_ms
 
     def rebootstrapped(self, now_ms: int) -> None:
-        """The brokers were learnt anew; everything else is wanted now, after the back-off of the failed attempts."""
+        """The brokers were learned anew; everything else is wanted now, after the back-off of the failed attempts."""
         self._pending_since_ms = now_ms
         self._full_wanted = True
         self._full_not_before_ms = 0

@@ -1,8 +1,8 @@
 """Counters, averages, maxima and rates under the names of the Java producer's metrics.
 
-The sender records once per batch or request, never once per record. Events are added up in windows of
-``metrics_sample_window_ms``; averages, maxima and rates are taken over the last ``metrics_num_samples`` of them, totals
-over the whole life. All names of one group share their windows, so recording is a few additions.
+The sender records once per batch or request, never per record. Events are added up in windows of
+``metrics_sample_window_ms``; averages, maxima and rates cover the last ``metrics_num_samples`` windows, totals the
+producer's whole life. All names of one group share their windows, so recording is a few additions.
 
 Source: Kafka's SenderMetricsRegistry and SampledStat, Rate, Avg, Max.
 """
@@ -40,11 +40,11 @@ class View(Generic[C]):
     recent: C
     lifetime: C
     seconds: float
-    """The time that ``recent`` stands for."""
+    """The time that ``recent`` covers."""
 
     @classmethod
     def of(cls, windows: Windows[C], now_ms: int) -> View[C]:
-        """The counts as they stand."""
+        """The current counts."""
         return cls(windows.recent(now_ms), windows.total(now_ms), windows.elapsed_ms(now_ms) / 1000)
 
 
@@ -97,7 +97,7 @@ _NETWORK: Mapping[str, Statistic] = {
     "network-io-rate": lambda view: _rate("requests")(view) + _rate("responses")(view),
     "network-io-total": lambda view: _total("requests")(view) + _total("responses")(view),
 }
-"""Of all connections together."""
+"""Metrics of all connections together."""
 
 _PRODUCER: Mapping[str, Statistic] = {
     **_rate_and_total("batch-split", "splits"),
@@ -137,20 +137,20 @@ GAUGES = (
     "requests-in-flight",
     "metadata-age",
 )
-"""What is not counted but looked at; the engine registers how."""
+"""Gauges: read, not counted; the engine registers how."""
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "producer-metrics": (*_PRODUCER, *_NETWORK, *GAUGES),
     "producer-topic-metrics": tuple(_TOPIC),
     "producer-node-metrics": tuple(_NODE),
 }
-"""All names of a snapshot by group."""
+"""All names in a snapshot, by group."""
 
 
 class ProducerMetrics:
-    """What a producer counts, and what ``Producer.metrics()`` returns.
+    """Everything a producer counts, and what ``Producer.metrics()`` returns.
 
-    Every method takes the moment of the event, ``now_ms``, last.
+    The last argument of every method is the time of the event, ``now_ms``.
     """
 
     def __init__(self, samples: int = 2, window_ms: int = 30_000) -> None:
@@ -163,11 +163,11 @@ class ProducerMetrics:
         self._gauges: dict[str, Callable[[], float]] = {}
 
     def register_gauge(self, name: str, read: Callable[[], float]) -> None:
-        """Show what ``read()`` returns at the time of a snapshot as ``name`` of "producer-metrics"."""
+        """Show the value of ``read()``, called for each snapshot, as ``name`` in "producer-metrics"."""
         self._gauges[name] = read
 
     def record_batches_sent(self, batches: list[ProducerBatch], now_ms: int) -> None:
-        """A Produce request with these batches was written; each of them for the first time, or again."""
+        """A Produce request with these batches was written, each for the first time or again."""
         count_batches_sent(self._producer, self._topics, self._windows, batches, now_ms)
 
     def record_errors(self, topic: str, records: int, now_ms: int) -> None:
@@ -176,23 +176,23 @@ class ProducerMetrics:
         self._topic(topic, now_ms).errors += records
 
     def record_retries(self, topic: str, records: int, now_ms: int) -> None:
-        """Records are tried again."""
+        """Records are retried."""
         self._producer.at(now_ms).retries += records
         self._topic(topic, now_ms).retries += records
 
     def record_batch_split(self, now_ms: int) -> None:
-        """A batch that was too large became several."""
+        """A batch that was too large was split."""
         self._producer.at(now_ms).splits += 1
 
     def traffic(self, node_id: int) -> Traffic:
-        """Where the requests and answers of a connection to this node are counted."""
+        """The counters for requests and answers of a connection to this node."""
         windows = self._nodes.get(node_id)
         if windows is None:
             windows = self._nodes[node_id] = self._windows(NodeCounts)
         return Traffic(windows, self._network)
 
     def record_answer(self, traffic: Traffic, latency_ms: int, throttle_ms: int, now_ms: int) -> None:
-        """A Produce request was answered, and the answer asked to wait ``throttle_ms``, 0 included."""
+        """A Produce request was answered; the answer asked to wait ``throttle_ms``, which may be 0."""
         count_answer(self._producer, traffic, latency_ms, throttle_ms, now_ms)
 
     def record_buffer_wait(self, wait_ms: int, now_ms: int) -> None:
@@ -200,7 +200,7 @@ class ProducerMetrics:
         self._producer.at(now_ms).buffer_wait_ms += wait_ms
 
     def record_buffer_exhausted(self, now_ms: int) -> None:
-        """A record was refused for want of buffer memory."""
+        """A record was refused for lack of buffer memory."""
         self._producer.at(now_ms).buffer_exhausted += 1
 
     def record_metadata_wait(self, wait_ms: int, now_ms: int) -> None:
@@ -212,7 +212,7 @@ class ProducerMetrics:
         self._producer.at(now_ms).flush_ms += wait_ms
 
     def record_transaction_call(self, call: str, elapsed_ms: int, now_ms: int) -> None:
-        """A call of a transaction has ended: init, begin, send-offsets, prepare, commit or abort."""
+        """A transaction call ended: init, begin, send-offsets, prepare, commit or abort."""
         counts = self._producer.at(now_ms)
         name = f"txn_{call.replace('-', '_')}_ms"
         setattr(counts, name, getattr(counts, name) + elapsed_ms)
@@ -226,7 +226,7 @@ class ProducerMetrics:
         self._producer.at(now_ms).connections_closed += 1
 
     def record_login(self, now_ms: int) -> None:
-        """A new connection has been through TLS, and the login if there is one."""
+        """A new connection completed TLS, and the login if there is one."""
         self._producer.at(now_ms).logins += 1
 
     def record_login_failed(self, now_ms: int) -> None:
@@ -234,7 +234,7 @@ class ProducerMetrics:
         self._producer.at(now_ms).logins_failed += 1
 
     def record_login_again(self, elapsed_ms: int, now_ms: int) -> None:
-        """A session was renewed, which took so long."""
+        """A session was renewed, within ``elapsed_ms``."""
         counts = self._producer.at(now_ms)
         counts.logins_again += 1
         counts.login_again_ms += elapsed_ms
@@ -247,7 +247,7 @@ class ProducerMetrics:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def members(self, group: str) -> tuple[str, ...]:
-        """Of what a group has metrics: the names of topics, ``node-1`` and so on, or "" for the producer itself."""
+        """What a group has metrics for: the names of topics, ``node-1`` and so on, or "" for the producer itself."""
         if group == "producer-topic-metrics":
             return tuple(self._topics)
         if group == "producer-node-metrics":
@@ -255,7 +255,7 @@ class ProducerMetrics:
         return ("",)
 
     def values(self, group: str, member: str, names: Iterable[str], now_ms: int) -> Iterator[tuple[str, float]]:
-        """Some metrics of one member, names of another group and gauges that nobody registered left out."""
+        """Some metrics of one member, without names of other groups and unregistered gauges."""
         for statistics, windows in self._sources(group, member):
             view: View[Any] | None = None
             for name in names:

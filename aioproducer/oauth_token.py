@@ -26,9 +26,9 @@ class OAuthToken:
     """A token for OAUTHBEARER.
 
     Args:
-        value: the token itself, as it goes to the broker.
+        value: the token itself, as sent to the broker.
         expires_at_ms: when it expires, in milliseconds since the epoch; None reads it from the token if that is a JSON
-            web token, and otherwise asks for a new token for each login.
+            web token, and otherwise requests a new token for each login.
         extensions: sent along with it (KIP-342), such as ``{"logicalCluster": "lkc-1"}``.
     """
 
@@ -41,7 +41,7 @@ def check_token(token: OAuthToken) -> OAuthToken:
     """The token, if it can be sent.
 
     Raises:
-        AuthenticationError: it holds what no token may, or has wrong types. No part of it is shown.
+        AuthenticationError: it contains what no token may, or has wrong types. No part of it is shown.
     """
     if not isinstance(token.value, str) or not _TOKEN.fullmatch(token.value):
         raise AuthenticationError("the token for OAUTHBEARER is empty, or has characters that no token may have")
@@ -62,7 +62,7 @@ def check_token(token: OAuthToken) -> OAuthToken:
 
 
 def jwt_times_ms(value: str) -> tuple[int | None, int | None]:
-    """When a JSON web token began and ends, without verifying anything; None for what it does not say."""
+    """When a JSON web token was issued and expires, without verifying anything; None for a time it does not contain."""
     try:
         part = value.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
@@ -88,5 +88,5 @@ def refresh_at_ms(config: ProducerConfig, began_ms: int, ends_ms: int, now_ms: i
     least_ms = config.sasl_login_refresh_min_period_seconds * 1000
     buffer_ms = config.sasl_login_refresh_buffer_seconds * 1000
     if least_ms + buffer_ms > ends_ms - now_ms:
-        return proposed_ms  # too short a life for these two
+        return proposed_ms  # its life is too short for these two
     return max(min(proposed_ms, ends_ms - buffer_ms), now_ms + least_ms)

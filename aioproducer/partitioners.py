@@ -1,7 +1,7 @@
 """Partitioners of other clients, for ``partitioner_class``: keys go to the partitions that those clients choose.
 
-Each is ``f(topic, key, value, partitions)`` on serialized keys. Without one, keys go where Kafka's Java client puts
-them, which is ``murmur2_random`` here.
+Each is ``f(topic, key, value, partitions)`` on serialized keys. The default puts keys where Kafka's Java client does,
+like ``murmur2_random`` here.
 
 Source: the config ``partitioner`` of librdkafka; the hash of Sarama is FNV-1a as well.
 """
@@ -29,10 +29,10 @@ class BuiltIn(Enum):
 
 
 BUILT_IN: Final = BuiltIn.BUILT_IN
-"""A function given as ``partitioner_class`` may return this to leave a record to the built-in choice."""
+"""A ``partitioner_class`` function may return this to leave the choice to the built-in partitioner."""
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], SupportsIndex | BuiltIn]
-"""A function of topic, key, value and partitions; key and value are bytes, as serializers made them."""
+"""A function of topic, key, value and partitions; key and value are serialized bytes."""
 
 
 def consistent(topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]) -> int:
@@ -43,7 +43,7 @@ def consistent(topic: str, key: bytes | None, value: bytes | None, partitions: S
 def consistent_random(
     topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]
 ) -> int | BuiltIn:
-    """CRC-32 of the key, librdkafka's default; an empty key goes anywhere, records without one go batch by batch."""
+    """CRC-32 of the key, librdkafka's default; an empty key goes anywhere, keyless records go batch by batch."""
     if key:
         return zlib.crc32(key) % len(partitions)
     return BUILT_IN if key is None else _choice.randrange(len(partitions))
@@ -57,7 +57,7 @@ def murmur2(topic: str, key: bytes | None, value: bytes | None, partitions: Sequ
 def murmur2_random(
     topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]
 ) -> int | BuiltIn:
-    """The Java client's hash of the key; records without one go batch by batch. The same as leaving the config out."""
+    """The Java client's hash of the key; keyless records go batch by batch. The same as leaving the config out."""
     return BUILT_IN
 
 
@@ -69,7 +69,7 @@ def fnv1a(topic: str, key: bytes | None, value: bytes | None, partitions: Sequen
 def fnv1a_random(
     topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[PartitionInfo]
 ) -> int | BuiltIn:
-    """FNV-1a of the key, as in Sarama; records without one go batch by batch."""
+    """FNV-1a of the key, as in Sarama; keyless records go batch by batch."""
     return BUILT_IN if key is None else _fnv1a(key) % len(partitions)
 
 
@@ -89,4 +89,4 @@ LIBRDKAFKA = MappingProxyType(
         "random": anywhere,
     }
 )
-"""By the names of librdkafka's config ``partitioner``."""
+"""Partitioners by the values of librdkafka's config ``partitioner``."""

@@ -1,7 +1,7 @@
 """Processors: how many this process may keep busy.
 
-In a container that is fewer than the machine has: a control group limits the time of all threads together, and stops
-them all, the event loop included, when they have used up their share of the current tenth of a second.
+In a container these are fewer than the machine has: a control group limits the time of all threads together. Once they
+have used up their share of the current tenth of a second, it stops them all, the event loop included.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ OWN_GROUP = Path("/proc/self/cgroup")
 
 
 def processor_count() -> int:
-    """Processors that the process may run on, or as many as its control groups leave it, rounded up; at least 1."""
+    """Processors that the process may run on, or fewer if its control groups allow fewer, rounded up; at least 1."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min([count, *_quotas()])))
 
 
 def _quotas() -> list[float]:
-    """The bounds of the own control group and of those around it; empty where there are none, or no such groups."""
+    """The limits of this process's control group and its parents; empty without limits or without such groups."""
     quotas = []
     try:
         lines = OWN_GROUP.read_text().splitlines()
@@ -40,7 +40,7 @@ def _quotas() -> list[float]:
 
 
 def _quota(group: Path) -> float | None:
-    """Processors, as time a period: version 2 has both in one file, version 1 in two."""
+    """Processors, as time per period: version 2 has both in one file, version 1 in two."""
     try:
         if (group / "cpu.max").exists():
             quota, period = (group / "cpu.max").read_text().split()
@@ -48,5 +48,5 @@ def _quota(group: Path) -> float | None:
             quota = (group / "cpu.cfs_quota_us").read_text()
             period = (group / "cpu.cfs_period_us").read_text()
         return int(quota) / int(period) if int(quota) > 0 else None
-    except (OSError, ValueError, ZeroDivisionError):  # "max" is no number: no bound
+    except (OSError, ValueError, ZeroDivisionError):  # "max" is not a number: no limit
         return None

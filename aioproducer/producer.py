@@ -1,4 +1,4 @@
-"""Producer: the public calls. What admits single records stands in its base classes, compiled where nothing waits."""
+"""Producer: the public calls. Its base classes admit single records; the path that never waits is compiled."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from aioproducer.transaction.runner import TransactionRunner
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
 Sendable: TypeAlias = tuple[Key_contra | None, Value_contra | None] | Value_contra | Record | None
-"""What ``send_many`` takes for one record."""
+"""What ``send_many`` accepts as one record."""
 
 _started: ForkWatch[Producer] = ForkWatch(lambda producer: producer._forked())
 _starts = StartCount()
@@ -78,11 +78,11 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     """
 
     _is_counted: ClassVar[bool] = True
-    """Whether it counts among those of which a program needs but one; False in a class of which somebody needs many."""
+    """Whether StartCount counts it, as a program needs only one; False in a class of which a program needs many."""
 
     def __init__(self, /, **configs: Unpack[ProducerConfigs[Key_contra, Value_contra]]) -> None:
         config = ProducerConfig.parse(configs)
-        codec(config.compression_type)  # which says now what is not installed
+        codec(config.compression_type)  # raises now if a package is not installed
         super().__init__(config)
         self._starting: asyncio.Task[None] | None = None
         self._closing: Closing | None = None
@@ -107,12 +107,12 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         """Make a producer from configs with librdkafka's names, as confluent-kafka's producers take them.
 
         Keys go to the same partitions as with librdkafka, including its default, ``consistent_random``. Configs that
-        are not given keep this producer's defaults. docs/from-confluent-kafka.md says what becomes of each name. PEM
+        are not given keep this producer's defaults. docs/from-confluent-kafka.md says what each name becomes. PEM
         files of a client certificate and key are read immediately.
 
         Raises:
-            ConfigError: as for the constructor; also for configs that an application relies on and for which this
-                producer has another way.
+            ConfigError: as for the constructor; also for configs that an application relies on and that this producer
+                replaces by something else.
         """
         return cls(**translate_librdkafka(configs))
 
@@ -121,10 +121,10 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     async def start(self) -> None:
         """Connect to the cluster; at most ``max_block_ms``. Each bootstrap server is tried once, in the given order.
 
-        With a ``transactional_id`` also fence older producers of that id, and end what they left open.
+        With a ``transactional_id``, it also fences older producers of that id, and ends what they left open.
 
         Raises:
-            BootstrapError: no bootstrap server could be used; it holds each address with its cause. ``start`` may be
+            BootstrapError: no bootstrap server could be used; it lists each address with its cause. ``start`` may be
                 called again.
             TransactionTimeoutError: the coordinator of the ``transactional_id`` did not answer in time.
             AuthenticationError: a broker and this client do not accept each other.
@@ -167,10 +167,10 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         engine.attach(self)
 
     async def _engine_started(self, starting: asyncio.Task[None]) -> None:
-        """Wait for the engine, as long as nobody closes the producer, and it does not fail.
+        """Wait for the engine, until somebody closes the producer or it fails.
 
-        Either may also come after the engine is up and before this coroutine has its turn: nobody would end what is
-        opened then.
+        Either may also happen after the engine is up and before this coroutine has its turn: nobody would then close
+        what is opened.
         """
         try:
             await starting
@@ -184,24 +184,24 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             raise self._refusal()
 
     def _make_engine(self, loop: asyncio.AbstractEventLoop) -> Engine:
-        """The parts that ``start`` brings up; where chance comes from is chosen here."""
+        """The parts that ``start`` brings up; the source of randomness is chosen here."""
         return Engine(self._config, loop, weakref.WeakMethod(self._engine_ended), rng=random.Random())
 
     async def close(self, timeout: float | None = None) -> None:
         """Stop admission, send what was admitted, and end everything.
 
         Waits until every admitted record is acknowledged or failed; with ``timeout`` (seconds), at most that long,
-        then fails the rest. It does not raise for those: ``health().given_up`` and a warning in the log say how many
-        they were. When it returns, all done callbacks have been called. If the timeout leaves no time for them, the
-        loop goes on calling them, and a warning in the log says how many are left; a serializer whose ``close`` does
-        not end is cancelled, with a warning. An open transaction that is not prepared is aborted.
+        then fails the rest. It does not raise for those: ``health().given_up`` and a warning in the log give their
+        number. When it returns, all done callbacks have been called. If the timeout leaves no time for them, the loop
+        goes on calling them, and a warning in the log says how many are left; a serializer whose ``close`` does not
+        end is cancelled, with a warning. An open transaction that is not prepared is aborted.
 
         May be called any number of times, also concurrently: the earliest deadline holds for all calls. If cancelled,
         it ends as ``close(0)`` would. Once the loop in which the producer was started is closed, any other loop may
         close it: pending records fail.
 
         Raises:
-            DeliveryErrors: records failed and nobody had looked at their Deliveries; the producer is closed anyway.
+            DeliveryErrors: records failed and nobody looked at their Deliveries; the producer is closed anyway.
             WrongLoopError: called from another loop while the producer's own is not closed, or in a forked process.
             TypeError, ValueError: ``timeout`` is not a number; nothing was done.
         """
@@ -213,7 +213,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
                 raise WrongLoopError("this producer was started in another event loop; close it there")
             self._outlive_loop(self._engine)
         if self._closing is not None and self._closing.was_cut_off:
-            self._closing = None  # its loop was closed in the middle of it
+            self._closing = None  # its loop was closed halfway through
         if self._closing is None:
             deadline = Deadline(loop, timeout)
             self._refusal = closed
@@ -226,13 +226,13 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
                 on_end=lambda: _started.discard(self),
             )
         elif self._closing.is_over:
-            return  # what it had to raise, it has raised
+            return  # it has already raised its error
         else:
             self._closing.bring_forward(timeout)
         await self._closing.wait()
 
     def _outlive_loop(self, engine: Engine) -> None:
-        """Only in that loop could tasks and connections end: let go of them as they are, and fail what is pending."""
+        """Tasks and connections could end only in that loop: drop them as they are, and fail what is pending."""
         self._engine = None
         _started.discard(self)
         pending = engine.fail_after_loop(closed_too_early)
@@ -317,7 +317,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         return await self._told(topic, bulk.send_slowly(records, self._submit_slow, raise_on_error=raise_on_error))
 
     async def _told(self, topic: str | None, bulk: Coroutine[Any, Any, BatchResult]) -> BatchResult:
-        """Let interceptors know of a bulk call, in the task that makes it."""
+        """Tell interceptors of a bulk call, in the task that makes it."""
         self._preparation.bulk_began(topic)
         try:
             result = await bulk
@@ -343,9 +343,9 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         """Send each row of Arrow data as a record, and wait until each is acknowledged or has failed.
 
         Works like ``send_many``, but straight from Arrow's buffers, without a Python object per row. The library that
-        holds the data is called in a worker thread, as a stream may be a running query. If interceptors, serializers or
-        a partitioner are configured, they see each row as a record, with str for text columns and bytes for binary
-        ones; the cost is then that of ``send_many``.
+        holds the data is called in a worker thread, because a stream may be a running query. If interceptors,
+        serializers or a partitioner are configured, they see each row as a record, with str for text columns and bytes
+        for binary ones; the cost is then that of ``send_many``.
 
         Args:
             topic: for rows whose topic column is null or missing; None if every row names its topic.
@@ -423,8 +423,8 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
 
         Raises:
             TransactionStateError: one is open or prepared, or the producer has no ``transactional_id``.
-            KafkaError: the error of the previous transaction, if it failed and was not aborted yet; or that of the
-                producer, if it has failed.
+            KafkaError: the error of the previous transaction, if it failed and was not aborted yet; or the producer's
+                own, if it has failed.
         """
         await self._transactions().begin()
 
@@ -436,8 +436,8 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         never turned into an abort.
 
         Raises:
-            KafkaError: the error of a record or offset that failed: if it is ``abortable``, abort_transaction() is the
-                way on; if it is ``fatal``, there is none. Nothing of the transaction is visible then.
+            KafkaError: the error of a record or offset that failed. If ``abortable``, call abort_transaction(); if
+                ``fatal``, the producer can't go on. Nothing of the transaction is visible then.
             TransactionTimeoutError: the commit has not ended, and goes on; call it again.
             ProducerClosedError: cut short by close(); with ``maybe_written`` the transaction may have been committed.
             TransactionStateError: there is no transaction.
@@ -520,9 +520,9 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
                 records that expired in flight, ``request_timeout_ms``.
         Raises:
             FlushTimeoutError: the time was not enough; ``pending`` records go on, nothing is dropped. If ``pending`` is
-                0, it was done callbacks that took too long, which the loop goes on calling, or the memory of records
-                that expired in flight.
-            DeliveryErrors: records it covers failed and nobody had looked at their Deliveries.
+                0, either done callbacks took too long, which the loop goes on calling, or the memory of records that
+                expired in flight did.
+            DeliveryErrors: records it covers failed and nobody looked at their Deliveries.
             ProducerClosedError: called too late, or ``close`` gave up records it covers in the meantime.
             NotStartedError, WrongLoopError: called too early, or from elsewhere.
             TypeError, ValueError: ``timeout`` is not a number.
@@ -552,13 +552,13 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         return {} if self._engine is None else self._engine.metrics_snapshot()
 
     async def client_instance_id(self, timeout: float) -> str | None:
-        """The id that the cluster gave this producer, and under which it knows its metrics (KIP-714).
+        """The id that the cluster assigned to this producer and its metrics (KIP-714).
 
-        None if there is none within ``timeout`` seconds, for instance because no broker takes metrics.
+        None if there is none within ``timeout`` seconds, for instance because no broker accepts metrics.
 
         Raises:
             ConfigError: ``enable_metrics_push`` is False.
-            TypeError, ValueError: ``timeout`` is no number, or less than 0.
+            TypeError, ValueError: ``timeout`` is not a number, or less than 0.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
         Source: KafkaProducer.clientInstanceId.
         """
@@ -567,12 +567,12 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
 
     @property
     def client_id(self) -> str:
-        """The name under which brokers log, measure and limit this producer."""
+        """The name that brokers use for this producer in logs, metrics and quotas."""
         return self._config.client_id
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop in which it was started; None before that."""
+        """The event loop in which the producer was started; None before that."""
         return None if self._engine is None else self._engine.loop
 
     def health(self) -> ProducerHealth:
@@ -600,7 +600,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         return ProducerState.RUNNING if self._is_open else ProducerState.STARTING
 
     def _engine_ended(self, error: KafkaError) -> None:
-        """Something ended that must not: refuse everything from now on, with the reason."""
+        """A part ended that never should: refuse everything from now on, with the reason."""
         engine = self._engine
         if self._refusal is not_started and engine is not None:
             self._refusal = lambda: engine.failure_of(error)

@@ -31,18 +31,18 @@ NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
 REQUEST = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
 
 MAX_ASKED = 3
-"""How many brokers are asked the same at a time while none of them answers."""
+"""The most brokers asked at the same time while none of them answers."""
 
 
 class ProducerIdRequest:
     """Fetches the producer id of an idempotent producer, from any broker; batches wait for it in the accumulator.
 
-    Errors that may pass are tried again with back-off for as long as the producer lives: the batches have their own
-    delivery timeout. Source: KIP-98.
+    Transient errors are retried with back-off as long as the producer lives: the batches have their own delivery
+    timeout. Source: KIP-98.
 
     Args:
-        on_done: called when the id is there, and when the request ended without it: whoever needs it asks again.
-        on_fatal: gets the error that no repetition helps against.
+        on_done: called when the request ended, with an id or without: then those that need one ask again.
+        on_fatal: gets an error that retrying can't cure.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ProducerIdRequest:
         self._on_fatal = on_fatal
         self.task: asyncio.Task[None] | None = None
         self.last_error: KafkaError | None = None
-        """Why there is no id yet, as far as an attempt has told; None once there is one."""
+        """Why there is no id yet, if an attempt has shown it; None once there is one."""
 
     def start(self) -> None:
         """Ask in the background, unless a request is under way."""
@@ -99,9 +99,9 @@ class ProducerIdRequest:
             attempts += 1
 
     async def _ask(self) -> tuple[int, int]:
-        """The first id that a broker gives; one that is slow to answer does not keep us from asking another.
+        """The first id that a broker returns; while a broker is slow to answer, others are asked.
 
-        An id that comes too late is never used, which costs nothing.
+        An id that comes too late stays unused, which costs nothing.
         """
         connection: Connection | None = await self._client.any_ready_connection(
             self._now_ms() + self._request_timeout_ms
@@ -112,7 +112,7 @@ class ProducerIdRequest:
             while True:
                 if connection is not None:
                     tried.append(connection)
-                    # At once: in another turn somebody else may have taken the place on the connection.
+                    # At once: in another turn another request may have taken the place on the connection.
                     asked[connection] = connection.exchange(
                         REQUEST, connection.version(InitProducerIdRequest), timeout_ms=self._request_timeout_ms
                     )
@@ -139,7 +139,7 @@ class ProducerIdRequest:
 
 
 def _may_pass(error: KafkaError) -> bool:
-    """Bytes that make no sense cost the broker its connection, and the next one may do better."""
+    """Whether a retry may help; malformed bytes count, as they end the connection and another broker may do better."""
     return (error.retriable or isinstance(error, ProtocolError)) and not isinstance(error, AuthenticationError)
 
 

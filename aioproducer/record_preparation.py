@@ -1,4 +1,4 @@
-"""RecordPreparation: what the user's own code does to a record before it is admitted.
+"""RecordPreparation: runs user code on a record before it is admitted.
 
 Interceptors see the record first, then serializers turn key and value into bytes, then a custom partitioner may choose
 the partition.
@@ -22,19 +22,19 @@ from aioproducer.serializers import BindableSerializer, BoundSerializer, as_func
 logger: logging.Logger = logging.getLogger("aioproducer.record_preparation")
 
 Bound = Callable[[str, Any, Any], Any]
-"""A serializer as ``f(topic, headers, value)``; what it returns may have to be awaited."""
+"""A serializer as ``f(topic, headers, value)``; its result may be an awaitable."""
 
 Use = tuple[str, Bound | None]
-"""Whether of the key or the value, and the serializer."""
+"""The word key or value, and its serializer."""
 
 
 class RecordPreparation:
-    """The user's interceptors, serializers and partitioner, behind one face.
+    """The user's interceptors, serializers and partitioner, behind one interface.
 
     Args:
         partitioner: ``f(topic, key, value, partitions) -> int`` on serialized bytes, or None. It may return
             BUILT_IN, which leaves the choice to the built-in one.
-        max_block_ms: what serializers that wait for something of their own are told.
+        max_block_ms: passed to serializers that wait for something themselves.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class RecordPreparation:
             strict=True,
         )
         self.adds_headers = any(bound.adds_headers for _, bound in self._bound)
-        """Whether records need a list of headers of their own, which serializers append to."""
+        """Whether each record needs its own list of headers, to which serializers append."""
         self.partitioner = partitioner
 
     def _bind(self, what: str, serializer: Any, max_block_ms: int) -> tuple[Use, Use]:
-        """A serializer for calls that may wait, and for those that do not."""
+        """A serializer for calls that may wait, and one for calls that may not."""
         if isinstance(serializer, BindableSerializer):
             bound = serializer.bind(is_key=what == "key", max_block_ms=max_block_ms)
             self._bound.append((what, bound))
@@ -68,12 +68,12 @@ class RecordPreparation:
 
     @property
     def is_trivial(self) -> bool:
-        """Whether there is nothing of the user's to run."""
+        """Whether there is no user code to run."""
         return not self._interceptors and self.partitioner is None and all(f is None for _, f in self._serializers)
 
     @property
     def serializers_at_once(self) -> tuple[Bound | None, Bound | None] | None:
-        """Serializers of keys and values for records that have to wait for nothing; None if there is more to run."""
+        """Serializers of keys and values for records that wait for nothing; None if other user code has to run."""
         if self._interceptors or self.partitioner is not None or self.adds_headers:
             return None
         (_, key), (_, value) = self._serializers_nowait
@@ -84,11 +84,11 @@ class RecordPreparation:
         return bool(self._interceptors)
 
     def _with(self, method: str) -> list[Any]:
-        """The interceptors that have a method; none is obligatory."""
+        """The interceptors that have this method; none is required to."""
         return [interceptor for interceptor in self._interceptors if hasattr(interceptor, method)]
 
     def intercept(self, record: Record) -> Record:
-        """Pass the record through ``on_send`` of each interceptor; one that fails is logged and passed by."""
+        """Pass the record through ``on_send`` of each interceptor; one that fails is logged and skipped."""
         record = _lasting(record)
         for interceptor in self._with("on_send"):
             name = type(interceptor).__name__
@@ -108,7 +108,7 @@ class RecordPreparation:
         return record
 
     def _tell(self, method: str, *arguments: Any) -> None:
-        """Call a method of each interceptor that has it; one that fails is logged and passed by."""
+        """Call a method of each interceptor that has it; one that fails is logged and skipped."""
         for interceptor in self._with(method):
             try:
                 getattr(interceptor, method)(*arguments)
@@ -116,27 +116,27 @@ class RecordPreparation:
                 logger.warning("interceptor %s.%s raised", type(interceptor).__name__, method, exc_info=True)
 
     def ended(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
-        """Tell ``on_acknowledgement`` of each interceptor how a record ended."""
+        """Call ``on_acknowledgement`` of each interceptor with the outcome of a record."""
         self._tell("on_acknowledgement", metadata, error, headers)
 
     def started(self, client_id: str) -> None:
-        """Tell ``on_start`` of each interceptor whose records it is going to see."""
+        """Call ``on_start`` of each interceptor with the client id of the producer whose records it will see."""
         self._tell("on_start", client_id)
 
     def transaction_began(self) -> None:
-        """Tell ``on_transaction_begin`` of each interceptor."""
+        """Call ``on_transaction_begin`` of each interceptor."""
         self._tell("on_transaction_begin")
 
     def transaction_ended(self, committed: bool) -> None:
-        """Tell ``on_transaction_end`` of each interceptor whether it was committed."""
+        """Call ``on_transaction_end`` of each interceptor, with whether it was committed."""
         self._tell("on_transaction_end", committed)
 
     def bulk_began(self, topic: str | None) -> None:
-        """Tell ``on_bulk_begin`` of each interceptor, in the task that sends."""
+        """Call ``on_bulk_begin`` of each interceptor, in the sending task."""
         self._tell("on_bulk_begin", topic)
 
     def bulk_ended(self, result: BatchResult | None, error: BaseException | None) -> None:
-        """Tell ``on_bulk_end`` of each interceptor, in the same task: what came of it, or what ended it."""
+        """Call ``on_bulk_end`` of each interceptor, in the same task, with the result or the error."""
         self._tell("on_bulk_end", result, error)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class RecordPreparation:
         self._tell("close")
 
     def closing_serializers(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """What closes each serializer that was bound, by its name; one that fails is logged."""
+        """A coroutine per bound serializer that closes it, by its name; failures are logged."""
         return {f"{what}_serializer {type(bound).__name__}": self._closing(bound) for what, bound in self._bound}
 
     async def _closing(self, bound: BoundSerializer) -> None:
@@ -154,7 +154,7 @@ class RecordPreparation:
             logger.warning("serializer %s.close raised", type(bound).__name__, exc_info=True)
 
     def serialize_nowait(self, record: Record) -> tuple[bytes | None, bytes | None]:
-        """Key and value as bytes, by serializers that do not have to be awaited.
+        """Key and value as bytes, from serializers that need no await.
 
         Raises:
             SerializationError: a serializer raised, returned no bytes, or has to be awaited.
@@ -174,7 +174,7 @@ class RecordPreparation:
         return _as_bytes(what, record, result)
 
     async def serialize(self, record: Record) -> tuple[bytes | None, bytes | None]:
-        """Key and value as bytes, by serializers of either kind.
+        """Key and value as bytes, from serializers of either kind.
 
         Raises:
             SerializationError: a serializer raised, or returned no bytes.
@@ -232,18 +232,18 @@ class RecordPreparation:
 
 
 def _lasting(record: Record) -> Record:
-    """The record with headers that interceptors, serializers and the encoding can read one after the other."""
+    """The record with headers that can be read several times: by interceptors, serializers and the encoder."""
     return replace(record, headers=list(record.headers)) if isinstance(record.headers, Iterator) else record
 
 
 def _guarded(what: str, serializer: Bound) -> Bound:
-    """The serializer, whose errors say what it was and where the record was to go."""
+    """The serializer, with errors that name it and the record's topic."""
 
     def serialize(topic: str, headers: Any, data: Any) -> Any:
         try:
             return serializer(topic, headers, data)
         except SerializationError:
-            raise  # it says what is wrong by itself
+            raise  # it already says what is wrong
         except Exception as error:
             raise _failed(what, topic, error) from error
 

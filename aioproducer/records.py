@@ -1,4 +1,4 @@
-"""The plain values that go into the producer and come out of it."""
+"""The plain values that the producer takes and returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ else:  # Defaults came with Python 3.13; without a type, keys and values may be 
     Value_contra = TypeVar("Value_contra", contravariant=True)
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
-"""What ``headers`` arguments take; order and repeated names are kept."""
+"""What ``headers`` arguments accept; order and repeated names are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Record:
 
     Args:
         value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
-        topic: None where the call names it.
+        topic: None if the call names it.
         partition: None lets the partitioner choose.
         headers: pairs of (str, bytes | None), or a mapping.
         timestamp_ms: milliseconds since the epoch; None means the time of the call.
@@ -67,7 +67,7 @@ class PartitionInfo(NamedTuple):
 
 
 MAX_ERRORS = 1_000
-"""How many errors a BatchResult has if nobody wants more: enough to see what is wrong, in any number of records."""
+"""The most errors in a BatchResult by default: enough to see what is wrong, for any number of records."""
 
 
 class BatchResult(NamedTuple):
@@ -91,8 +91,8 @@ class OffsetAndMetadata:
     """A consumer's position in a partition.
 
     Args:
-        offset: of the next record to be consumed.
-        metadata: text to be stored with it.
+        offset: that of the next record to consume.
+        metadata: text to store with it.
         leader_epoch: of the last record consumed; None if unknown.
     """
 
@@ -105,7 +105,7 @@ class OffsetAndMetadata:
 class ConsumerGroupMetadata:
     """A consumer's membership in its group; see ``aioproducer.consumers``.
 
-    With more than the group's id, the group refuses offsets of a member that has left it (KIP-447, Kafka 2.5).
+    If more than the group's id is given, the group refuses offsets of a member that has left it (KIP-447, Kafka 2.5).
     """
 
     group_id: str
@@ -119,8 +119,8 @@ class PreparedTransaction:
     """What another process needs to end a transaction; see ``aioproducer.transactions``. It can be pickled.
 
     Args:
-        transactional_id: of the producer that wrote it.
-        producer_id, epoch: under which it wrote.
+        transactional_id: that of the producer that wrote it.
+        producer_id, epoch: those of the producer when it wrote.
         transaction_version: 2 if the cluster had transactions V2 (KIP-890), else 1.
         is_empty: nothing was written, so there is nothing to end.
         started_ms: when it began, by the coordinator's clock, which identifies it; -1 before Kafka 3.0.
@@ -147,4 +147,4 @@ class ArrowArrayExportable(Protocol):
 
 
 ArrowData: TypeAlias = ArrowStreamExportable | ArrowArrayExportable
-"""What ``send_arrow`` takes."""
+"""What ``send_arrow`` accepts."""

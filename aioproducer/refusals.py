@@ -1,4 +1,4 @@
-"""The errors of calls that come too early, too late, or from elsewhere."""
+"""The errors of calls made too early, too late, or from elsewhere."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from aioproducer.errors import KafkaError, NotStartedError, ProducerClosedError,
 
 
 def not_started() -> KafkaError:
-    """The call comes before ``start``."""
+    """For a call before ``start``."""
     return NotStartedError("the producer was not started; use async with, or await start()")
 
 
 def closed() -> KafkaError:
-    """It comes after ``close``."""
+    """For a call after ``close``."""
     return ProducerClosedError("the producer was closed; it does not start again, make a new one")
 
 
 def in_fork() -> KafkaError:
-    """It comes in a child of the process that started the producer."""
+    """For a call in a forked child of the process that started the producer."""
     return WrongLoopError("this process was forked from the one that started the producer; start a new one here")
 
 
 def in_other_loop() -> KafkaError:
-    """It comes from a coroutine or a callback of another event loop, or from none."""
+    """For a call from a coroutine or callback of another event loop, or outside any."""
     return WrongLoopError(
         "this producer was started in another event loop; use it from coroutines and callbacks of that loop, "
         "or start a producer of its own for each loop"
@@ -29,7 +29,7 @@ def in_other_loop() -> KafkaError:
 
 
 def in_other_thread() -> KafkaError:
-    """It is a plain call from where the producer's loop does not run."""
+    """For a plain call from a thread where the producer's loop does not run."""
     return WrongLoopError(
         "this producer was started in another thread; hand the record over with "
         "loop.call_soon_threadsafe(producer.submit_nowait, ...) or "

@@ -1,4 +1,4 @@
-"""Sealer: compresses batches: small ones on the event loop, large ones in worker threads."""
+"""Sealer: compresses small batches on the event loop and large ones in worker threads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("aioproducer.sealer")
 
 JOB_BYTES = 128 * 1024
-"""Batches are compressed in worker jobs of about this size; a job costs some 50 us by itself."""
+"""Worker jobs compress about this many bytes; a job costs some 50 us by itself."""
 
 MOST_WORKERS = 4
 
 
 class Sealer:
-    """Turns closed batches into sealed ones by the producer's ``compression_type``.
+    """Seals closed batches with the producer's ``compression_type``.
 
     Args:
         on_sealed: called when a worker has handed batches back to the accumulator.
@@ -49,17 +49,17 @@ class Sealer:
         self._workers: ThreadPoolExecutor | None = None
         self._jobs: dict[asyncio.Future[list[bytes]], None] = {}
         self.inline_bytes = self._codec.inline_limit(self._level) if self._compresses else 0
-        """How much one request may leave to be compressed on the loop: what takes about 0.3 ms."""
+        """The most bytes of one request to compress on the loop: about 0.3 ms."""
 
     def seal_all(self, batches: list[ProducerBatch]) -> None:
-        """Compress batches here and now, those that are not sealed."""
+        """Compress the unsealed batches at once, on the loop."""
         if self._compresses:
             for batch in batches:
                 if not batch.sealed:
                     batch.seal(_compressed(self._codec, self._level, batch.payload()), self._codec.attribute)
 
     def seal_in_workers(self, batches: list[ProducerBatch]) -> None:
-        """Compress batches off the loop, where the interpreter lock is released; small ones share a job."""
+        """Compress batches in worker threads, with the interpreter lock released; small ones share a job."""
         if self._workers is None:
             self._workers = ThreadPoolExecutor(_worker_count(), thread_name_prefix="aioproducer-compress")
         group: list[ProducerBatch] = []
@@ -94,7 +94,7 @@ class Sealer:
         self, batches: list[ProducerBatch], results: list[bytes | None], error: BaseException | None
     ) -> None:
         if error is not None:
-            # Uncompressed is always right; what went wrong is worth a line.
+            # An uncompressed batch is always valid; the failure is worth a log line.
             logger.error("%s failed; sending the batch uncompressed", self._codec.name, exc_info=error)
         for batch, compressed in zip(batches, results, strict=True):
             self._accumulator.sealed(batch, compressed, self._codec.attribute)
@@ -107,32 +107,32 @@ class Sealer:
         return codec_by_attribute(batch.attributes).decompress(batch.compressed, batch.size_bytes)
 
     async def close(self) -> None:
-        """Let the workers end; jobs that have not begun are dropped."""
+        """Wait for the workers to end; jobs that have not begun are dropped."""
         self.drop()
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
     def drop(self) -> None:
-        """As ``close``, without waiting for jobs that have begun."""
+        """Like ``close``, without waiting for jobs that have begun."""
         if self._workers is not None:
             self._workers.shutdown(wait=False, cancel_futures=True)
 
 
 def _worker_count() -> int:
-    """One processor stays for the loop: with all of them busy it would wait for its turn, 5 to 9 ms at times."""
+    """Leaves one processor to the loop: with all of them busy it sometimes waits 5 to 9 ms for its turn."""
     return max(1, min(MOST_WORKERS, processor_count() - 1))
 
 
 class _Scratch(threading.local):
-    """Memory of a thread to join the blocks of a batch in, kept.
+    """Memory kept per thread, in which the blocks of a batch are joined.
 
-    Taking it from the system each time costs more than the copying: at 1 KiB a record a sixth of all time with lz4.
+    Allocating it each time costs more than the copying: at 1 KiB a record, a sixth of all time with lz4.
     """
 
     def __init__(self) -> None:
         self.memory = bytearray()
 
     def join(self, parts: Sequence[Data]) -> memoryview:
-        """The parts as one; good until the next call in this thread."""
+        """The parts joined; valid until the next call in this thread."""
         size = sum(map(len, parts))
         if size > len(self.memory):
             self.memory = bytearray(size + size // 4)
@@ -156,4 +156,4 @@ def _compress_all(codec: Codec, level: int | None, contents: list[list[bytes | m
     try:
         return [_compressed(codec, level, parts) for parts in contents]
     finally:
-        contents.clear()  # views of the batches' memory, which is to be free when the loop hears of the result
+        contents.clear()  # views of the batches' memory, which must be free when the loop gets the result

@@ -1,14 +1,14 @@
 """Sender: drains batches to the brokers and handles their answers.
 
-Theory of operation. One task sleeps until something can have changed: a batch became ready, a deadline came, a broker
+Theory of operation. One task sleeps until something may have changed: a batch became ready, a deadline passed, a broker
 answered, a connection came or went. Then it makes one pass: expire what is too old, ask the accumulator which brokers
-have something ready, and send one request after the other to those that can take it. Answers are handled in the turn of
-the loop in which they are read: batch_outcomes.py ends their batches, or queues them again, and the task wakes.
+have ready batches, and send one request after the other to those that can take them. Answers are handled in the turn of
+the loop that reads them: batch_outcomes.py ends their batches or queues them again, and the task wakes.
 
     drain -> (seal in a worker) -> number -> send -> answer -> acknowledged | requeue | split | failed
                                                   `-> none, the connection ended: in doubt -> requeue | failed
 
-A broker that is slow, throttled or down holds up no other: its partitions wait in its own ready queue.
+A slow, throttled or unreachable broker holds up no other: its partitions wait in its own ready queue.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ NO_TOPIC_ID = bytes(16)
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
 TOUCH_EVERY_MS = 1000
-"""How often metadata is told that a topic is in use; it is forgotten after minutes."""
+"""How often Metadata is told that a topic is in use; unused topics are forgotten after minutes."""
 
 WRITTEN_A_TURN = 1024 * 1024
-"""After so many bytes to one broker the loop has its turn, however many requests may go: copying them takes 0.3 ms."""
+"""After this many bytes to one broker the loop gets its turn, even if more requests may go: copying takes 0.3 ms."""
 
 HINTED = frozenset((6, 74))
-"""Codes whose answer may name the new leader (KIP-951)."""
+"""Codes with which an answer may name the new leader (KIP-951)."""
 
 
 class ProduceCall:
-    """One Produce request in flight: its batches, where it went, and under which names it will be answered.
+    """One Produce request in flight: its batches, its broker, and the names or ids by which the answer lists topics.
 
-    A topic that is made again while the request is out gets a new id; the answer still bears the old one.
+    A topic recreated while the request is in flight gets a new id; the answer still has the old one.
     """
 
     __slots__ = ("batches", "connection", "names", "node_id", "sent_ms", "version")
@@ -87,7 +87,7 @@ class Sender:
     """The sender task of one producer, on ``loop``.
 
     Args:
-        on_progress: called after batches have ended or memory came back.
+        on_progress: called after batches ended or memory came back.
         on_fatal: gets an error after which the producer can do nothing more.
     """
 
@@ -140,7 +140,7 @@ class Sender:
     def wake(self) -> None:
         """Make a pass in the next turn of the loop."""
         self._awake = True
-        # Taken first: a signal handler or a finalizer that runs in between may wake the task too.
+        # Taken first: a signal handler or finalizer that runs in between may also wake the task.
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None and not sleeper.done():
             sleeper.set_result(None)
@@ -151,13 +151,13 @@ class Sender:
     async def _sleep(self, deadline_ms: int) -> None:
         """Until wake(), or until `deadline_ms` (-1: no deadline)."""
         sleeper = self._sleeper = self._loop.create_future()
-        if self._awake:  # looked at last: from here on wake() finds the future
+        if self._awake:  # checked last: from here on wake() finds the future
             self._sleeper = None
             await asyncio.sleep(0)
             return
         timer = None
         if deadline_ms >= 0:
-            # A clock of whole milliseconds reaches the deadline only when the real one is past it.
+            # A clock in whole milliseconds reaches the deadline only after the real clock has passed it.
             timer = self._loop.call_at((deadline_ms + 0.1) / 1000, self.wake)
         try:
             await sleeper
@@ -167,7 +167,7 @@ class Sender:
                 timer.cancel()
 
     def _pass(self, now_ms: int) -> int:
-        """Send everything that can go now; when to look again."""
+        """Send everything that can go now; returns when to look again."""
         if self._outcomes.expire(now_ms):
             self._on_progress()
         nodes, deadline_ms = self._accumulator.ready(now_ms, self._produce_calls)
@@ -182,14 +182,14 @@ class Sender:
                 self._accumulator.node_stalled(node_id, now_ms)
                 self._client.connect_soon(node_id)
                 retry_ms = self._client.retry_at_ms(node_id, now_ms)
-                if retry_ms is not None:  # else it is being connected to, and may accept us now
+                if retry_ms is not None:  # else a connection attempt is under way, and may succeed now
                     self._fail_refused(node_id, now_ms)
                 if retry_ms is not None and retry_ms > now_ms and (deadline_ms < 0 or retry_ms < deadline_ms):
                     deadline_ms = retry_ms
         return deadline_ms
 
     def _fail_refused(self, node_id: int, now_ms: int) -> None:
-        """Fail what is ready for a broker that does not accept this client: waiting would not help it."""
+        """Fail what is ready for a broker that does not accept this client: waiting would not help."""
         refusal = self._client.authentication_error(node_id)
         if refusal is None:
             return
@@ -207,7 +207,7 @@ class Sender:
             self._on_progress()
 
     def _send_all(self, connection: Connection, now_ms: int) -> None:
-        """Send requests as long as there are batches and the connection takes them, or to the end of the turn."""
+        """Send requests while there are batches and the connection takes them, at most WRITTEN_A_TURN in this turn."""
         node_id, written_bytes = connection.node_id, 0
         while written_bytes < WRITTEN_A_TURN:
             batches, unsealed = self._accumulator.drain(
@@ -225,7 +225,7 @@ class Sender:
     # --- sending ------------------------------------------------------------------------------------------------------
 
     def _send(self, connection: Connection, batches: list[ProducerBatch], now_ms: int) -> int:
-        """Number, seal and write one request, and return its bytes; an error here concerns its batches alone."""
+        """Number, seal and write one request; returns its size in bytes. An error here concerns only its batches."""
         self._transactions.number_all(batches)
         self._sealer.seal_all(batches)
         topics = {batch.queue.topic for batch in batches}
@@ -273,7 +273,7 @@ class Sender:
         return size_bytes
 
     def _latest_ms(self, call: ProduceCall) -> int:
-        """Until when an answer may come that frees the memory of batches in time which have expired meanwhile."""
+        """The latest time of an answer that still frees the memory of meanwhile expired batches in time."""
         oldest_ms = min(batch.created_ms for batch in call.batches)
         return oldest_ms + self._config.delivery_timeout_ms + self._config.request_timeout_ms
 
@@ -297,7 +297,7 @@ class Sender:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def _answered(self, call: ProduceCall, frame: bytes) -> None:
-        """End the batches of a request by its answer. A ProtocolError is raised before anything was done."""
+        """End the batches of a request according to its answer. A ProtocolError is raised before anything is done."""
         response = decode_produce_response(call.version, frame)
         try:
             answers = match_answers(response.partitions, call.batches, call.names)
@@ -317,14 +317,14 @@ class Sender:
             if error is not None and error.fatal:
                 fatal = error
         if fatal is not None:
-            self._on_fatal(fatal)  # last, as it fails whatever has not ended
+            self._on_fatal(fatal)  # last, as it fails everything that has not ended
         self._on_progress()
         self.wake()
 
     def _refresh_metadata(
         self, batch: ProducerBatch, answer: PartitionProduceResponse, hints: ProduceResponse | None
     ) -> None:
-        """Ask for metadata, and take over what the answer says of the leader (None: it is of another topic)."""
+        """Request metadata, and adopt the leader named in the answer (None: that of another topic)."""
         if hints and answer.error_code in HINTED and answer.leader_id >= 0 and answer.leader_epoch >= 0:
             brokers = [Broker.told(*endpoint) for endpoint in hints.node_endpoints]
             self._metadata.apply_leader_hint(
@@ -333,7 +333,7 @@ class Sender:
         self._metadata.request_update()
 
     def _unanswered(self, call: ProduceCall, error: KafkaError) -> None:
-        """The connection ended before the answer: whatever was handed to it may have been written."""
+        """The connection ended before the answer: everything handed to it may have been written."""
         if self._config.acks == 0:
             return  # its batches ended when they were handed over
         now_ms = self._now_ms()
@@ -353,7 +353,7 @@ class Sender:
 
 
 def _of_batch(error: KafkaError, batch: ProducerBatch) -> KafkaError:
-    """Why a batch can't be sent, as its own error: an earlier attempt may have written it."""
+    """The reason a batch can't be sent, as its own error: an earlier attempt may have written it."""
     own = copy.copy(error)
     own.args = (f"{batch.topic}-{batch.partition}: {error}",)
     own.maybe_written = batch.maybe_written

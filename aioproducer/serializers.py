@@ -1,10 +1,10 @@
-"""Serializers for the formats of Kafka's own: plain functions from one Python type to bytes.
+"""Serializers for Kafka's own formats: plain functions from one Python type to bytes.
 
 ``bytes``, other bytes-like objects and ``str`` need no serializer; these are for keys and values that Java reads or
 writes with the classes of ``org.apache.kafka.common.serialization``, or for which a ``.properties`` file names those
-classes. They are never called for ``None``, which stays a null. A wrong type raises TypeError, a number out of range
-OverflowError or ``struct.error``; the producer turns either into a SerializationError. ``ByType`` and ``ByTopic``
-choose one of several.
+classes. They are never called for ``None``, which stays null. A wrong type raises TypeError, a number out of range
+OverflowError or ``struct.error``; the producer turns each into a SerializationError. ``ByType`` and ``ByTopic`` choose
+one of several.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Serialized: TypeAlias = bytes | bytearray | memoryview | str | None
 """What a serializer returns for a key or value: bytes, or anything that needs no serializer."""
 
 SerializerFunction: TypeAlias = Callable[[Value_contra], Serialized | Awaitable[Serialized]]
-"""A serializer that looks at the key or value alone. Without a type, as those below, it takes any."""
+"""A serializer of the key or value alone. Untyped, like those below, it takes any type."""
 
 
 @runtime_checkable
@@ -35,7 +35,7 @@ class SerializerObject(Protocol[Value_contra]):
 
 @runtime_checkable
 class BindableSerializer(Protocol[Value_contra]):
-    """A serializer that has to know where it is used: a producer binds it once, and uses what ``bind`` returns."""
+    """A serializer that must know where it is used: a producer binds it once, and uses what ``bind`` returns."""
 
     def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSerializer[Value_contra]:
         """The serializer as one producer uses it.
@@ -50,16 +50,16 @@ class BoundSerializer(Protocol[Value_contra]):
     """A serializer in use by one producer, for its keys or its values."""
 
     adds_headers: bool
-    """Whether it may append to the headers, which are then a list of the record's own."""
+    """Whether it may append to the headers, which are then the record's own list."""
 
     def serialize(self, topic: str, headers: Any, value: Value_contra) -> Serialized | Awaitable[Serialized]:
-        """As `SerializerObject`."""
+        """As in `SerializerObject`."""
 
     def serialize_nowait(self, topic: str, headers: Any, value: Value_contra) -> Serialized | Awaitable[Serialized]:
         """The same for ``submit_nowait``, which can't await anything.
 
         Raises:
-            SerializerNotReadyError: there is something to wait for first; the message says how.
+            SerializerNotReadyError: it has to wait for something first; the message says how.
         """
 
     async def close(self) -> None:
@@ -77,7 +77,7 @@ class ByType(Generic[Value_contra]):
     ``ByType[Placed | Paid]({...})`` tells type checkers which types.
 
     Args:
-        serializers: by class; a derived class uses that of its nearest base class. Types without one raise TypeError.
+        serializers: by class; a subclass uses that of its nearest base class. Types without one raise TypeError.
     """
 
     def __init__(self, serializers: Mapping[type, Serializer]) -> None:
@@ -147,7 +147,7 @@ class _Choice:
 
 
 class _Plain:
-    """A serializer that need not know where it is used."""
+    """A serializer that does not need to know where it is used."""
 
     adds_headers = False
 
@@ -237,7 +237,7 @@ def uuid(value: UUID) -> bytes:
 
 
 def void(value: object) -> NoReturn:
-    """Refuse whatever is not None, as VoidSerializer."""
+    """Refuse anything but None, as VoidSerializer."""
     raise TypeError(f"only None is allowed here, not {type(value).__name__}")
 
 
@@ -266,4 +266,4 @@ _FUNCTIONS: dict[str, SerializerFunction] = {
 JAVA_CLASSES: Mapping[str, SerializerFunction] = MappingProxyType(
     {f"org.apache.kafka.common.serialization.{name}Serializer": function for name, function in _FUNCTIONS.items()}
 )
-"""Kafka's serializer classes and the functions that take their place."""
+"""Kafka's serializer classes and the functions that replace them."""

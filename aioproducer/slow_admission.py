@@ -1,9 +1,9 @@
-"""SlowAdmission: admits the records that have to wait, or that code of the user's has to see first.
+"""SlowAdmission: admits the records that have to wait, or that user code has to see first.
 
-The compiled fast path, its base class, hands a record over if the topic or memory has to be waited for, or if an
-interceptor, a serializer or a partitioner has to run that it can't call by itself. The steps are the same for every
-record: interceptors, metadata of the topic, serializers, partitioner, memory. ``submit_nowait`` takes them without
-waiting, and raises what it would have to wait for.
+Its base class, the compiled fast path, hands a record over if it has to wait for the topic or memory, or if an
+interceptor, serializer or partitioner has to run that it can't call itself. The steps are the same for every record:
+interceptors, metadata of the topic, serializers, partitioner, memory. ``submit_nowait`` takes them without waiting, and
+raises an error that names what it would have to wait for.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from aioproducer.refusals import in_other_loop, in_other_thread, not_started
 
 
 class SlowAdmission(Admission[Key_contra, Value_contra]):
-    """The part of a Producer that may wait before a record is admitted, and that says why one is not."""
+    """The part of a Producer that may wait before it admits a record, and that says why it refuses one."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
         self._engine: Engine | None = None
-        """From ``start`` on."""
+        """Set from ``start`` on."""
         self._refusal: Callable[[], KafkaError] = not_started
-        """What a call gets while nothing is admitted."""
+        """Makes the error for a call while nothing is admitted."""
         self._preparation = RecordPreparation(
             interceptors=config.interceptor_classes,
             key_serializer=config.key_serializer,
@@ -46,7 +46,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
             max_block_ms=config.max_block_ms,
         )
         self._refused_bytes = 0
-        """What the last record takes that submit_nowait() has refused; ready() waits for that much, once."""
+        """Size of the last record that submit_nowait() refused; ready() waits for that much room, once."""
 
     async def _submit_slow(
         self,
@@ -58,7 +58,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         timestamp_ms: int | None,
         awaited: bool,
     ) -> Delivery:
-        """Admit a record that has to wait for metadata or memory, or that code of the user's has to see first."""
+        """Admit a record that has to wait for metadata or memory, or that user code has to see first."""
         self._check_admitting()
         engine = self._running_engine()
         record = self._preparation.intercept(
@@ -68,7 +68,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         try:
             return await self._admit_prepared(engine, record, awaited, admitted)
         except BaseException as error:
-            if not admitted:  # else its end is yet to come, and only its caller is gone
+            if not admitted:  # else the record has yet to end, and only its caller is gone
                 self._not_admitted(record, error)
             raise
 
@@ -79,7 +79,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         topic = checked_topic(record.topic)
         partition = check_partition(record.partition, topic)
         transaction = engine.transaction.number if engine.transaction is not None else None
-        headers = encodable_headers(record.headers, topic)  # before anything is waited for
+        headers = encodable_headers(record.headers, topic)  # before any wait
         await engine.wait_for_topic(topic, partition, deadline_ms)
         began_ms = engine.now_ms()
         if self._preparation.adds_headers:
@@ -87,7 +87,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
             record = replace(record, headers=headers)
         key, value = await self._preparation.serialize(record)
         partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
-        deadline_ms += engine.now_ms() - began_ms  # the user's own time does not count
+        deadline_ms += engine.now_ms() - began_ms  # time in user code does not count
 
         def admit(queued: bool = False) -> Delivery | None:
             self._check_admitting(transaction)
@@ -98,7 +98,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
 
         delivery = admit()
         while delivery is None:
-            if not engine.is_known(topic, partition):  # not any more: it changed while the user's code ran
+            if not engine.is_known(topic, partition):  # no longer: it changed while user code ran
                 await engine.wait_for_topic(topic, partition, deadline_ms)
                 delivery = admit()
                 continue
@@ -119,7 +119,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         headers: Headers | None,
         timestamp_ms: int | None,
     ) -> Delivery:
-        """Admit a record that code of the user's has to see first, or raise what it would have to wait for."""
+        """Admit a record that user code has to see first; raise an error if it would have to wait."""
         self._check_admitting()
         engine = self._running_engine()
         record = self._preparation.intercept(
@@ -133,7 +133,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         return self._watched(delivery, record)
 
     def _not_admitted(self, record: Record, error: BaseException) -> None:
-        """Let the interceptors hear of a record that they have seen; the error may be a cancellation, or the user's."""
+        """Tell the interceptors that a record was not admitted; the error may be a cancellation or the user's."""
         told = error if isinstance(error, KafkaError) else KafkaError("given up before it was in the buffer")
         self._preparation.ended(None, told, record.headers)
 
@@ -155,7 +155,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
             delivery = self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, False)
             if delivery is not None:
                 return delivery
-            self._check_admitting()  # the user's code may have closed the producer, or ended the transaction
+            self._check_admitting()  # user code may have closed the producer, or ended the transaction
         engine.refused_for_memory()
         self._refused_bytes = self._wanted_bytes
         raise BufferExhaustedError(
@@ -167,7 +167,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         return f"{engine.used_bytes:,} of buffer_memory={self._config.buffer_memory:,} bytes are in use"
 
     def _watched(self, delivery: Delivery, record: Record) -> Delivery:
-        """Let the interceptors hear of the record's end, which does not count as somebody looking at it."""
+        """Tell the interceptors the record's end, which does not count as somebody looking at it."""
         if self._preparation.intercepts:
             headers = record.headers
 
@@ -211,10 +211,10 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
     # --- refusing -----------------------------------------------------------------------------------------------------
 
     def _check_admitting(self, transaction: int | None = None) -> None:
-        """Raise what a record deserves that comes too early, too late, or from elsewhere.
+        """Raise the error for a record sent too early, too late, or from elsewhere.
 
         Args:
-            transaction: number of the one that its call began in, if that was earlier.
+            transaction: number of the transaction in which its call began, if that was earlier.
         """
         self._check_open()
         runner = self._running_engine().transaction
@@ -226,14 +226,14 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
                 )
 
     def _check_open(self) -> None:
-        """Raise what a call deserves that comes before the start, after the end, or from elsewhere."""
+        """Raise the error for a call before the start, after the end, or from elsewhere."""
         if not self._is_open:
             raise self._refusal()
         if self._running_engine().loop is not _running_loop():
             raise in_other_loop()
 
     def _refuse(self) -> NoReturn:
-        """Called by the compiled path when it does not admit."""
+        """Called by the compiled path when it does not admit a record."""
         if not self._is_open:
             raise self._refusal()
         if not self._is_admitting:
@@ -247,10 +247,10 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
 
 
 def checked_topic(topic: object) -> str:
-    """The topic as a plain str, also of an enumeration's member.
+    """The topic as a plain str, also for an enum member.
 
     Raises:
-        SerializationError: it is no str.
+        SerializationError: it is not a str.
     """
     if not isinstance(topic, str):
         raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")

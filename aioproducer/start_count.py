@@ -1,4 +1,4 @@
-"""StartCount: notices a process that makes a producer for each request, or for each topic."""
+"""StartCount: notices a process that creates a producer per request or per topic."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections import deque
 logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
 MANY = 20
-"""So many producers within ``WITHIN_MS``, or open at the same time, are nothing to speak of."""
+"""No warning up to this many producers within ``WITHIN_MS``, or open at the same time."""
 WITHIN_MS = 60_000
 
 
 class StartCount:
-    """Counts the producers that a process starts, and warns once when they are more than makes sense.
+    """Counts the producers that a process starts, and warns once when there are too many.
 
-    Each has connections, buffer and tasks of its own, and one has room for the records of a whole program. One for each
-    request pays for a start, and for a login, with every record, and no two records share a batch.
+    Each has its own connections, buffer and tasks, and one can take the records of a whole program. With one producer
+    per request, every record costs a start and a login, and no two records share a batch.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class StartCount:
         self._told = False
 
     def started(self, now_ms: int, open_now: int) -> None:
-        """Count one more; ``open_now`` is how many there are, with this one."""
+        """Count one more; ``open_now`` is the number now open, this one included."""
         self._started_ms.append(now_ms)
         lately = sum(now_ms - each_ms <= WITHIN_MS for each_ms in self._started_ms)
         if self._told or max(lately, open_now) <= MANY:

@@ -1,14 +1,13 @@
 """Transactions from outside the producer that wrote them: end prepared ones, inspect them, and clean up.
 
-A producer that has prepared its transaction hands a PreparedTransaction to whoever decides, in any process:
+A producer that has prepared its transaction hands a PreparedTransaction to the process that decides:
 
     prepared = await producer.prepare_transaction()         # and close the producer, or crash
     ...
     await transactions.commit(prepared, bootstrap_servers="localhost:9092")
 
 Every call may be repeated: a committed transaction stays committed, and another ``commit`` of it just returns. The
-functions open and close their own connections; a program with many transactions to end opens a TransactionClient and
-uses its methods.
+functions open and close their own connections; to end many transactions, open a TransactionClient and use its methods.
 
 Source: KIP-98 (EndTxn), KIP-664 (ListTransactions, DescribeTransactions), KIP-890.
 """
@@ -74,7 +73,7 @@ OPEN_STATES = ("Ongoing",)
 LOOK_AGAIN_S = 0.1
 
 _MOVED_ON = (ProducerFencedError, InvalidTxnStateError, InvalidProducerIdMappingError)
-"""Answers to EndTxn that say that the transaction is not open any more."""
+"""EndTxn errors that mean the transaction is no longer open."""
 
 
 class TransactionClient:
@@ -122,7 +121,7 @@ class TransactionClient:
         self._task = loop.create_task(self._metadata.run(), name="aioproducer metadata")
 
     def _chance(self) -> random.Random:
-        """Where chance comes from: jitter of back-offs, and the order of brokers."""
+        """The source of randomness: back-off jitter and the order of brokers."""
         return random.Random()
 
     async def close(self) -> None:
@@ -147,7 +146,7 @@ class TransactionClient:
     # --- prepared transactions ----------------------------------------------------------------------------------------
 
     async def outcome(self, prepared: PreparedTransaction) -> TransactionOutcome:
-        """What has become of a prepared transaction.
+        """How a prepared transaction ended, if it has.
 
         Raises:
             UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
@@ -191,7 +190,7 @@ class TransactionClient:
 
     async def _end(self, prepared: PreparedTransaction, *, committed: bool) -> TransactionOutcome:
         wanted = TransactionOutcome.COMMITTED if committed else TransactionOutcome.ABORTED
-        # A look first: before V2 epochs stay, so EndTxn alone could end a later transaction of the same producer.
+        # Look first: before V2 the epoch stays the same, so EndTxn alone could end the producer's next transaction.
         known = await self._outcome_if_told(prepared)
         if known not in (None, TransactionOutcome.OPEN):
             return _known(prepared, known)
@@ -200,7 +199,7 @@ class TransactionClient:
         except _MOVED_ON as error:
             known = await self._outcome_if_told(prepared)
             if known is None and isinstance(error, InvalidTxnStateError):
-                # The very epoch, but the transaction in it has ended the other way.
+                # The same epoch, but the transaction in it ended the other way.
                 known = TransactionOutcome.ABORTED if committed else TransactionOutcome.COMMITTED
             if known is TransactionOutcome.OPEN:
                 raise
@@ -219,7 +218,7 @@ class TransactionClient:
         return outcome_of(prepared, await self._describe(prepared.transactional_id))
 
     async def _outcome_if_told(self, prepared: PreparedTransaction) -> TransactionOutcome | None:
-        """None if the brokers can't tell, or could not when it was prepared."""
+        """The outcome; None if the brokers can't tell, or could not when it was prepared."""
         if prepared.is_empty:
             return TransactionOutcome.EMPTY
         if prepared.started_ms < 0:
@@ -232,7 +231,7 @@ class TransactionClient:
     # --- all of them --------------------------------------------------------------------------------------------------
 
     async def describe(self, transactional_id: str) -> TransactionDescription | None:
-        """The state of a transactional id at its coordinator; None if it is not known there.
+        """The state of a transactional id at its coordinator; None if it is unknown there.
 
         Raises:
             UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
@@ -260,7 +259,7 @@ class TransactionClient:
         async with self._bounded("list of transactions"):
             nodes = sorted(self._metadata.cluster.brokers)
             found = await asyncio.gather(*(self._list_at(node_id, states) for node_id in nodes))
-        # In a cluster that is being upgraded it is enough that some know a state.
+        # During a cluster upgrade it is enough if some brokers know a state.
         unknown = set(states).intersection(*(unknown for _, unknown in found))
         if unknown:
             raise ConfigError(
@@ -270,7 +269,7 @@ class TransactionClient:
         return [listings[name] for name in sorted(listings) if name.startswith(prefix)]
 
     async def _list_at(self, node_id: int, states: Collection[str]) -> tuple[list[TransactionListing], list[str]]:
-        """What a broker coordinates, and the states that it does not know."""
+        """The transactions that a broker coordinates, and the states that it does not know."""
         request = ListTransactionsRequest(state_filters=list(states))
         while True:
             response = await self._ask_node(node_id, request)
@@ -287,7 +286,7 @@ class TransactionClient:
         return listings, response.unknown_state_filters
 
     async def _ask_node(self, node_id: int, request: ListTransactionsRequest) -> ListTransactionsResponse:
-        """The answer of one broker, asked until it comes, as no other broker knows what this one coordinates."""
+        """Ask one broker until it answers, as no other broker knows what this one coordinates."""
         while True:
             try:
                 deadline_ms = int(self._loop.time() * 1000) + self._config.request_timeout_ms
@@ -337,7 +336,7 @@ class TransactionClient:
 
     @asynccontextmanager
     async def _bounded(self, what: str, *, in_doubt: bool = False) -> AsyncIterator[None]:
-        """Raise when it takes too long; ``in_doubt`` if the transaction may have been committed then."""
+        """Raise if it takes too long; ``in_doubt``: the transaction may have been committed then."""
         assert self._network
         timer = asyncio.timeout(self._config.max_block_ms / 1000)
         try:
@@ -400,7 +399,7 @@ async def abort(prepared: PreparedTransaction, **configs: Unpack[ProducerConfigs
 
 
 async def outcome(prepared: PreparedTransaction, **configs: Unpack[ProducerConfigs[Any, Any]]) -> TransactionOutcome:
-    """What has become of a prepared transaction; see TransactionClient.outcome."""
+    """How a prepared transaction ended, if it has; see TransactionClient.outcome."""
     async with TransactionClient(**configs) as client:
         return await client.outcome(prepared)
 
@@ -431,5 +430,5 @@ async def abort_transactions(
 
 
 def _check_collection(name: str, given: Collection[object]) -> None:
-    if isinstance(given, str):  # its letters would be taken for names, and what it names would be aborted
+    if isinstance(given, str):  # its letters would count as names, and the transaction it names would be aborted
         raise TypeError(f"{name} is the str {given!r}; a collection is needed, such as [{given!r}]")

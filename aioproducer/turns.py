@@ -1,4 +1,4 @@
-"""Turns: how long calls share the event loop with everything else, and with each other."""
+"""Turns: lets bulk calls share the event loop with everything else, and with each other."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 WOKEN_A_TURN = 16
-"""Of many calls that wait, so many may go on in one turn; most would find its millisecond used up."""
+"""The most waiting calls that go on in one turn; any more would find its millisecond used up."""
 
 
 class Turns:
     """Makes calls that admit many records wait for the loop's next turn.
 
-    Together they have a millisecond of each turn. Who finds it used up keeps the place in the queue, so none starves.
+    Together they have a millisecond of each turn. A call that finds it used up keeps its place in the queue, so none
+    starves.
 
     Args:
-        begun: called when a turn begins, before anybody goes on.
+        begun: called when a turn begins, before any call goes on.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, begun: Callable[[], None]) -> None:
@@ -30,7 +31,7 @@ class Turns:
         """Wait for the next turn; returns a ticket.
 
         Args:
-            ticket: that of the last wait, if nothing could be done after it.
+            ticket: the one of the last wait, if nothing could be done after it.
         """
         if ticket is None:
             self._last_ticket += 1
@@ -45,7 +46,7 @@ class Turns:
             if not self._waiting:
                 self._begin()
                 return ticket
-            self._loop.call_soon(self._begin)  # not alone any more: in the order of the tickets
+            self._loop.call_soon(self._begin)  # no longer alone: in the order of the tickets
         waiter: asyncio.Future[None] = self._loop.create_future()
         heappush(self._waiting, (ticket, waiter))
         await waiter

@@ -1,1 +1,1 @@
-"""The producer's configs: their table, how values are read, and what they mean to the parts of the producer."""
+"""The producer's configs: the table, how values are parsed, and their meaning for the parts of the producer."""

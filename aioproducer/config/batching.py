@@ -1,4 +1,4 @@
-"""What the configs mean to the batches: how large they get, how long they linger, where they may go. Pure."""
+"""What the configs mean for batches: how large they get, how long they linger, where they may go. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from aioproducer._delivery import DeliveryLedger
 from aioproducer.config.producer_config import ProducerConfig
 
 LINGER_STRETCH = 50
-"""Times ``linger_ms``: how long batches of few records wait at full speed, where that config is not set."""
+"""Batches of few records at full speed wait up to this many times ``linger_ms``, if that config is not set."""
 
 JAVA_BATCH_SIZE = 16384
-"""Keyless records change partition after so many bytes unless ``batch_size`` is set, however large a batch may grow."""
+"""Keyless records change partition after this many bytes, however large a batch may grow, unless ``batch_size`` is
+set."""
 
 
 def accumulator_of(config: ProducerConfig, ledger: DeliveryLedger, rng: random.Random) -> RecordAccumulator:
@@ -38,7 +39,7 @@ def accumulator_of(config: ProducerConfig, ledger: DeliveryLedger, rng: random.R
 
 
 def _longest_linger_ms(config: ProducerConfig) -> int:
-    """Of batches of few records at full speed; it leaves an attempt its time."""
+    """The limit for batches of few records at full speed; it leaves time for an attempt."""
     if "linger_ms" in config.given:
         return config.linger_ms
     return min(LINGER_STRETCH * config.linger_ms, config.delivery_timeout_ms - config.request_timeout_ms)

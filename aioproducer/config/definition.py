@@ -1,4 +1,4 @@
-"""ConfigDef: one line of the config table."""
+"""ConfigDef: one entry of the config table."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from aioproducer.config.values import SERVERS, URL, ConfigType, OneOf, Valid, ha
 from aioproducer.errors import ConfigError
 
 REQUIRED: Any = object()
-"""The default of a config that has none."""
+"""Stands for the default of a config that has none."""
 
 _MAX_SHOWN = 300
 _STRIPPED = ("_password", "_passphrase", "_secret")
-"""How the names of secrets end that stand in one line: without spaces around them, as in Java. From a file or the
-environment they often come with a line end."""
+"""Name endings of one-line secrets, whose values are stripped, as in Java: read from a file or the environment, they
+often end with a newline."""
 _FILE_NAMES = ("_file", "_location")
 _CONTENT = re.compile(r"(?s:.*)-----BEGIN |\s*eyJ[\w-]+\.eyJ[\w-]+\.")
 _SECRET_PARTS = re.compile(r"(?<=//)[^/?#]*(?=@)|(?<=[?#]).+", re.DOTALL)
-"""Of a URL."""
+"""Parts of a URL."""
 _UNITS = {"_ms": "ms", "_seconds": "s", "_bytes": "bytes", "_memory": "bytes", "_size": "bytes"}
 
 
@@ -29,23 +29,23 @@ class ConfigDef:
     """One config."""
 
     name: str
-    """Java's name with ``_`` for ``.``, or ours."""
+    """Java's name with ``_`` for ``.``, or our own."""
     type: ConfigType
     default: Any
     valid: Valid | None = None
     importance: Literal["high", "medium", "low"]
     doc: str
     departs: str = ""
-    """Why the default is not Java's; empty if it is."""
+    """Why the default differs from Java's; empty if it does not."""
     alias: str = ""
     """A second name."""
     in_java: bool = True
     supported: bool = True
-    """False: known and checked, but a value other than the default is refused for now."""
+    """False: known and checked, but any value other than the default is refused for now."""
 
     @property
     def java_name(self) -> str:
-        """The name in Java, "" if it has no such config."""
+        """The name in Java; "" if Java has no such config."""
         return self.name.replace("_", ".") if self.in_java else ""
 
     @property
@@ -60,7 +60,7 @@ class ConfigDef:
 
     @property
     def unit(self) -> str:
-        """Of the number: ms, s, bytes or ""."""
+        """The unit of the number: ms, s, bytes or ""."""
         return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
 
     @property
@@ -72,10 +72,10 @@ class ConfigDef:
         return f"{self.type.name}{unit}" + (f", {self.valid}" if self.valid else "")
 
     def parse(self, value: object) -> Any:
-        """The typed value of a Python value or of Java's string.
+        """The typed value of a Python value or a Java string.
 
         Raises:
-            ConfigError: with name, value (unless secret) and what is allowed.
+            ConfigError: names the config, the value (unless secret) and the allowed values.
         """
         if value is None and (self.nullable or self.default == ""):
             return self.default
@@ -87,7 +87,7 @@ class ConfigDef:
                 typed = typed.strip()
             return self.valid(typed) if self.valid else typed
         except (ValueError, TypeError, OverflowError) as error:
-            # A UnicodeEncodeError would show the value, and a hint of a secret might.
+            # A UnicodeEncodeError would show the value, and a secret's hint might.
             hint = f" ({error})" if type(error) is ValueError and str(error) and not self.secret else ""
             raise ConfigError(f"{self.name}={self.show(value)} is refused{hint}; allowed: {self.allowed}") from None
 
@@ -105,20 +105,20 @@ class ConfigDef:
 
 
 def check_mapping(configs: object) -> None:
-    """Refuse what is no mapping of config names to values; it may be a password, so nothing of it is shown.
+    """Refuse anything but a mapping of config names to values; it may be a password, so it is never shown.
 
     Raises:
-        ConfigError: it tells the type.
+        ConfigError: names only the type.
     """
     if not isinstance(configs, Mapping):
         raise ConfigError(f"configs are a mapping of names to values, not {type(configs).__name__}")
 
 
 def check_path(name: str, value: object) -> None:
-    """Refuse what a file holds, where its path is asked for: a key in PEM form, a JSON web token, or bytes as a NUL.
+    """Refuse a file's content given as its path: a PEM key, a JSON web token, or bytes such as a NUL.
 
     Raises:
-        ConfigError: it says nothing of the value, which the error about a file that is not there would show.
+        ConfigError: does not show the value, as an error about a missing file would.
     """
     if isinstance(value, str) and (_CONTENT.match(value) or "\0" in value):
         raise ConfigError(f"{name}=[hidden] is refused: it is what a file holds; give the file's path")

@@ -34,7 +34,7 @@ Rules that connect several configs:
 
 
 def configuration_page() -> str:
-    """``docs/configuration.md``, whole."""
+    """The whole of ``docs/configuration.md``."""
     parts = [_INTRODUCTION]
     for title, definitions in GROUPS.items():
         parts += [f"\n## {title}\n\n", _table(definitions)]

@@ -1,4 +1,4 @@
-"""``sasl.jaas.config`` as Java's clients take it: a login module and its options, on one line. Pure."""
+"""``sasl.jaas.config`` in the form of Java's clients: a login module and its options, on one line. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 
 class Jaas(NamedTuple):
-    """What the text says."""
+    """The parsed text."""
 
     module: str
-    """The name of the class without its package, such as ``PlainLoginModule``."""
+    """The class name without its package, such as ``PlainLoginModule``."""
     options: dict[str, str]
 
 
 def parse_jaas(text: str) -> Jaas:
-    """Read ``<class> required <name>=<value> ...;``; values may stand in quotes.
+    """Parse ``<class> required <name>=<value> ...;``; values may be quoted.
 
     Raises:
-        ConfigError: it is something else. No part of the text is shown, as it holds a password.
+        ConfigError: the text has another form. No part of it is shown, as it contains a password.
     """
     tokens = _tokens(text)
     named = len(tokens) >= 3 and _CLASS.fullmatch(tokens[0]) and tokens[1].lower() in _FLAGS

@@ -1,6 +1,6 @@
 """ProducerConfigs: the keywords of Producer with their types, for type checkers and editors.
 
-`aioproducer.config.table` remains the source of which configs there are; nothing reads this when a program runs.
+`aioproducer.config.table` remains the source of truth; nothing reads this at run time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from aioproducer.serializers import Serializer
 class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False):
     """The configs of a Producer by keyword: Python values, or Java's strings.
 
-    For the signature of a function that passes them on, ``**configs: Unpack[ProducerConfigs]``, and for a dict of them.
-    The keys stand in the order of the table, see docs/configuration.md.
+    Use it to type a function that passes configs on, ``**configs: Unpack[ProducerConfigs]``, or a dict of them. The
+    keys are in the order of the table, see docs/configuration.md.
     """
 
     # Cluster and connections

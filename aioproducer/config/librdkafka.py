@@ -1,7 +1,7 @@
 """Translates configs with librdkafka's names, as confluent-kafka takes them, into this producer's.
 
-Names that librdkafka shares with the Java client keep their meaning; `aioproducer.config.librdkafka_table` says what
-becomes of the others.
+Names that librdkafka shares with the Java client keep their meaning; `aioproducer.config.librdkafka_table` maps the
+others.
 
 Source: librdkafka's CONFIGURATION.md.
 """
@@ -33,9 +33,9 @@ _FILES = {"ssl.certificate.location", "ssl.key.location"}
 _IN_JAAS = {"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.oauthbearer.extensions"}
 _UNLIMITED_MS = 2_147_483_647
 _MAX_IN_FLIGHT = 1_000_000
-"""librdkafka's default, which a producer with idempotence can't have."""
+"""librdkafka's default, which an idempotent producer can't use."""
 _SMALLER_COUNTS = "metadata_max_age_ms"
-"""librdkafka renews what it knows at an interval, and lets it expire by its age: what is over first has it renewed."""
+"""librdkafka refreshes metadata at an interval, and lets it expire by age: the shorter of the two times counts."""
 _DEFINITIONS = {definition.name: definition for definition in CONFIGS}
 _ALIASES = {definition.alias for definition in CONFIGS}
 
@@ -43,13 +43,13 @@ _ALIASES = {definition.alias for definition in CONFIGS}
 def translate(configs: Mapping[str, Any]) -> dict[str, Any]:
     """This producer's configs for librdkafka's.
 
-    PEM files of a client's certificate and key are read, now. What is for consumers is left out with a warning.
+    PEM files of a client's certificate and key are read immediately. Consumer configs are left out with a warning.
 
     Args:
-        configs: by librdkafka's names, as text or Python values. What is not given keeps this producer's default, but
-            for the partitioner: keys go where librdkafka puts them.
+        configs: by librdkafka's names, as text or Python values. Configs not given keep this producer's defaults,
+            except the partitioner: keys go where librdkafka puts them.
     Raises:
-        ConfigError: a config can't be taken over; it says what to do instead.
+        ConfigError: a config can't be translated; it says what to do instead.
     """
     given = _with_topic_configs(configs)
     _refuse(given)
@@ -103,7 +103,7 @@ def _tell(message: str, level: int, given: Mapping[str, Any], names: Container[s
 
 
 def _fit_request_timeout(ours: dict[str, Any]) -> None:
-    """A request waits no longer than its records may live; there the smaller of two limits counts, here they fit."""
+    """Lower the request timeout to the records' lifetime: librdkafka uses the smaller limit, here they must fit."""
     if "delivery_timeout_ms" in ours:
         delivery_ms, linger_ms, request_ms = (
             int(ours.get(name, _DEFINITIONS[name].default))
@@ -113,7 +113,7 @@ def _fit_request_timeout(ours: dict[str, Any]) -> None:
 
 
 def _converted(name: str, value: Any, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Our names and values for one of theirs; a value that can't be converted stays as it is, to be refused as such."""
+    """Our names and values for one of theirs; a value that can't be converted stays unchanged, to be refused later."""
     own = RENAMED.get(name, name.replace(".", "_"))
     if name in _FILES:
         return [(own, _read(name, value))]
@@ -124,7 +124,7 @@ def _converted(name: str, value: Any, given: Mapping[str, Any]) -> list[tuple[st
     if name == "oauth_cb":
         return [(own, _token_provider(value, str(given.get("sasl.oauthbearer.config", ""))))]
     if name in _IN_JAAS or name in ("sasl.oauthbearer.config", "sasl.oauthbearer.method"):
-        return []  # they go with others; which of the two methods it is follows from what is given for it
+        return []  # they belong to other configs, which also decide between the two methods
     convert = _CONVERSIONS.get(name)
     if convert is None and own in _DEFINITIONS and _DEFINITIONS[own].type is BOOLEAN:
         convert = _boolean
@@ -137,7 +137,7 @@ def _converted(name: str, value: Any, given: Mapping[str, Any]) -> list[tuple[st
 
 
 def _check(name: str, own: str, value: Any) -> None:
-    """Refuse a value, or a name, by the name that was given."""
+    """Check a value, or a name; errors use the name that was given."""
     if own in _DEFINITIONS:
         try:
             _DEFINITIONS[own].parse(value)
@@ -169,12 +169,12 @@ def _level(value: Any, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _partitioner(name: Any) -> Any:
     if name not in LIBRDKAFKA:
         raise ConfigError(f"partitioner={name!r} is refused; allowed: {', '.join(sorted(LIBRDKAFKA))}")
-    # The last is what happens without a partitioner, in compiled code.
+    # murmur2_random is the compiled default, without a partitioner.
     return None if name == "murmur2_random" else LIBRDKAFKA[name]
 
 
 def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthToken]]:
-    """confluent-kafka's callback gives (token, when it ends in seconds, principal, extensions), and may block."""
+    """confluent-kafka's callback returns (token, expiry in seconds, principal, extensions), and may block."""
     if not callable(callback):
         raise ConfigError(f"oauth_cb={callback!r} is refused; allowed: function of sasl.oauthbearer.config")
 
@@ -193,7 +193,7 @@ def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthT
 
 
 def _add_login_options(ours: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Java has these as options of ``sasl.jaas.config``, of the mechanism that they are for."""
+    """In Java these are options in ``sasl.jaas.config``, for the mechanism they belong to."""
     mechanism = ours.get("sasl_mechanism", _DEFINITIONS["sasl_mechanism"].default)
     keytab, principal = given.get("sasl.kerberos.keytab"), given.get("sasl.kerberos.principal")
     if mechanism == "GSSAPI" and keytab:
@@ -223,7 +223,7 @@ def _escaped(value: str) -> str:
 
 
 def _boolean(value: Any) -> Any:
-    """librdkafka takes these too."""
+    """librdkafka accepts these forms too."""
     return {"1": True, "t": True, "0": False, "f": False}.get(str(value).lower(), value)
 
 
@@ -240,7 +240,7 @@ def _in_flight(value: Any) -> Any:
 
 
 def _whole_ms(value: Any) -> int:
-    """librdkafka knows parts of a millisecond; what is above 0 there is so here."""
+    """librdkafka allows fractions of a millisecond; what is above 0 there stays above 0 here."""
     number = float(value)
     return max(1, round(number)) if number > 0 else math.floor(number)
 

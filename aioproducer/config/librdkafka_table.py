@@ -1,4 +1,4 @@
-"""What becomes of librdkafka's configs: a config of ours, nothing, or an error that says what to do instead.
+"""What each librdkafka config becomes: a config of ours, nothing, or an error that says what to do instead.
 
 Source: librdkafka's CONFIGURATION.md.
 """
@@ -43,7 +43,7 @@ RENAMED: Mapping[str, str] = MappingProxyType(
         "sasl.oauthbearer.grant.type": "sasl_oauthbearer_jwt_retriever_class",
     }
 )
-"""librdkafka's name, and ours."""
+"""librdkafka's names, with ours."""
 
 _NO_THREADS = "there are no library threads or queues to configure"
 _LOGGING = "set the levels of Python's loggers below aioproducer"
@@ -99,7 +99,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
         "topic.metadata.refresh.sparse": "only topics in use are ever asked for",
     }
 )
-"""What has no meaning here, and why; left out with one log line."""
+"""Configs without meaning here, and why; left out with one log line."""
 
 _CONTEXT = "make an ssl.SSLContext and give it as ssl_context"
 _EVENTS = "there are no events: see Deliveries, on_error and the log"
@@ -137,7 +137,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "topic.blacklist": "compare the topic before a record is sent",
     }
 )
-"""What an application relies on and this producer has by another way, or not at all."""
+"""Configs that an application relies on and that this producer offers in another way, or not at all."""
 
 _TRUE = ("true", "t", "1")
 _FALSE = ("false", "f", "0")
@@ -154,7 +154,7 @@ SETTLED: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
         "ssl.ca.certificate.stores": (("Root",), _CONTEXT),
     }
 )
-"""Values, in any case, that say what is so here anyway, and what to do in place of any other."""
+"""Values, in upper or lower case, that match this producer's behaviour, and what to do instead of any other value."""
 
 CONSUMERS: frozenset[str] = frozenset(
     (
@@ -169,7 +169,7 @@ CONSUMERS: frozenset[str] = frozenset(
         "session.timeout.ms", "share.acknowledgement.mode",
     )
 )  # fmt: skip
-"""What librdkafka has for consumers alone; left out with a warning, as there."""
+"""librdkafka's consumer-only configs; left out with a warning, as there."""
 
 HINTS: Mapping[str, str] = MappingProxyType(
     {
@@ -179,4 +179,4 @@ HINTS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(CONSUMERS, "it is for consumers"),
     }
 )
-"""What is said of every name that has no config of ours."""
+"""The explanation for every name that has no config of ours."""

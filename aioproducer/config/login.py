@@ -1,4 +1,4 @@
-"""Which configs a SASL mechanism needs, and what ``sasl_jaas_config`` says instead of them. Pure."""
+"""Which configs a SASL mechanism needs, and how ``sasl_jaas_config`` replaces them. Pure."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _PACKAGES = {
     "GSSAPI": ("gssapi", "gssapi"),
     "AWS_MSK_IAM": ("aws_msk_iam_sasl_signer", "msk"),
 }
-"""Module and extra of what a mechanism needs."""
+"""Module and extra that a mechanism needs."""
 
 
 def check_login(values: MutableMapping[str, Any]) -> None:
-    """Check and complete the configs about logging in, in place.
+    """Check and complete the login configs, in place.
 
     Raises:
         ConfigError: one is missing, they contradict each other, or an extra is not installed.
@@ -66,10 +66,10 @@ def check_login(values: MutableMapping[str, Any]) -> None:
 
 
 def jaas_of(text: str | None, mechanism: str) -> Jaas:
-    """What ``sasl_jaas_config`` says, empty if it is not given.
+    """The parsed ``sasl_jaas_config``; empty if it is not given.
 
     Raises:
-        ConfigError: it can't be read, or is for another mechanism.
+        ConfigError: it can't be parsed, or is for another mechanism.
     """
     wanted = _MODULES[mechanism]
     if text is None:
@@ -97,7 +97,7 @@ def _check_token(values: MutableMapping[str, Any], jaas: Jaas) -> None:
         if option in jaas.options:
             if values[name] is not None:
                 raise ConfigError(f"{name} contradicts sasl_jaas_config, which has {option} too")
-            values[name] = jaas.options[option].strip()  # as Java
+            values[name] = jaas.options[option].strip()  # as in Java
     url = values[_URL]
     _check_endpoint_tls(url, jaas)
     if values["sasl_oauth_token_provider"] is not None:
@@ -127,7 +127,7 @@ def _check_token(values: MutableMapping[str, Any], jaas: Jaas) -> None:
 
 
 def _asserts(values: MutableMapping[str, Any]) -> bool:
-    """Whether client credentials are by an assertion, in Kafka's order: one in a file, one signed here, the secret."""
+    """Whether the client authenticates by an assertion; Kafka's order: one in a file, one signed here, the secret."""
     by_key = values[_ASSERTION_KEY] and not values[_OIDC["clientSecret"]]
     return bool(values[_ASSERTION] or values["sasl_oauthbearer_assertion_claim_iss"] or by_key)
 
@@ -142,7 +142,7 @@ def _check_assertion(values: MutableMapping[str, Any]) -> None:
 
 
 def endpoint_options(jaas: Jaas) -> dict[str, str]:
-    """The options ``ssl.*`` of a login module for OAUTHBEARER; as in Java they are about TLS to the token endpoint."""
+    """The ``ssl.*`` options of a login module for OAUTHBEARER; as in Java they concern TLS to the token endpoint."""
     return {option: value for option, value in jaas.options.items() if option.startswith("ssl.")}
 
 
@@ -159,7 +159,7 @@ def _check_endpoint_tls(url: str | None, jaas: Jaas) -> None:
 
 
 def _check_endpoint(url: str) -> bool:
-    """Whether it is a file. No part of it is shown, as some have a password in it."""
+    """Check the URL; whether it is a file. No part of it is shown, as some contain a password."""
     try:
         parts = urlsplit(url)
         is_file = parts.scheme == "file" and parts.netloc in ("", "localhost") and len(parts.path) > 1

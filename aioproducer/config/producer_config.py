@@ -1,7 +1,7 @@
-"""ProducerConfig: the configs of one producer, checked, typed and unchangeable.
+"""ProducerConfig: the configs of one producer, checked, typed and immutable.
 
-`aioproducer.config.table` says which configs there are; this module reads values against it and applies the rules that
-involve several configs.
+`aioproducer.config.table` defines the configs; this module parses values against it and applies the rules that involve
+several configs.
 
 Source: Kafka's ProducerConfig, KafkaProducer.configureDeliveryTimeout; KIP-679 (idempotence), KIP-91 (timeouts).
 """
@@ -43,8 +43,8 @@ _next_client_number = itertools.count(1).__next__
 class ProducerConfig:
     """The configs of one producer, one attribute each, named as in the table; times in ms, sizes in bytes.
 
-    Made by `parse`, `parse_dotted` or `parse_properties`, which all raise ConfigError with the name, the value and what
-    is allowed. The attributes stand in the order of the table.
+    Made by `parse`, `parse_dotted` or `parse_properties`, which all raise ConfigError with the name, the value and the
+    allowed values. The attributes are in the order of the table.
     """
 
     # Cluster and connections
@@ -150,11 +150,11 @@ class ProducerConfig:
     sasl_oauthbearer_assertion_template_file: str | None
 
     given: frozenset[str]
-    """The names that were given, not taken from the table."""
+    """The names that were given, as opposed to defaults from the table."""
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the chosen codec, None if it has none."""
+        """The level of the chosen codec; None if it has none."""
         level: int | None = getattr(self, f"compression_{self.compression_type}_level", None)
         return level
 
@@ -169,7 +169,7 @@ class ProducerConfig:
         return self.security_protocol.startswith("SASL")
 
     def endpoint_tls(self) -> ProducerConfig | None:
-        """What ``sasl_jaas_config`` says of TLS to the token endpoint, as the configs of the same names.
+        """The TLS options for the token endpoint from ``sasl_jaas_config``, as the configs of the same names.
 
         Raises:
             ConfigError: it can't be used.
@@ -190,7 +190,7 @@ class ProducerConfig:
         """Read configs by their names with ``_``.
 
         Args:
-            values: Python values or Java's strings; None is the same as leaving out where the default is empty.
+            values: Python values or Java's strings; None counts as not given if the default is empty.
             next_client_number: for the ``client_id`` of a producer that was given none.
         Raises:
             ConfigError: a name is unknown, a value is not allowed, or values contradict each other.
@@ -214,7 +214,7 @@ class ProducerConfig:
     def parse_dotted(
         cls, values: Mapping[str, object], *, next_client_number: Callable[[], int] = _next_client_number
     ) -> ProducerConfig:
-        """Read configs by Java's names with dots; names with ``_`` are understood too."""
+        """Read configs by Java's names with dots; names with ``_`` are accepted too."""
         return cls.parse(underscored(values), next_client_number=next_client_number)
 
     @classmethod
@@ -227,12 +227,12 @@ class ProducerConfig:
 
         Raises:
             OSError: the file can't be read.
-            ConfigError: as `parse`; also for values that a config provider of the JVM would have to fill in.
+            ConfigError: as for `parse`; also for values that a config provider of the JVM would have to fill in.
         """
         return cls.parse_dotted(read_properties(path), next_client_number=next_client_number)
 
     def __repr__(self) -> str:
-        """What is not the default, without secrets."""
+        """The values that are not the defaults, without secrets."""
         shown = []
         for definition in CONFIGS:
             value = getattr(self, definition.name)
@@ -242,11 +242,10 @@ class ProducerConfig:
 
 
 def underscored(values: Mapping[str, object]) -> dict[str, Any]:
-    """Configs by Java's names with dots, or with ``_``, by their names with ``_``.
+    """Configs by names with ``_``, from names with dots or ``_``. Unknown names stay unchanged, for errors to show.
 
     Raises:
-        ConfigError: a name is given both ways, or is no string; or it is no mapping. Unknown ones stay as they are, for
-            errors to show them.
+        ConfigError: a name is given both ways or is not a string, or ``values`` is not a mapping.
     """
     check_mapping(values)
     result: dict[str, Any] = {}
@@ -264,13 +263,13 @@ def underscored(values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The configs of a Java ``.properties`` file as text, by their names with dots, to be parsed alone or with others.
+    """The configs of a Java ``.properties`` file as text, by names with dots, to be parsed alone or with others.
 
     Names that only mean something to the JVM are left out with one log line.
 
     Raises:
         OSError: the file can't be read.
-        ConfigError: it is no such file, or a config provider of the JVM would have to fill in a value.
+        ConfigError: it is not such a file, or a config provider of the JVM would have to fill in a value.
     """
     try:
         text = Path(path).read_text(encoding="latin-1")
@@ -325,7 +324,7 @@ def _jvm_only_hint(name: str) -> str:
 
 
 def _check_encoding(name: str, value: object) -> None:
-    """What Java's StringSerializer is told; strings are UTF-8 here."""
+    """Check the encoding meant for Java's StringSerializer; strings are UTF-8 here."""
     if str(value).strip().lower().replace("_", "-") not in ("utf-8", "utf8"):
         raise ConfigError(f"{name}={value!r} is refused; allowed: UTF-8; for another one give a function as serializer")
 
@@ -345,7 +344,7 @@ def _refuse_references(values: Mapping[str, str]) -> None:
 
 
 def _apply_rules(values: dict[str, Any], given: AbstractSet[str], next_client_number: Callable[[], int]) -> None:
-    """Check and complete the values, in place. What was left out gives way, what was given does not."""
+    """Check and complete the values, in place. Defaults adapt; values that were given never change."""
     if values["bootstrap_servers"] is REQUIRED:
         raise ConfigError("config bootstrap_servers is missing: name at least one broker as host:port")
     _apply_partitioner(values)
@@ -362,14 +361,14 @@ def _apply_rules(values: dict[str, Any], given: AbstractSet[str], next_client_nu
 
 
 def _apply_partitioner(values: dict[str, Any]) -> None:
-    """What was a class in Java before 4.0 is another config now (KIP-794)."""
+    """Replace a class of Java before 4.0 by the config that succeeded it (KIP-794)."""
     if values["partitioner_class"] == UNIFORM_STICKY:
         values["partitioner_class"] = None
         values["partitioner_ignore_keys"] = True
 
 
 def _apply_idempotence(values: dict[str, Any], given: AbstractSet[str]) -> None:
-    """``acks`` and ``retries`` turn it off unless it was asked for; too many requests in flight never do."""
+    """``acks`` and ``retries`` turn it off unless it was requested; too many requests in flight never do."""
     if not values["enable_idempotence"]:
         return
     conflicts = []
@@ -432,7 +431,7 @@ def _check_security(values: dict[str, Any], given: AbstractSet[str]) -> None:
 
 
 def _check_used(protocol: str, given: AbstractSet[str]) -> None:
-    """What is to make connections safe must not be without effect unnoticed. Java's own names it only warns of."""
+    """Refuse security configs that would silently have no effect; for Java's own names, only warn."""
     for begin, used, instead in (
         ("ssl_", protocol.endswith("SSL"), "SSL or SASL_SSL"),
         ("sasl_", protocol.startswith("SASL"), "SASL_SSL or SASL_PLAINTEXT"),

@@ -16,10 +16,10 @@ _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The names and values of a file's text; of a name given twice the last value counts, as in Java.
+    """The names and values in a file's text; if a name is given twice, the last value counts, as in Java.
 
-    Understands comments (``#``, ``!``), lines continued by a backslash, the separators ``=``, ``:`` and blank, and the
-    escapes of Java, ``\\uXXXX`` included.
+    Handles comments (``#``, ``!``), lines continued by a backslash, the separators ``=``, ``:`` and blank, and Java's
+    escapes, including ``\\uXXXX``.
 
     Raises:
         ValueError: a ``\\u`` without four hexadecimal digits, or half of a surrogate pair.
@@ -34,14 +34,14 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without leading blanks, continued ones joined, blank ones and comments left out."""
+    """Lines without leading blanks; continued lines are joined, blank lines and comments left out."""
     joined = ""
     for line in _LINE_END.split(text):
         rest = line.lstrip(_BLANK)
         if not joined and (not rest or rest[0] in "#!"):
             continue
         joined += rest
-        # An odd number: in an even one each backslash escapes the next.
+        # An odd number: in an even one, each backslash escapes the next.
         if (len(rest) - len(rest.rstrip("\\"))) % 2 == 1:
             joined = joined[:-1]
         else:

@@ -1,4 +1,4 @@
-"""The config ``proxy_url``: which proxy, and which other configs it needs."""
+"""The config ``proxy_url``: the proxy, and the other configs it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.extras import check_package
 
 RESOLVES = {"socks5": False, "socks5h": True, "http": True}
-"""Whether the proxy resolves the names of brokers, by the scheme of its URL; as curl has it."""
+"""Whether the proxy resolves broker names, by the scheme of its URL, as in curl."""
 
 _CREDENTIAL = re.compile(r"[ -~]{1,255}")
 """What both protocols can carry."""
@@ -28,24 +28,24 @@ class Proxy:
     port: int
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
-    """None without a user, and only then."""
+    """None if and only if there is no user."""
 
     @classmethod
     def parse(cls, url: str) -> Proxy:
         """The proxy of a URL.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the URL is not a proxy's.
         """
         parts = urlsplit(url)
         if parts.scheme not in RESOLVES or not parts.hostname or not parts.port:
             raise ValueError
         if parts.path not in ("", "/") or parts.query or parts.fragment:
             raise ValueError
-        parts.hostname.encode("idna")  # of what can be no name this raises, here and not at each connection
+        parts.hostname.encode("idna")  # an impossible name raises here, not at each connection
         user, password = [None if text is None else unquote(text) for text in (parts.username, parts.password)]
         if (user is None) != (password is None):
-            raise ValueError  # neither protocol logs in by a user alone
+            raise ValueError  # neither protocol can log in with a user alone
         if any(text is not None and not _CREDENTIAL.fullmatch(text) for text in (user, password)):
             raise ValueError
         if parts.scheme == "http" and ":" in (user or ""):
@@ -54,7 +54,7 @@ class Proxy:
 
     @property
     def resolves(self) -> bool:
-        """Whether names of brokers are left to it."""
+        """Whether the proxy resolves broker names."""
         return RESOLVES[self.scheme]
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ PROXY = ConfigType(
     _proxy,
     secret=True,
 )
-"""A URL, which may have a password in it."""
+"""A URL, which may contain a password."""
 
 
 def check_proxy(values: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The part of the config table that covers TLS and logging in."""
+"""The part of the config table that covers TLS and login."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every config of the producer, in one table: name, type, default, range, importance, meaning.
 
-The rules that involve several configs are in `aioproducer.config`; ``docs/configuration.md`` is made from this table by
-``python -m aioproducer.config.docs``.
+The rules that involve several configs are in `aioproducer.config`; ``python -m aioproducer.config.docs`` makes
+``docs/configuration.md`` from this table.
 
 Source: the configs of Kafka's Java producer 4.3.
 """
@@ -32,7 +32,7 @@ from aioproducer.config.values import (
 
 _AT_LEAST_0 = Range(0)
 _MAX_STRING_BYTES = 2**15 - 1
-"""The protocol counts them in 16 bits with a sign."""
+"""The protocol stores the length in a signed 16-bit integer."""
 _CLUSTER = (
     ConfigDef(
         name="bootstrap_servers",
@@ -254,7 +254,7 @@ _DELIVERY = (
         name="transactional_id",
         type=STRING,
         default=None,
-        valid=Utf8Length(1, _MAX_STRING_BYTES - len("producer-")),  # client_id is made of it
+        valid=Utf8Length(1, _MAX_STRING_BYTES - len("producer-")),  # client_id is derived from it
         importance="low",
         doc="Turns transactions on. One name per producer, kept over restarts: a new producer with the same name "
         "fences off the old one.",
@@ -506,10 +506,10 @@ JVM_ONLY: Mapping[str, str] = MappingProxyType(
         "ssl_trustmanager_algorithm": "ssl_context takes its place",
     }
 )
-"""Java's configs that only mean something to the JVM, with what to do here."""
+"""Java's configs that only mean something to the JVM, with the way to do it here."""
 
 JVM_ONLY_PREFIXES = ("config_providers_", "metrics_context_")
-"""Names that begin like this are parameters of plugins of the JVM."""
+"""Names with these prefixes are parameters of JVM plugins."""
 
 OF_PYTHON_CLIENTS: Mapping[str, str] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""What the configs for TLS versions and ciphers mean to OpenSSL, and which configs go together. Pure."""
+"""Translates the configs for TLS versions and ciphers for OpenSSL, and checks which configs go together. Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _FROM_JKS = "keytool -importkeystore -srckeystore {store} -destkeystore {name}.p
 
 
 def is_pkcs12(store_type: str) -> bool:
-    """Whether a store is a PKCS 12 one; else it is PEM."""
+    """Whether a store is in PKCS 12 format; else it is PEM."""
     return store_type.upper() == "PKCS12"
 
 
 def check_tls(values: Mapping[str, Any], given: Iterable[str]) -> None:
-    """Refuse configs about TLS that contradict each other.
+    """Refuse TLS configs that contradict each other.
 
     Raises:
         ConfigError: with the names and what to change.
@@ -91,12 +91,12 @@ def _check_pkcs12(store: str, location: str | None, password: str | None, key_pa
 def version_limits(
     enabled: tuple[str, ...], newest: str, suites: tuple[str, ...]
 ) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
-    """The oldest and the newest version of TLS to speak.
+    """The oldest and newest TLS versions to use.
 
     Args:
         enabled, newest, suites: ``ssl_enabled_protocols``, ``ssl_protocol`` and ``ssl_cipher_suites``.
     Raises:
-        ConfigError: they leave none, or one in between out.
+        ConfigError: they leave no version, or skip one in between.
     """
     unknown = [name for name in (*enabled, newest) if name not in VERSIONS and name != "TLS"]
     if unknown or not enabled or "TLS" in enabled:
@@ -118,17 +118,17 @@ def version_limits(
 
 
 def cipher_string(suites: Iterable[str]) -> str:
-    """The suites up to TLS 1.2 as OpenSSL names them, from Java's names or its own; empty if none is named."""
+    """The suites up to TLS 1.2 by OpenSSL's names, from Java's names or OpenSSL's; empty if there are none."""
     return ":".join(_openssl_name(suite) for suite in suites if suite not in _TLS_1_3_SUITES)
 
 
 def allowed_suites(suites: Iterable[str]) -> frozenset[str]:
-    """The suites of TLS 1.3 among them."""
+    """The TLS 1.3 suites among them."""
     return frozenset(suites) & frozenset(_TLS_1_3_SUITES)
 
 
 def _openssl_name(suite: str) -> str:
-    """``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is ``ECDHE-RSA-AES128-GCM-SHA256`` there."""
+    """OpenSSL calls ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` ``ECDHE-RSA-AES128-GCM-SHA256``."""
     if not suite.startswith("TLS_") or "_WITH_" not in suite:
         return suite
     exchange, cipher = suite.removeprefix("TLS_").split("_WITH_", 1)

@@ -1,7 +1,7 @@
-"""What a config may be: types that take Python values or Java's strings, and the ranges on top of them.
+"""Config values: types that take Python values or Java's strings, and ranges on top of them.
 
-A parser returns the typed value or raises ValueError; its text, if any, is a hint, as name, value and allowed values
-are added by the caller.
+A parser returns the typed value or raises ValueError, whose text, if any, is a hint: the caller adds the name, the
+value and the allowed values.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class ConfigType:
     """A kind of value."""
 
     name: str
-    """As documentation and errors call it."""
+    """The name in documentation and errors."""
     annotation: str
-    """Of the attribute of ProducerConfig."""
+    """The type annotation of the attribute of ProducerConfig."""
     accepts: str
-    """Of the keyword of Producer: Python values, or Java's strings."""
+    """The type annotation of the keyword of Producer: Python values, or Java's strings."""
     parse: Callable[[object], Any]
     secret: bool = False
     """Whether values must not be shown."""
@@ -36,7 +36,7 @@ class Valid(Protocol):
     """A condition on a value of the right type; its ``str`` describes it."""
 
     def __call__(self, value: Any) -> Any:
-        """The value, in its normal form, or ValueError."""
+        """The value in its normal form; raises ValueError if it is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Utf8Length:
-    """Strings by the bytes they take in a request."""
+    """Strings limited by their UTF-8 length in bytes."""
 
     minimum: int
     maximum: int
@@ -161,7 +161,7 @@ NUMBER = ConfigType("number", "float", "float | str", _number)
 BOOLEAN = ConfigType("true or false", "bool", "bool | str", _boolean)
 STRING = ConfigType("string", "str", "str", _string)
 URL = ConfigType("string", "str", "str", _string)
-"""What may be secret in it is not shown: user, query and fragment."""
+"""Its possibly secret parts are not shown: user, query and fragment."""
 PASSWORD = ConfigType("secret string", "str", "str", _password, secret=True)
 LIST = ConfigType("list of strings, or one string with commas", "tuple[str, ...]", _LISTS, _list)
 
@@ -179,7 +179,7 @@ def _acks(value: object) -> int:
 
 
 _DEFAULT_PORT = 9092
-"""Of other clients."""
+"""The default port of other clients."""
 _SERVER = re.compile(
     r"(?:\w+://)?(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>[0-9]{1,5})", re.A
 )
@@ -205,7 +205,7 @@ def has_user(servers: object) -> bool:
 
 
 def with_ports(servers: Iterable[str]) -> list[str]:
-    """Addresses as other clients take them: hosts may come without the port."""
+    """Addresses as other clients accept them: the port is optional."""
     return [_with_port(str.strip(entry)) for entry in servers]
 
 
@@ -256,7 +256,7 @@ UNIFORM_STICKY = "uniform sticky"
 
 _JAVA_PARTITIONERS = {
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
-    # Gone in 4.0, but files of older programs name them.
+    # Removed in 4.0, but files of older programs name them.
     "org.apache.kafka.clients.producer.internals.DefaultPartitioner": None,
     "org.apache.kafka.clients.producer.UniformStickyPartitioner": UNIFORM_STICKY,
 }
