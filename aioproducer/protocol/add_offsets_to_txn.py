@@ -13,7 +13,7 @@ class AddOffsetsToTxnResponse(Message):
 
 
 class AddOffsetsToTxnRequest(Request[AddOffsetsToTxnResponse]):
-    """To the transaction coordinator, before TxnOffsetCommit; transactions V2 do without."""
+    """To the transaction coordinator, before TxnOffsetCommit; not used by transactions V2."""
 
     API_KEY = 25
     MIN_VERSION = 0

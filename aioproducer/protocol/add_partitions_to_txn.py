@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (key 24): tell the coordinator which partitions a transaction writes to.
 
-Up to version 3; later ones are for brokers, and transactions V2 do without. Kafka's schema has the prefix
-``V3AndBelow`` on the fields that are all there is here.
+Up to version 3; later ones are for brokers, and transactions V2 do not use it. Kafka's schema has the prefix
+``V3AndBelow`` on these fields.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from aioproducer.protocol.schema import Int16, Int32, Int64, Message, Request, S
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
-    """The end of one partition."""
+    """The result for one partition."""
 
     partition_index: Int32
     partition_error_code: Int16
@@ -24,7 +24,7 @@ class AddPartitionsToTxnTopicResult(Struct):
 
 
 class AddPartitionsToTxnResponse(Message):
-    """The end of each partition; after one failure the others bear error 55, not attempted."""
+    """The result for each partition; after one failure the others have error 55, not attempted."""
 
     throttle_time_ms: Int32 = field(default=0)
     results_by_topic: list[AddPartitionsToTxnTopicResult]

@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): which requests a broker takes in which versions, and the features of its cluster."""
+"""ApiVersions (key 18): the requests and versions that a broker accepts, and the features of its cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ UNSUPPORTED_VERSION = b"\0\x23"  # error code 35, the first field of an answer
 
 
 class ApiVersion(Struct):
-    """The versions that a broker takes of one request."""
+    """The versions of one request that a broker accepts."""
 
     api_key: Int16
     min_version: Int16
@@ -16,7 +16,7 @@ class ApiVersion(Struct):
 
 
 class SupportedFeatureKey(Struct):
-    """The levels of a feature that this broker could work at."""
+    """The levels of a feature that this broker supports."""
 
     name: str
     min_version: Int16
@@ -32,7 +32,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Message):
-    """What a broker speaks. ``finalized_features_epoch`` is -1 where the broker does not know the features."""
+    """What a broker speaks. ``finalized_features_epoch`` is -1 if the broker does not know the features."""
 
     error_code: Int16 = field(default=0)
     api_keys: list[ApiVersion]
@@ -44,15 +44,15 @@ class ApiVersionsResponse(Message):
 
     @classmethod
     def _version_of(cls, data: bytes, version: int) -> int:
-        # A broker that does not know the version of the question can't answer in it, so it uses version 0 (KIP-511).
+        # A broker that does not know the request's version can't answer in it, so it uses version 0 (KIP-511).
         return 0 if data.startswith(UNSUPPORTED_VERSION) else version
 
 
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
     """The first request on a connection.
 
-    Name and version of the software are letters, digits, ``-`` and ``.``, with a letter or digit at both ends. After
-    error 35 ask again in the version that the answer itself gives for key 18, or in version 0 if it gives none.
+    Name and version of the software consist of letters, digits, ``-`` and ``.``, with a letter or digit at both ends.
+    After error 35 ask again in the version that the answer gives for key 18, or in version 0 if it gives none.
     """
 
     API_KEY = 18
@@ -65,5 +65,5 @@ class ApiVersionsRequest(Request[ApiVersionsResponse]):
 
     @classmethod
     def response_header_is_flexible(cls, version: int) -> bool:
-        # Whoever asks can't know yet what the broker speaks, so this one header never changes.
+        # The client can't know yet what the broker speaks, so this header never changes.
         return False

@@ -4,9 +4,9 @@ Plain messages prefix strings with an int16 length, bytes and arrays with an int
 (KIP-482) prefix all of them with an unsigned varint of length + 1, 0 for null.
 
 Readers take whole ``bytes`` and a position and return the value with the position after it. Bytes off the wire are
-untrusted: a length is compared with what is left before it is used, so time and memory are bounded by the input. A
-reader that meets nonsense raises ValueError, IndexError or struct.error; ``schema.py`` turns them into
-ProtocolError, in the words of ``nonsense``.
+untrusted: a length is compared with the bytes left before it is used, so the input bounds time and memory. On malformed
+input a reader raises ValueError, IndexError or struct.error; ``schema.py`` turns these into ProtocolError, in the words
+of ``nonsense``.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class Codec:
     write: Write
     read: Read
     layout: str = ""
-    """The struct format of a value of fixed size, so that neighbours can be read in one go; else empty."""
+    """The struct format of a fixed-size value, so that adjacent ones can be read in one call; else empty."""
     read_in_steps: ReadInSteps | None = None
     """The reader as a generator that yields its position after each element; for arrays of structs and their owners."""
 
 
 def nonsense(error: Exception, data: bytes | memoryview) -> str:
-    """What a reader's error says about the bytes; Python's own words on an end that came too soon mean nothing."""
+    """What a reader's error says about the bytes; Python's own text for premature ends is useless."""
     if isinstance(error, (IndexError, struct.error)):
         return f"it ends too soon, after {len(data)} bytes"
     return str(error)
 
 
 def in_steps(codec: Codec, data: bytes, at: int) -> Generator[int, None, tuple[Any, int]]:
-    """Read with pauses where the codec knows of any."""
+    """Read with pauses if the codec supports them."""
     if codec.read_in_steps:
         return (yield from codec.read_in_steps(data, at))
     return codec.read(data, at)
@@ -54,7 +54,7 @@ def in_steps(codec: Codec, data: bytes, at: int) -> Generator[int, None, tuple[A
 
 
 def write_uvarint(value: int, out: bytearray) -> None:
-    """Append an unsigned varint: seven bits a byte, low ones first."""
+    """Append an unsigned varint: seven bits per byte, low bits first."""
     while value > 127:
         out.append(value & 127 | 128)
         value >>= 7
@@ -78,7 +78,7 @@ def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class Length(NamedTuple):
-    """How a type writes its length, NULL included."""
+    """How a type encodes its length, null included."""
 
     write: Callable[[int, bytearray], None]
     read: Callable[[bytes, int], tuple[int, int]]
@@ -114,7 +114,7 @@ COMPACT_LENGTH = Length(_write_compact_length, _read_compact_length)
 
 
 def _no_value(length: int, nullable: bool, at: int) -> None:
-    """What a negative length means: null where that is allowed, else nonsense."""
+    """Handle a negative length: null if that is allowed, else an error."""
     if length != NULL or not nullable:
         raise ValueError(f"{'null' if length == NULL else f'length {length}'} before byte {at}")
 
@@ -170,7 +170,7 @@ def string(length: Length, *, nullable: bool) -> Codec:
 
 
 def blob(length: Length, *, nullable: bool) -> Codec:
-    """Bytes, also what Kafka calls records."""
+    """Bytes, including Kafka's type records."""
 
     def write(value: bytes | None, out: bytearray) -> None:
         if value is None:
@@ -192,7 +192,7 @@ def blob(length: Length, *, nullable: bool) -> Codec:
 
 
 def array(item: Codec, length: Length, *, nullable: bool) -> Codec:
-    """A list. Every element takes at least one byte, so a count beyond the bytes left is refused before any is read."""
+    """A list. Every element takes at least one byte, so a count beyond the bytes left is refused before any read."""
 
     def write(values: list[Any] | None, out: bytearray) -> None:
         if values is None:

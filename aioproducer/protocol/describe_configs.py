@@ -9,7 +9,7 @@ TOPIC, BROKER, CLIENT_METRICS = 2, 4, 16
 
 
 class DescribeConfigsResource(Struct):
-    """A resource and the names that are asked for, None for all."""
+    """A resource and the requested names, None for all."""
 
     resource_type: Int8
     resource_name: str
@@ -17,7 +17,7 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsSynonym(Struct):
-    """Another place where a value could come from."""
+    """Another possible source of a value."""
 
     name: str
     value: str | None
@@ -25,7 +25,7 @@ class DescribeConfigsSynonym(Struct):
 
 
 class DescribeConfigsResourceResult(Struct):
-    """One config; ``value`` is None where it is a secret."""
+    """One config; ``value`` is None if it is a secret."""
 
     name: str
     value: str | None
@@ -48,14 +48,14 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Message):
-    """One result a resource."""
+    """One result per resource."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: list[DescribeConfigsResult]
 
 
 class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
-    """Ask for configs; those of a broker are known to that broker alone."""
+    """Ask for configs; only the broker itself knows its own."""
 
     API_KEY = 32
     MIN_VERSION = 1

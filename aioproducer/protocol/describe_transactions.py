@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65): how transactional ids stand with their coordinator."""
+"""DescribeTransactions (key 65): the state of transactional ids at their coordinator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TopicData(Struct):
 
 
 class TransactionState(Struct):
-    """One transactional id; the state as Kafka names it, e.g. ``Ongoing``. The start is -1 where none is open."""
+    """One transactional id; the state as Kafka names it, e.g. ``Ongoing``. The start is -1 if none is open."""
 
     error_code: Int16 = field(default=0)
     transactional_id: str
@@ -26,7 +26,7 @@ class TransactionState(Struct):
 
 
 class DescribeTransactionsResponse(Message):
-    """One TransactionState for each id that was asked for."""
+    """One TransactionState per requested id."""
 
     throttle_time_ms: Int32 = field(default=0)
     transaction_states: list[TransactionState] = field(default_factory=list)

@@ -6,7 +6,7 @@ from aioproducer.protocol.schema import Int16, Int32, Int64, Message, Request, f
 
 
 class EndTxnResponse(Message):
-    """From version 5 with the id and epoch of the next transaction; -1 means that they stay (KIP-890)."""
+    """From version 5 with the id and epoch of the next transaction; -1 means unchanged (KIP-890)."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

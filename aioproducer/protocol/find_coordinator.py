@@ -22,7 +22,7 @@ class Coordinator(Struct):
 
 
 class FindCoordinatorResponse(Message):
-    """From version 4 one Coordinator a key, before that a single one in the fields of the message (KIP-699)."""
+    """From version 4 one Coordinator per key, before that a single one in the message's own fields (KIP-699)."""
 
     throttle_time_ms: Int32 = field(default=0, since=1, ignorable=True)
     error_code: Int16 = field(default=0, until=3)

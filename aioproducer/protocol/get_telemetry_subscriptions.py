@@ -6,7 +6,7 @@ from aioproducer.protocol.schema import Int8, Int16, Int32, Message, Request, Uu
 
 
 class GetTelemetrySubscriptionsResponse(Message):
-    """What to push, how often and how. ``requested_metrics`` are name prefixes: none of them, none; ``*``, all."""
+    """What to push, how often and how. ``requested_metrics`` are name prefixes: an empty list means none, ``*`` all."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
@@ -20,7 +20,7 @@ class GetTelemetrySubscriptionsResponse(Message):
 
 
 class GetTelemetrySubscriptionsRequest(Request[GetTelemetrySubscriptionsResponse]):
-    """Ask with the zero uuid for an instance id, later with that one."""
+    """Use the zero uuid at first to get an instance id, and that id later."""
 
     API_KEY = 71
     MIN_VERSION = 0

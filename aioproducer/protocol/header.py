@@ -50,7 +50,7 @@ def encode_request(request: Request[R], version: int, correlation_id: int, clien
 
 
 def read_response_header(frame: bytes | memoryview, flexible: bool) -> tuple[int, int]:
-    """The correlation id, and where the body begins in a frame without its size.
+    """The correlation id, and the position of the body in a frame without its size.
 
     Raises:
         ProtocolError: the frame is too short or its tag section malformed.
@@ -85,7 +85,7 @@ def decode_response_in_steps(
 
 
 def throttle_time_ms(request: type[Request[R]], version: int, frame: bytes | memoryview) -> int:
-    """How long an answer asks its reader to be quiet; most answers begin with that, and are read no further.
+    """How long an answer asks the client to pause; most answers begin with this field, so the rest is not read.
 
     Raises:
         ProtocolError: the frame is malformed.

@@ -15,9 +15,9 @@ class InitProducerIdResponse(Message):
 
 
 class InitProducerIdRequest(Request[InitProducerIdResponse]):
-    """Ask any broker for an id, or with a transactional id its coordinator, which fences older producers.
+    """Ask any broker for an id; with a transactional id, ask its coordinator, which fences older producers.
 
-    ``producer_id`` and ``producer_epoch`` are -1 at first; later the current ones ask for the next epoch (KIP-360).
+    ``producer_id`` and ``producer_epoch`` are -1 at first; the current ones request the next epoch (KIP-360).
     """
 
     API_KEY = 22

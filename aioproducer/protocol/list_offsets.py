@@ -5,7 +5,7 @@ from __future__ import annotations
 from aioproducer.protocol.schema import Int8, Int16, Int32, Int64, Message, Request, Struct, field
 
 LATEST, EARLIEST = -1, -2
-"""``timestamp``: the offset that the next record gets, and that of the first one left."""
+"""Values of ``timestamp``: the offset of the next record, and that of the first one still in the log."""
 
 
 class ListOffsetsPartition(Struct):
@@ -41,14 +41,14 @@ class ListOffsetsTopicResponse(Struct):
 
 
 class ListOffsetsResponse(Message):
-    """One offset a partition."""
+    """One offset per partition."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: list[ListOffsetsTopicResponse]
 
 
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
-    """Ask the leader of partitions for offsets; ``isolation_level`` 1 sees only what is committed."""
+    """Ask the leader of partitions for offsets; ``isolation_level`` 1 sees only committed records."""
 
     API_KEY = 2
     MIN_VERSION = 2

@@ -14,7 +14,7 @@ class TransactionState(Struct):
 
 
 class ListTransactionsResponse(Message):
-    """What passed the filters; states that the broker does not know are named."""
+    """The ids that passed the filters, and the filter's states that the broker does not know."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
@@ -23,10 +23,10 @@ class ListTransactionsResponse(Message):
 
 
 class ListTransactionsRequest(Request[ListTransactionsResponse]):
-    """Ask every broker; empty filters let everything through (KIP-664).
+    """Ask every broker; empty filters pass everything (KIP-664).
 
-    ``duration_filter`` is in milliseconds since the transaction began (KIP-994), ``transactional_id_pattern`` a regular
-    expression of the whole id (KIP-1152).
+    ``duration_filter`` is in milliseconds since the transaction began (KIP-994), ``transactional_id_pattern`` is a
+    regular expression for the whole id (KIP-1152).
     """
 
     API_KEY = 66

@@ -5,11 +5,11 @@ from __future__ import annotations
 from aioproducer.protocol.schema import ZERO_UUID, Int16, Int32, Message, Request, Struct, Uuid, field
 
 UNKNOWN_OPERATIONS = -(2**31)
-"""What a broker says that was not asked for the authorized operations."""
+"""The broker's value if the authorized operations were not requested."""
 
 
 class MetadataResponseBroker(Struct):
-    """One broker; ``rack`` is None where none is configured."""
+    """One broker; ``rack`` is None if none is configured."""
 
     node_id: Int32
     host: str
@@ -18,7 +18,7 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
-    """One partition. ``leader_id`` and ``leader_epoch`` are -1 while there is none, the others are node ids."""
+    """One partition. ``leader_id`` and ``leader_epoch`` are -1 while there is no leader; the lists hold node ids."""
 
     error_code: Int16 = field(default=0)
     partition_index: Int32
@@ -30,7 +30,7 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """One topic. ``name`` is None only where the request asked by an id that the broker does not know."""
+    """One topic. ``name`` is None only if the request used an id that the broker does not know."""
 
     error_code: Int16 = field(default=0)
     name: str | None = field(nullable_since=12)
@@ -60,7 +60,7 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Request[MetadataResponse]):
-    """Ask for topics: None means all, an empty list the brokers alone."""
+    """Ask for topics: None means all, an empty list only the brokers."""
 
     API_KEY = 3
     MIN_VERSION = 4

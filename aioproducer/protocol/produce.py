@@ -1,7 +1,7 @@
 """Produce (key 0): record batches to the leaders of their partitions.
 
-The producer itself writes and reads Produce in the compiled core. These classes are the description that the core is
-tested against, and what a broker in tests uses.
+The producer itself writes and reads Produce in the compiled core. The core is tested against these classes, and the
+broker in tests uses them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class BatchIndexAndErrorMessage(Struct):
 
 
 class LeaderIdAndEpoch(Struct):
-    """The leader as the broker knows it, -1 where it does not (KIP-951)."""
+    """The leader as the broker knows it; -1 if it does not (KIP-951)."""
 
     leader_id: Int32 = field(default=-1)
     leader_epoch: Int32 = field(default=-1)
 
 
 class PartitionProduceResponse(Struct):
-    """The end of one batch. Offsets and ``log_append_time_ms`` are -1 where the broker gives none."""
+    """The result for one batch. Offsets and ``log_append_time_ms`` are -1 if the broker gives none."""
 
     index: Int32
     error_code: Int16 = field(default=0)
@@ -37,7 +37,7 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    """The partitions of one topic, which is named up to version 12 and goes by its id after that."""
+    """The partitions of one topic, identified by name up to version 12 and by id after that."""
 
     name: str = field(default="", until=12, ignorable=True)
     topic_id: Uuid = field(default=ZERO_UUID, since=13, ignorable=True)
@@ -45,7 +45,7 @@ class TopicProduceResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """Where to find a leader that ``current_leader`` names."""
+    """The address of a leader named in ``current_leader``."""
 
     node_id: Int32
     host: str
@@ -54,7 +54,7 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Message):
-    """The end of each batch of a request. With ``acks=0`` there is no answer at all."""
+    """The result for each batch of a request. With ``acks=0`` there is no answer at all."""
 
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = field(default=0)
@@ -77,7 +77,7 @@ class TopicProduceData(Struct):
 
 
 class ProduceRequest(Request[ProduceResponse]):
-    """Batches for one broker, one a partition. ``timeout_ms`` is how long it may wait for the in-sync replicas."""
+    """Batches for one broker, one per partition. ``timeout_ms`` is how long it may wait for the in-sync replicas."""
 
     API_KEY = 0
     MIN_VERSION = 3

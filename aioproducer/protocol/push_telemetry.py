@@ -6,14 +6,14 @@ from aioproducer.protocol.schema import Int8, Int16, Int32, Message, Request, Uu
 
 
 class PushTelemetryResponse(Message):
-    """Whether the broker took them; error 117 means that the subscription has changed."""
+    """Whether the broker accepted them; error 117 means that the subscription has changed."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
 
 
 class PushTelemetryRequest(Request[PushTelemetryResponse]):
-    """``metrics`` is OTLP protobuf MetricsData, compressed as ``compression_type`` says; ``terminating`` ends them."""
+    """``metrics`` is OTLP protobuf MetricsData, compressed by ``compression_type``; ``terminating``: the last push."""
 
     API_KEY = 72
     MIN_VERSION = 0

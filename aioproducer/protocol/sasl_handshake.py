@@ -6,7 +6,7 @@ from aioproducer.protocol.schema import NEVER, Int16, Message, Request, field
 
 
 class SaslHandshakeResponse(Message):
-    """The mechanisms that the broker offers, which tell most after error 33."""
+    """The mechanisms that the broker offers, most useful after error 33."""
 
     error_code: Int16 = field(default=0)
     mechanisms: list[str]

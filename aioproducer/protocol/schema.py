@@ -1,12 +1,11 @@
-"""Messages declared once as classes, and the encoders and decoders that are compiled from them.
+"""Messages declared once as classes, and the encoders and decoders compiled from them.
 
 A field's annotation is its type on the wire: ``Int32``, ``str``, ``bytes``, ``bool``, ``Uuid``, another Struct, or a
-list of those, with ``| None`` where Kafka allows null. ``field()`` says in which versions it exists. The order of the
-fields is that of the wire.
+list of those, with ``| None`` where Kafka allows null. ``field()`` says in which versions it exists. Fields are in wire
+order.
 
-What a version holds is worked out once, when it is first used: ``struct_codec`` makes a plan of a (class, version), a
-flat list of readers and writers with no question about versions left in it. Neighbours of fixed size are read by one
-``struct`` call.
+The contents of a version are worked out once, at its first use: ``struct_codec`` makes a plan for a (class, version), a
+flat list of readers and writers without version checks. One ``struct`` call reads adjacent fields of fixed size.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _MALFORMED = (ValueError, IndexError, struct.error)
 
 
 class _Rules(NamedTuple):
-    """The part of ``field()`` that dataclasses know nothing of."""
+    """The part of ``field()`` that dataclasses do not know."""
 
     since: int = 0
     until: int = NEVER
@@ -63,15 +62,15 @@ def field(
     ignorable: bool = False,
     hidden: bool = False,
 ) -> Any:
-    """Say more about a field than its type.
+    """Declare more about a field than its type.
 
     Args:
-        default, default_factory: its value where the caller gives none, and in versions that do not have the field.
+        default, default_factory: its value if the caller gives none, and in versions without the field.
         since, until: the first and the last version that have it.
-        tag: it travels in the tag section under this number, and only when it differs from the default.
+        tag: it is sent in the tag section under this number, and only if it differs from the default.
         nullable_since: the first version that may carry ``None``, for types with ``| None``.
-        ignorable: a version that does not have it drops the value. Else a value other than the default is an
-            UnsupportedVersionError there, because the broker would act on half of what it was asked.
+        ignorable: versions without the field drop the value. Otherwise a value other than the default raises
+            UnsupportedVersionError there, because the broker would act on half of the request.
         hidden: it holds a payload or a secret and stays out of the repr.
     """
     rules = _Rules(since, until, tag, nullable_since, ignorable)
@@ -181,7 +180,7 @@ class Message(Struct):
 
     @classmethod
     def _version_of(cls, data: bytes, version: int) -> int:
-        """The version that the bytes are in: the one asked for, with one exception, see ApiVersionsResponse."""
+        """The version of the bytes: the requested one, with one exception, see ApiVersionsResponse."""
         return version
 
     @classmethod
@@ -208,7 +207,7 @@ class Request(Message, Generic[R]):
 
     API_KEY: ClassVar[int]
     RESPONSE: ClassVar[type[Message]]
-    """The class ``R``, which takes over the versions declared here."""
+    """The class ``R``, which gets the versions declared here."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -227,7 +226,7 @@ class Request(Message, Generic[R]):
 
 
 class _Field(NamedTuple):
-    """A field as one version has it."""
+    """A field in one version."""
 
     name: str
     codec: Codec
@@ -239,7 +238,7 @@ _plans: dict[tuple[type[Struct], int, bool], Codec] = {}
 
 
 def struct_codec(cls: type[Struct], version: int, flexible: bool) -> Codec:
-    """The plan of a class in one version."""
+    """The plan for a class in one version."""
     if plan := _plans.get((cls, version, flexible)):
         return plan
     fields = list(_fields(cls, version, flexible))
@@ -260,7 +259,7 @@ def _first_field(cls: type[Message], version: int) -> _Field:
 
 
 def _fields(cls: type[Struct], version: int, flexible: bool) -> Iterator[_Field]:
-    """The fields that a version has, in the order of the wire."""
+    """The fields of a version, in wire order."""
     hints = typing.get_type_hints(cls, include_extras=True)
     for declared in dataclasses.fields(cls):
         rules = _rules(declared)
@@ -363,7 +362,7 @@ def _readers(
 
 
 def _runs(inline: list[_Field]) -> Iterator[tuple[Callable[[bytes, int], tuple[Any, ...]], int, Codec | None]]:
-    """Cut the fields after each one of variable size: (reader of the fixed ones before it, their size, its codec)."""
+    """Split the fields after each one of variable size: (reader of the fixed ones before it, their size, its codec)."""
     layout = ">"
     for each in inline:
         if each.codec.layout:

@@ -6,7 +6,7 @@ from aioproducer.protocol.schema import Int16, Int32, Int64, Message, Request, S
 
 
 class TxnOffsetCommitResponsePartition(Struct):
-    """The end of one partition's offset."""
+    """The result for one partition's offset."""
 
     partition_index: Int32
     error_code: Int16
@@ -20,7 +20,7 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 
 class TxnOffsetCommitResponse(Message):
-    """The end of each partition's offset."""
+    """The result for each partition's offset."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: list[TxnOffsetCommitResponseTopic]

@@ -1,7 +1,7 @@
-"""ClientTelemetry: gives the producer's metrics to a cluster that asks for them (KIP-714).
+"""ClientTelemetry: pushes the producer's metrics to a cluster that asks for them (KIP-714).
 
 Theory of operation. Brokers with a receiver for metrics offer two more APIs. The first connection to such a broker
-starts one task; without one, none of this runs. It asks what the cluster wants, and then pushes:
+starts one task; without such a broker, none of this runs. The task asks what the cluster wants, and then pushes:
 
     ask ----- wants none: wait the interval ------> ask
      |  ^---- refused, or no answer: wait ---------'
@@ -9,12 +9,12 @@ starts one task; without one, none of this runs. It asks what the cluster wants,
     push, first after 0.5 to 1.5 intervals, then after each -----> push
         '---- refused: ask again, at once or after the interval -> ask
 
-An error code after which no repetition helps ends it for good. A push without an answer counts as delivered, so that
-nothing is reported twice, and the next one may go to another broker. All requests go to one broker for as long as it is
-connected, over the connection that is there anyway; telemetry opens none. ``close`` stops the task and pushes once more
-if the cluster had asked for metrics, but waits for that no longer than a person would notice.
+A permanent error code ends it for good. A push without an answer counts as delivered, so that nothing is reported
+twice, and the next one may go to another broker. All requests go to one broker as long as it is connected, over the
+existing connection; telemetry opens none. ``close`` stops the task and pushes once more if the cluster asked for
+metrics, but waits for that no longer than a person would notice.
 
-Nothing that happens here affects a record: failures are logged, the first of them for people, and that is all.
+Nothing here affects a record: failures are only logged, the first at a level that people read.
 
 Source: KIP-714; the Java client's ClientTelemetryReporter.
 """
@@ -49,10 +49,10 @@ from aioproducer.telemetry.subscription import (
 logger: logging.Logger = logging.getLogger("aioproducer.telemetry")
 
 FIRST_PUSH = 0.5, 1.5
-"""Parts of the interval, so that clients that were started together do not push together."""
+"""Fractions of the interval, so that clients started together do not push together."""
 
 LAST_PUSH_S = 0.25
-"""How long ``close`` waits for the last push at most."""
+"""The longest that ``close`` waits for the last push."""
 
 
 class ClientTelemetry:
@@ -97,12 +97,12 @@ class ClientTelemetry:
             client.on_open = self._connection_opened
 
     async def client_instance_id(self, timeout: float) -> str | None:
-        """The id by which the cluster knows this client; None if it gave none within ``timeout`` seconds.
+        """The id that the cluster assigned to this client; None if it assigned none within ``timeout`` seconds.
 
         Raises:
             ConfigError: ``enable_metrics_push`` is False.
             ProducerClosedError: the producer was closed meanwhile.
-            TypeError, ValueError: ``timeout`` is no number, or less than 0.
+            TypeError, ValueError: ``timeout`` is not a number, or less than 0.
         """
         seconds = in_seconds(timeout, "timeout")
         if timeout < 0:
@@ -122,7 +122,7 @@ class ClientTelemetry:
         return None if self._instance_id == ZERO_UUID else readable(self._instance_id)
 
     async def close(self, timeout: float | None) -> None:
-        """End the pushes with a last one, for which it waits at most ``timeout`` seconds, and never long."""
+        """End the pushes with a last one; waits for it at most ``timeout`` seconds and at most LAST_PUSH_S."""
         pushes = self._subscription is not None and not self._asks and not self._ended
         await self.stop()
         limit_s = LAST_PUSH_S if timeout is None else min(timeout, LAST_PUSH_S)
@@ -138,13 +138,13 @@ class ClientTelemetry:
             logger.warning("the last push of metrics failed with an internal error", exc_info=True)
 
     async def stop(self) -> None:
-        """End the pushes; nobody gets an id any more."""
+        """End the pushes; ``client_instance_id`` returns no id any more."""
         self.drop()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     def drop(self) -> None:
-        """As ``stop``, without waiting for the end of its task."""
+        """Like ``stop``, without waiting for its task to end."""
         self._ended = True
         for waiter in self._waiting_for_id:
             if not waiter.done():
@@ -176,7 +176,7 @@ class ClientTelemetry:
             logger.warning("metrics are no longer pushed because of an internal error", exc_info=True)
 
     async def _connection(self, api_key: int) -> Connection:
-        """A free connection to a broker that takes metrics; waits until one is connected."""
+        """A free connection to a broker that accepts metrics; waits until one is connected."""
         while (connection := self._client.serving(api_key, rather=self._node_id)) is None:
             self._opened = self._loop.create_future()
             try:
@@ -193,7 +193,7 @@ class ClientTelemetry:
     # --- what the cluster wants ---------------------------------------------------------------------------------------
 
     async def _ask(self) -> int:
-        """Ask for the subscription; returns how long to wait before what comes next."""
+        """Ask for the subscription; returns how long to wait before the next step."""
         request = GetTelemetrySubscriptionsRequest(client_instance_id=self._instance_id)
         try:
             connection = await self._connection(request.API_KEY)
@@ -227,7 +227,7 @@ class ClientTelemetry:
     # --- pushes -------------------------------------------------------------------------------------------------------
 
     async def _push(self) -> int:
-        """Push once; returns how long to wait before what comes next."""
+        """Push once; returns how long to wait before the next step."""
         assert self._subscription is not None
         try:
             code = await self._push_over(lambda: self._connection(PushTelemetryRequest.API_KEY))
@@ -242,7 +242,7 @@ class ClientTelemetry:
         return 0 if code in AT_ONCE else delay_ms
 
     async def _push_over(self, connection: Callable[[], Awaitable[Connection]], *, terminating: bool = False) -> int:
-        """Put a report together, send it, and return the code of the answer."""
+        """Build a report, send it, and return the error code of the answer."""
         subscription = self._subscription
         assert subscription is not None
         report = Report(self._metrics, subscription, self._told, self._resource, self._now_ms(), self._now_ns())
@@ -263,7 +263,7 @@ class ClientTelemetry:
             code = (await free.request(request, version=version)).error_code
         except BaseException as error:
             if getattr(error, "maybe_written", True):
-                report.taken()  # or not, but what is told twice is wrong for ever
+                report.taken()  # perhaps not, but a sum reported twice would stay wrong forever
             raise
         if not code:
             report.taken()
@@ -272,7 +272,7 @@ class ClientTelemetry:
         return code
 
     async def _fitting(self, report: Report, codec: Codec, max_bytes: int) -> bytes:
-        """The report, compressed, without what makes it larger than the cluster takes."""
+        """The compressed report, without the groups that make it larger than the cluster accepts."""
         while True:
             plain = report.encoded()
             if len(plain) > codec.inline_limit_bytes:
@@ -306,7 +306,7 @@ class ClientTelemetry:
         return self._interval_ms
 
     def _complain(self, what: str) -> None:
-        """Once for whoever runs the program; after that only for who looks closer."""
+        """Log the first failure for operators, and later ones only for debugging."""
         logger.log(logging.DEBUG if self._complained else logging.INFO, what)
         self._complained = True
 

@@ -22,9 +22,9 @@ def metrics_data(resource: Mapping[str, str], name: str, version: str, metrics: 
     """A MetricsData of one resource and one instrumentation scope.
 
     Args:
-        resource: attributes of whom the metrics are of.
-        name, version: of the library that measures.
-        metrics: what ``gauge`` and ``total`` made.
+        resource: attributes of the measured process.
+        name, version: those of the measuring library.
+        metrics: results of ``gauge`` and ``total``.
     """
     scope = _field(1, b"".join((_text(1, name), _text(2, version))))
     scoped = scope + b"".join(_field(2, metric) for metric in metrics)
@@ -32,12 +32,12 @@ def metrics_data(resource: Mapping[str, str], name: str, version: str, metrics: 
 
 
 def gauge(name: str, points: Iterable[bytes]) -> bytes:
-    """A Metric of values that stand for themselves."""
+    """A Metric of instantaneous values."""
     return _text(1, name) + _field(5, b"".join(_field(1, point) for point in points))
 
 
 def total(name: str, points: Iterable[bytes], temporality: int) -> bytes:
-    """A Metric of sums that only grow: since their start (``CUMULATIVE``), or since the last one told (``DELTA``)."""
+    """A Metric of monotonic sums: since their start (``CUMULATIVE``), or since the last report (``DELTA``)."""
     measured = b"".join(_field(1, point) for point in points)
     return _text(1, name) + _field(7, measured + bytes((2 << 3 | VARINT, temporality, 3 << 3 | VARINT, 1)))
 
@@ -46,16 +46,16 @@ def point(value: float, time_ns: int, labels: bytes = b"", start_ns: int | None 
     """A NumberDataPoint.
 
     Args:
-        time_ns: of the value, since the epoch.
-        labels: what ``attributes`` made of them.
-        start_ns: since when a sum adds up.
+        time_ns: time of the value, since the epoch.
+        labels: the result of ``attributes``.
+        start_ns: the start of a sum.
     """
     start = b"" if start_ns is None else _TIME.pack(2 << 3 | FIXED64, start_ns)
     return start + _TIME_AND_VALUE.pack(3 << 3 | FIXED64, time_ns, 4 << 3 | FIXED64, value) + labels
 
 
 def attributes(values: Mapping[str, str], number: int = 7) -> bytes:
-    """KeyValues of text, as the repeated field of this number: 7 in a data point, 1 in a resource."""
+    """KeyValues of text, as a repeated field with this number: 7 in a data point, 1 in a resource."""
     return b"".join(_field(number, _text(1, key) + _field(2, _text(1, value))) for key, value in values.items())
 
 

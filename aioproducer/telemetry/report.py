@@ -1,6 +1,6 @@
-"""The metrics of a producer as one push, and which of them were reported before. Pure.
+"""The metrics of a producer as one push, and what earlier pushes reported. Pure.
 
-A report is put together in steps of a few topics each, so that one about thousands of topics does not block the loop.
+A report is built in steps of a few topics each, so that one about thousands of topics does not block the loop.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MEMBERS_A_STEP = 16
 
 LABELS = {"producer-topic-metrics": "topic", "producer-node-metrics": "node_id"}
 DISPENSABLE = ("producer-topic-metrics", "producer-node-metrics", "producer-metrics")
-"""In the order in which groups are left out of a push that is too large: first those that grow with the cluster."""
+"""The order in which groups are left out of a push that is too large: first those that grow with the cluster."""
 
 Key = tuple[str, str, str]
 """Group, member, name."""
 
 
 class Told:
-    """What the cluster knows already: the value of each sum when it was last told, and when that was.
+    """What the cluster already knows: the value of each sum in its last report, and the time of that.
 
     Args:
         started_ns: when the producer began to count, in nanoseconds since the epoch.
@@ -38,31 +38,31 @@ class Told:
         self._times_ns: dict[tuple[str, str], int] = {}
 
     def since_ns(self, group: str, name: str) -> int:
-        """When the sums of this name were last told; the start of the producer if they never were."""
+        """When the sums of this name were last reported; the start of the producer if they never were."""
         return self._times_ns.get((group, name), self.started_ns)
 
     def value(self, key: Key) -> float:
-        """What was told last; 0 for what is new."""
+        """The last reported value; 0 for a new key."""
         return self._values.get(key, 0.0)
 
     def take(self, values: Mapping[Key, float], time_ns: int) -> None:
-        """These were told at this time."""
+        """Note that these values were reported at this time."""
         self._values.update(values)
         for group, _, name in values:
             self._times_ns[group, name] = time_ns
 
     def forget(self) -> None:
-        """The cluster counts anew."""
+        """Forget everything: the cluster starts counting anew."""
         self._values.clear()
         self._times_ns.clear()
 
 
 class Report:
-    """The values of one moment, as ``steps`` reads them.
+    """The metrics at one moment, read by ``steps``.
 
     Args:
         resource: attributes of the producer.
-        now_ms, now_ns: the moment, on the loop's clock and since the epoch.
+        now_ms, now_ns: that moment, on the loop's clock and since the epoch.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Report:
         self._left_out: set[str] = set()
 
     def steps(self) -> Iterator[None]:
-        """Read everything that is wanted; gives up control between two steps."""
+        """Read all wanted metrics; yields between two steps."""
         count = 0
         for group, names in self._subscription.names.items():
             if names:
@@ -98,7 +98,7 @@ class Report:
                         yield
 
     def leave_out(self) -> str | None:
-        """Do without the group that can be spared best, and return its name; None if nothing is left."""
+        """Leave out the most dispensable group and return its name; None if nothing is left."""
         for group in DISPENSABLE:
             if group not in self._left_out and any(self._points.get(group, {}).values()):
                 self._left_out.add(group)
@@ -117,7 +117,7 @@ class Report:
         return otlp.metrics_data(self._resource, SCOPE, VERSION, found) if found else b""
 
     def taken(self) -> None:
-        """The cluster has got it: its sums need not be told again."""
+        """The cluster got the report: its sums are not reported again."""
         for group, sums in self._sums.items():
             if group not in self._left_out:
                 self._told.take(sums, self._now_ns)
@@ -127,7 +127,7 @@ class Report:
         labels = otlp.attributes({LABELS[group]: member}) if group in LABELS else b""
         for name, value in self._metrics.values(group, member, names, self._now_ms):
             if math.isnan(value):
-                continue  # an average of nothing
+                continue  # the average of no values
             start_ns = None
             if name.endswith("-total"):
                 key = group, member, name

@@ -1,6 +1,6 @@
 """Which metrics a cluster wants from its clients, and what its refusals mean. Pure.
 
-Source: KIP-714; ClientTelemetryUtils of the Java client for what follows on each error.
+Source: KIP-714; ClientTelemetryUtils of the Java client for the reaction to each error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aioproducer.protocol.get_telemetry_subscriptions import GetTelemetrySubscri
 from aioproducer.protocol.schema import ZERO_UUID
 
 DEFAULT_INTERVAL_MS = 5 * 60 * 1000
-"""Between two requests where the cluster has not said anything else."""
+"""Interval between two requests unless the cluster set another."""
 
 PREFIX = "org.apache.kafka"
 ALL = ["*"]
@@ -28,19 +28,19 @@ UNSUPPORTED_COMPRESSION_TYPE = 76
 MAY_PASS = frozenset(
     (UNKNOWN_SUBSCRIPTION_ID, TELEMETRY_TOO_LARGE, THROTTLING_QUOTA_EXCEEDED, UNSUPPORTED_COMPRESSION_TYPE)
 )
-"""Codes after which the subscription is asked for again; after any other there is no use in it."""
+"""Codes after which the subscription is requested again; after any other, that is useless."""
 
 AT_ONCE = frozenset((UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE))
-"""Those of a push after which it is asked for at once."""
+"""Codes of a push after which it is requested at once."""
 
 
 def full_name(group: str, name: str) -> str:
-    """Of a metric, such as ``org.apache.kafka.producer.node.request.latency.avg``."""
+    """The full name of a metric, such as ``org.apache.kafka.producer.node.request.latency.avg``."""
     return f"{PREFIX}.{group.removesuffix('-metrics').replace('-', '.')}.{name.replace('-', '.')}"
 
 
 def readable(instance_id: bytes) -> str:
-    """An id as Kafka's logs and tools write it."""
+    """An id in the form used by Kafka's logs and tools."""
     return base64.urlsafe_b64encode(instance_id).decode().rstrip("=")
 
 
@@ -49,13 +49,13 @@ class Subscription:
     """One answer to GetTelemetrySubscriptions.
 
     Args:
-        instance_id: of this client, which it keeps for life.
-        subscription_id: of these wishes.
-        interval_ms: between two pushes.
-        codecs: numbers of those that the cluster takes, what it likes best first.
-        max_bytes: of a push, compressed.
-        delta: whether sums are told since the last push.
-        names: of the metrics that are wanted, by group.
+        instance_id: this client's id, which it keeps for life.
+        subscription_id: identifies this subscription.
+        interval_ms: time between two pushes.
+        codecs: numbers of the codecs that the cluster accepts, preferred ones first.
+        max_bytes: the limit of a push, compressed.
+        delta: whether sums count from the last push.
+        names: the wanted metrics by group.
     """
 
     instance_id: bytes = field(repr=False)
@@ -92,13 +92,13 @@ class Subscription:
         return any(self.names.values())
 
     def codec(self, refused: Collection[int]) -> Codec:
-        """What the cluster likes best of what is installed here and was not refused; else none."""
+        """The cluster's preferred codec that is installed here and was not refused; else the codec none."""
         for number in self.codecs:
             if number not in refused:
                 try:
                     return codec_by_attribute(number)
                 except (ProtocolError, ConfigError):
-                    continue  # of the future, or its package is not installed
+                    continue  # a future codec, or its package is not installed
         return codec_by_attribute(NO_CODEC)
 
 

@@ -1,1 +1,1 @@
-"""The transactions of one producer: their states, their calls, and the requests to coordinators."""
+"""The transactions of one producer: their states, calls, and requests to coordinators."""

@@ -28,7 +28,7 @@ class Transaction:
         if error is None and runner.closed_over == self._number:
             raise closed_meanwhile("commit_transaction")
         if runner.number != self._number or not (runner.states.is_open or runner.states.error is not None):
-            return  # the body has ended or prepared it
+            return  # the body already ended or prepared it
         if error is None:
             await runner.commit(or_abort=True)
             return

@@ -1,8 +1,8 @@
-"""TransactionCalls: the calls of a producer's transactions, one after the other.
+"""TransactionCalls: runs the transaction calls of a producer one after the other.
 
-Theory of operation. Each call of the program that has to ask a broker runs in a task of the producer. The caller waits
-for it, for at most ``max_block_ms``; when the caller is cancelled or out of time, the task goes on without it. The next
-call waits for that task first, and if it is the same call again, it takes over the task's outcome.
+Theory of operation. Each call that has to ask a broker runs in a task of the producer. The caller waits for the task,
+for at most ``max_block_ms``; if the caller is cancelled or out of time, the task goes on without it. The next call
+first waits for that task, and if it is the same call again, it takes over the task's outcome.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from aioproducer.errors import KafkaError
 logger: logging.Logger = logging.getLogger("aioproducer.transaction")
 
 SHARED = frozenset({"prepare_transaction", "commit_transaction", "abort_transaction"})
-"""Calls whose outcome the next call takes over, if it is the same call."""
+"""Calls whose outcome the next call takes over if it is the same."""
 
 
 class TransactionCalls:
     """The calls of one producer.
 
     Args:
-        timed_out: makes the error, with its cause, of a call that has not ended in time, from its name and when the
-            wait began.
-        cut_short: makes the error of a call whose task was cancelled.
+        timed_out: makes the error, with its cause, for a call that has not ended in time, from its name and the time
+            at which the wait began.
+        cut_short: makes the error for a call whose task was cancelled.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class TransactionCalls:
 
     @property
     def latest(self) -> asyncio.Task[Any] | None:
-        """The latest call, until its end was told to whoever made it, or another one goes on in its place."""
+        """The latest call, until its caller has its outcome or another call replaces it."""
         return self._latest[1] if self._latest is not None else None
 
     def forget_latest(self) -> None:
-        """Its end is nobody's any more."""
+        """Forget the latest call: nobody wants its outcome any more."""
         self._latest = None
 
     async def turn(self, name: str, deadline_ms: int) -> asyncio.Task[Any] | None:
-        """Wait for a call that was left behind, or that another task waits for; its task if it is the same one.
+        """Wait for a call that was left behind or belongs to another task; returns its task if it is the same call.
 
         Raises:
             KafkaError: ``timed_out`` or ``cut_short``: the other call has not ended in time, or never will.
@@ -65,7 +65,7 @@ class TransactionCalls:
                 await self._wait(left, task, deadline_ms, tells=is_same)
             except KafkaError as error:
                 if not task.done() or task.cancelled():
-                    raise  # nobody knows how it will end, or would have
+                    raise  # the outcome is unknown
                 if not is_same:
                     logger.info("%s(), which another call waited for, failed: %s", left, str(error))
             if is_same:
@@ -73,22 +73,22 @@ class TransactionCalls:
         return None
 
     async def run(self, name: str, work: Coroutine[Any, Any, Any], deadline_ms: int) -> Any:
-        """Make a call whose turn it is; its result, or its error."""
+        """Make a call whose turn has come; returns its result, or raises its error."""
         task = self._loop.create_task(work, name=f"aioproducer {name}")
         task.add_done_callback(_retrieve)
         self._latest = name, task
         return await self._wait(name, task, deadline_ms, tells=True)
 
     async def wait_for_latest(self, deadline_ms: int) -> None:
-        """Wait for the latest call in place of whoever made it: its error is raised here."""
+        """Wait for the latest call in place of its caller: its error is raised here."""
         if self._latest is not None:
             await self._wait(*self._latest, deadline_ms, tells=True)
 
     async def _wait(self, name: str, task: asyncio.Task[Any], deadline_ms: int, *, tells: bool) -> Any:
-        """The end of a call; out of time, or cancelled, it is left behind.
+        """Wait for a call and return its outcome; if out of time or cancelled, leave the call behind.
 
         Args:
-            tells: to whoever made this call, or made it again.
+            tells: whether the outcome goes to the caller that made this call, or made it again.
         """
         began_ms = self._now_ms()
         done, _ = await asyncio.wait([task], timeout=max(0, deadline_ms - self._now_ms()) / 1000)
@@ -105,6 +105,6 @@ class TransactionCalls:
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Keep asyncio from logging an error that nobody waited for because the call was cancelled."""
+    """Keep asyncio from logging an error that nobody awaited because the call was cancelled."""
     if not task.cancelled():
         task.exception()

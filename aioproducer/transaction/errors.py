@@ -1,10 +1,10 @@
 """What an error means for a transaction, depending on the request that it answers: one table.
 
-    RETRY       the same request again, after a back-off
-    FIND        the same, after asking who the coordinator is now
+    RETRY       repeat the request after a back-off
+    FIND        the same, after finding the current coordinator
     ABORTABLE   the transaction can only be aborted; the producer goes on afterwards
     FENCED      a newer producer has the transactional id, or the coordinator timed the transaction out
-    FATAL       nothing helps; also for whatever the table does not name
+    FATAL       nothing helps; also for every error that the table does not name
 
 Source: the response handlers of org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360,
 KIP-588 (PRODUCER_FENCED), KIP-890 (TRANSACTION_ABORTABLE), KIP-1050 (classes of errors).
@@ -29,7 +29,7 @@ from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest
 
 
 class Reaction(enum.IntEnum):
-    """What to do about an error; of several in one answer the greatest counts."""
+    """What to do about an error; if an answer has several, the greatest counts."""
 
     RETRY = 1
     FIND = 2
@@ -47,7 +47,7 @@ EVERYWHERE = {
     14: R.RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
     15: R.FIND,  # COORDINATOR_NOT_AVAILABLE
     16: R.FIND,  # NOT_COORDINATOR
-    47: R.FENCED,  # INVALID_PRODUCER_EPOCH, what brokers before 2.7 say for the next
+    47: R.FENCED,  # INVALID_PRODUCER_EPOCH, used by brokers before 2.7 for PRODUCER_FENCED
     51: R.RETRY,  # CONCURRENT_TRANSACTIONS
     56: R.RETRY,  # KAFKA_STORAGE_ERROR
     89: R.RETRY,  # THROTTLING_QUOTA_EXCEEDED
@@ -57,7 +57,7 @@ EVERYWHERE = {
 
 BY_REQUEST: dict[int, dict[int, Reaction]] = {
     FindCoordinatorRequest.API_KEY: {
-        15: R.RETRY,  # the coordinator's topic is only being made
+        15: R.RETRY,  # the coordinator's topic is just being created
         30: R.ABORTABLE,  # GROUP_AUTHORIZATION_FAILED
     },
     InitProducerIdRequest.API_KEY: {},
@@ -93,32 +93,32 @@ BY_REQUEST: dict[int, dict[int, Reaction]] = {
 
 
 def reaction(api_key: int, error: KafkaError) -> Reaction:
-    """What an error means that a request ended with, be it the broker's answer or one of this side."""
+    """What a request's error means, whether from the broker or from this client."""
     if isinstance(error, UnwritableError):
-        return R.ABORTABLE  # no attempt was sent, nor would the next be
+        return R.ABORTABLE  # nothing was sent, and a retry would not be either
     if isinstance(error, ProtocolError):
-        return R.FIND  # the connection is gone; another answer may make sense
+        return R.FIND  # the connection is gone; another broker's answer may make sense
     if error.code is None:
         return R.FATAL
     return reaction_to_code(api_key, error.code)
 
 
 def reaction_to_code(api_key: int, code: int) -> Reaction:
-    """The same by the number of the error."""
+    """The same for an error code."""
     return BY_REQUEST.get(api_key, {}).get(code) or EVERYWHERE.get(code, R.FATAL)
 
 
 def worst(api_key: int, codes: list[int]) -> int:
-    """The error code of an answer that has several, 0 for none.
+    """The error code that counts in an answer with several; 0 for none.
 
-    OPERATION_NOT_ATTEMPTED comes last: it only says that another one stopped the request.
+    OPERATION_NOT_ATTEMPTED comes last: it only says that another error stopped the request.
     """
     failed = [code for code in codes if code]
     return max(failed, key=lambda code: (reaction_to_code(api_key, code), code != 55), default=0)
 
 
 def as_told(what: Reaction, error: KafkaError, transactional_id: str) -> KafkaError:
-    """The error as the program gets it: flagged by what it means, and under one name where Kafka has two."""
+    """The error as the program gets it: flagged by its meaning, and under one name where Kafka has two."""
     if what is R.FENCED:
         fenced = ProducerFencedError(
             f"the transactional id {transactional_id!r} is in the hands of a newer producer, or its transaction was "

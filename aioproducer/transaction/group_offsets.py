@@ -1,7 +1,7 @@
 """The arguments of send_offsets_to_transaction, checked field by field.
 
-What passes can be written in every version of TxnOffsetCommit. The brokers' own rules, such as
-``offset.metadata.max.bytes``, are left to the brokers.
+Arguments that pass can be encoded in every version of TxnOffsetCommit. Brokers enforce their own rules, such as
+``offset.metadata.max.bytes``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicP
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 MAX_STRING_BYTES = 32_767
-"""What the versions hold that give a string's length in 16 bits."""
+"""The limit in versions that store a string's length in 16 bits."""
 
 
 def checked_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets in one form; numbers may be any integers, numpy's for one.
+    """The offsets in one form; numbers may be of any integer type, such as numpy's.
 
     Raises:
         TypeError, ValueError: one can't be sent; names the field and what it has to be.
@@ -53,7 +53,7 @@ def _checked_position(where: TopicPartition, position: OffsetAndMetadata | int) 
 
 
 def checked_group(group: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
-    """The membership, its generation as an int.
+    """The membership, with its generation as an int.
 
     Raises:
         TypeError, ValueError: it can't be sent; names the field and what it has to be.

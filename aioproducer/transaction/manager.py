@@ -1,40 +1,40 @@
-"""Producer id, epoch and sequences: what lets a broker recognise a batch that it already has.
+"""Producer id, epoch and sequences: they let a broker recognise a batch that it already has.
 
 Theory of operation. A batch gets (producer id, epoch, base sequence) when it is first drained and keeps them over
-retries, so a leader that has it already answers with success and writes nothing. Sequences count records, per partition
-and epoch, and must not have gaps. A gap opens when a batch that had a sequence fails: the broker then refuses
-everything after it (OUT_OF_ORDER_SEQUENCE_NUMBER), until the partition starts at 0 again under the next epoch, which is
+retries, so a leader that already has the batch answers with success and writes nothing. Sequences count records, per
+partition and epoch, and must not have gaps. A gap opens when a batch with a sequence fails: the broker then refuses
+everything after it (OUT_OF_ORDER_SEQUENCE_NUMBER) until the partition restarts at 0 under the next epoch. That is
 called the bump.
 
     in order --a batch with a sequence fails, or expires in flight--> gap: no new sequences here
     gap --a later batch is acknowledged (so the failed one was written)--> in order
     gap --every numbered batch is off the wire and surely not in the log--> bump: next epoch, sequences from 0
 
-The bump waits for certainty, which is where this differs from the Java client (KIP-360): Java renumbers every batch in
-flight, including one that the broker wrote and whose answer was lost, and so writes it twice. Here a batch in doubt
-keeps its number and is sent again until the broker's answer settles it: success if it has the batch, OUT_OF_ORDER if
-not. That answer is certain because from the oldest unresolved batch of a partition on, at most five have numbers, as
-many as a broker remembers. And once one batch is surely not in the log, neither is any that was numbered after it.
+The bump waits for certainty, unlike in the Java client (KIP-360): Java renumbers every batch in flight, including one
+that the broker wrote and whose answer was lost, and so writes it twice. Here a batch in doubt keeps its number and is
+sent again until the broker's answer settles it: success if it has the batch, OUT_OF_ORDER if not. That answer is
+certain because, from the oldest unresolved batch of a partition on, at most five have numbers, and a broker remembers
+five. And once one batch is surely not in the log, neither is any batch numbered after it.
 
-One thing may still follow such a refusal: a broker that froze reads its connections in any order, including what is
-left of an abandoned one, which holds an older batch and this one behind it. So a batch in doubt counts as ruled out
-only when it is sent a second after its first refusal and refused again; until then it keeps its number.
+A copy may still arrive after such a refusal: a broker that froze reads its connections in any order, including the rest
+of an abandoned one, which holds an older batch and this one behind it. So a batch in doubt counts as ruled out only
+after it was sent again a second after its first refusal and was refused again; until then it keeps its number.
 
-Books are kept for as long as the producer lives, even for a topic that is forgotten because nobody uses it: if numbers
-began at 0 again under the same epoch, a broker would take new batches for repetitions of old ones, and acknowledge them
-unwritten.
+Books are kept as long as the producer lives, even for a topic that is forgotten because nobody uses it: if numbers
+restarted at 0 under the same epoch, a broker would take new batches for duplicates of old ones, and acknowledge them
+without writing them.
 
-A topic that is deleted and recreated has an empty log, whose leader takes any sequence for the first. The numbers go on
-there, for the reason above, but nothing else that is known about the former log holds: the producer has to be
-introduced again, and what was ruled out before may be written now.
+A topic that is deleted and recreated has an empty log, whose leader accepts any first sequence. The numbers go on
+there, for the reason above, but nothing else known about the former log holds: the producer has to be introduced again,
+and what was ruled out before may be written now.
 
 The new epoch is local: a broker accepts a higher epoch from an idempotent producer without being asked. After 32767 a
-new producer id is fetched instead. Other partitions go on under their old epoch and move when none of their batches is
+new producer id is fetched instead. Other partitions go on under their old epoch and move once none of their batches is
 unresolved.
 
-In a transaction there is no bump of our own: a gap spoils the transaction, and the coordinator gives the next epoch,
-with the end of the transaction (KIP-890) or through InitProducerId. A batch in doubt is sent again all the same before
-V2, so that no copy of it can turn up in the log after the transaction has ended.
+A transaction has no local bump: a gap spoils the transaction, and the coordinator gives the next epoch, with the end of
+the transaction (KIP-890) or through InitProducerId. Before V2, a batch in doubt is still sent again, so that no copy of
+it can appear in the log after the transaction has ended.
 
 Source: KIP-98, KIP-360; org.apache.kafka.clients.producer.internals.TransactionManager.
 """
@@ -56,11 +56,11 @@ NO_SEQUENCE = -1
 MAX_EPOCH = 32767
 NOT_REFUSED = -1
 LATE_COPY_MS = 1_000
-"""For how long after a broker has refused a batch in doubt another copy of it may still come to it."""
+"""How long after a broker refused a batch in doubt another copy of it may still arrive there."""
 
 
 def is_identity(producer_id: int, epoch: int) -> bool:
-    """Whether batches can be written under it; what is negative stands for none, in batches too."""
+    """Whether batches can be written under this id and epoch; negative values mean none, in batches too."""
     return producer_id >= 0 and epoch >= 0
 
 
@@ -69,16 +69,16 @@ class TransactionManager(SequenceBooks):
 
     @property
     def needs_producer_id(self) -> bool:
-        """Whether nothing new can be sent before InitProducerId has answered."""
+        """Whether nothing new can be sent before InitProducerId is answered."""
         return self.idempotent and self.producer_id == NO_PRODUCER_ID
 
     def set_producer_id(self, producer_id: int, epoch: int) -> None:
-        """Take what InitProducerId answered; a partition moves to it when its numbered batches have ended."""
+        """Adopt the answer of InitProducerId; a partition moves to it once its numbered batches have ended."""
         self.producer_id: int = producer_id
         self.epoch: int = epoch
 
     def produce_version(self, version: int) -> int:
-        """The version of Produce to use where the broker speaks this one."""
+        """The version of Produce to use with a broker that speaks this one."""
         if self.transaction is not None and self.transaction.version < 2:
             return min(version, LAST_PRODUCE_V1)
         return version
@@ -86,16 +86,16 @@ class TransactionManager(SequenceBooks):
     # --- after the answer ---------------------------------------------------------------------------------------------
 
     def cures(self, batch: ProducerBatch) -> bool:
-        """Whether a batch that the broker found out of order may be in order when it is sent again.
+        """Whether a batch that the broker found out of order may be in order when sent again.
 
-        Outside of transactions always, at the latest by a bump; inside only behind another unresolved batch.
+        Outside transactions always, at the latest after a bump; inside one only behind another unresolved batch.
         """
         if not batch.has_sequence:
             return False
         return self.transaction is None or self._books_of(batch).numbered[0] is not batch
 
     def unanswered(self, batch: ProducerBatch) -> None:
-        """An attempt ended without an answer that tells whether the batch is in the log."""
+        """An attempt ended without an answer that shows whether the batch is in the log."""
         if batch.has_sequence:
             books = self._books_of(batch)
             batch.in_doubt = books.absent is None or batch.order < books.absent
@@ -103,10 +103,10 @@ class TransactionManager(SequenceBooks):
             self._bump_if_settled(books)
 
     def out_of_order(self, batch: ProducerBatch, now_ms: int) -> None:
-        """The broker has neither the batch nor what it expects before it; the batch is about to be queued again.
+        """The broker has neither the batch nor the one it expects before it; the batch is about to be queued again.
 
-        With an older batch unresolved that is the reason, and sending both again in order is the cure. The first of
-        the numbered batches has no such excuse: the broker has lost its state, and only a bump helps.
+        If an older batch is unresolved, that is the reason, and resending both in order is the cure. If this is the
+        oldest numbered batch, the broker has lost its state, and only a bump helps.
         """
         if not batch.has_sequence:
             return
@@ -120,20 +120,20 @@ class TransactionManager(SequenceBooks):
         self._bump_if_settled(books)
 
     def settle(self, batch: ProducerBatch) -> None:
-        """A queued batch is off the wire: the bump that waits for it may follow."""
+        """A queued batch is off the wire: a bump that waits for it may follow."""
         if batch.has_sequence:
             self._bump_if_settled(self._books_of(batch))
 
     def expired_in_flight(self, batch: ProducerBatch) -> None:
-        """Its Deliveries have failed while the answer is still to come: no new sequences until it has."""
+        """The batch's Deliveries failed before its answer came: no new sequences until it comes."""
         if batch.has_sequence:
             self._books_of(batch).open_gap(batch)
 
     def failed(self, batch: ProducerBatch, *, epoch_refused: bool = False) -> None:
-        """The batch has ended without an acknowledgement and will not be sent again.
+        """The batch ended without an acknowledgement and will not be sent again.
 
         Args:
-            epoch_refused: the broker knows a newer epoch, so the next batch needs a bump in any case.
+            epoch_refused: the broker knows a newer epoch, so the next batch needs a bump anyway.
         """
         if not batch.has_sequence:
             return
@@ -143,14 +143,14 @@ class TransactionManager(SequenceBooks):
             books.rule_out(batch)
         books.strike(batch)
         if was_last and not batch.in_doubt and books.gap is None and not epoch_refused:
-            books.next = batch.base_sequence  # nobody has seen the number: the next batch takes it
+            books.next = batch.base_sequence  # no broker has seen the number: the next batch reuses it
             books.absent = None
         else:
             books.open_gap(batch)
         self._bump_if_settled(books)
 
     def split(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
-        """The pieces continue the sequences of the batch that was refused as too large."""
+        """The pieces take over the sequences of the batch that was refused as too large."""
         if batch.has_sequence:
             books = self._books_of(batch)
             books.replace(batch, pieces)
@@ -159,7 +159,7 @@ class TransactionManager(SequenceBooks):
     # --- the bump -----------------------------------------------------------------------------------------------------
 
     def _bump_if_settled(self, books: PartitionSequences) -> None:
-        """Start the partition again under a new epoch, once that can't write anything twice."""
+        """Restart the partition under a new epoch, once that can't write anything twice."""
         if books.gap is None or self.transaction is not None or not books.is_settled():
             return
         if self._is_current(books):

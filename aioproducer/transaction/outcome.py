@@ -1,15 +1,15 @@
-"""What has become of a transaction, derived from what its coordinator says about the transactional id.
+"""The outcome of a transaction, derived from what its coordinator says about the transactional id.
 
-The coordinator knows only the latest transaction of an id. It says when that began, by its own clock, which is how a
-prepared transaction is recognised: if the beginning is the same, the state is that of this very transaction; if not,
-the id has moved on, so ours has ended, one way or the other.
+The coordinator knows only the latest transaction of an id, and when it began by the coordinator's clock. That start
+time identifies a prepared transaction: if it is the same, the state is that of this transaction; if not, the id has
+moved on, so ours has ended, one way or the other.
 
     described state                                      the transaction is
     ---------------------------------------------------  ------------------
     Ongoing                                              OPEN
     PrepareCommit, CompleteCommit                        COMMITTED
     PrepareAbort, CompleteAbort, PrepareEpochFence       ABORTED
-    another beginning, Empty, Dead, or no such id        UNKNOWN
+    another start time, Empty, Dead, or no such id       UNKNOWN
 
 Source: org.apache.kafka.coordinator.transaction.TransactionState; KIP-664.
 """
@@ -23,7 +23,7 @@ from aioproducer.records import PreparedTransaction, TopicPartition
 
 
 class TransactionOutcome(enum.Enum):
-    """What has become of a prepared transaction."""
+    """The outcome of a prepared transaction."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -31,7 +31,7 @@ class TransactionOutcome(enum.Enum):
     EMPTY = "empty"
     """Nothing was written, so there is nothing to end."""
     UNKNOWN = "unknown"
-    """It has ended, and how can no longer be known: its transactional id has moved on, or is forgotten."""
+    """It has ended, but how can no longer be known: its transactional id has moved on, or is forgotten."""
 
 
 _BY_STATE = {
@@ -50,7 +50,7 @@ class TransactionListing:
 
     Args:
         state: as Kafka names it, e.g. ``Ongoing``, ``CompleteCommit``, ``Empty``.
-        coordinator: node id of the broker that told.
+        coordinator: node id of the broker that reported it.
     """
 
     transactional_id: str
@@ -80,7 +80,7 @@ class TransactionDescription:
 
 
 def outcome_of(prepared: PreparedTransaction, described: TransactionDescription | None) -> TransactionOutcome:
-    """What has become of a prepared transaction.
+    """The outcome of a prepared transaction.
 
     Args:
         described: None if the coordinator knows no such id.
@@ -93,9 +93,9 @@ def outcome_of(prepared: PreparedTransaction, described: TransactionDescription 
 
 
 def outcome_after_end(producer_id: int, epoch: int, described: TransactionDescription) -> TransactionOutcome:
-    """What has become of a transaction V2 of this producer id and epoch, which has ended.
+    """The outcome of an ended V2 transaction with this producer id and epoch.
 
-    Each end gives the next epoch, so that this is the latest transaction of the id as long as there is no newer epoch.
+    Each end gives the next epoch, so this is the latest transaction of the id as long as there is no newer epoch.
     """
     if (described.producer_id, described.epoch) != (producer_id, epoch + 1):
         return TransactionOutcome.UNKNOWN
@@ -105,6 +105,6 @@ def outcome_after_end(producer_id: int, epoch: int, described: TransactionDescri
 def _is_same(prepared: PreparedTransaction, described: TransactionDescription) -> bool:
     if prepared.started_ms >= 0:
         return described.started_ms == prepared.started_ms
-    # Prepared with a broker that does not tell, by one that does: an open one of this very epoch can only be ours.
+    # The broker did not report the start when it was prepared, but does now: an open one of this epoch must be ours.
     same_epoch = (described.producer_id, described.epoch) == (prepared.producer_id, prepared.epoch)
     return same_epoch and described.state == "Ongoing"

@@ -1,4 +1,4 @@
-"""TransactionRecords: the records of a producer, as its transactions see them."""
+"""TransactionRecords: a producer's records, as its transactions see them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from aioproducer.transaction.state import aborted
 
 
 class TransactionRecords:
-    """The ``Records`` that a ``TransactionRunner`` asks for: each of its wishes, to the part that fulfils it.
+    """The ``Records`` of a ``TransactionRunner``: passes each of its calls to the part that carries it out.
 
     Args:
-        admit: take records, or refuse them and those that wait to be taken.
-        on_progress: batches have ended, or memory has come back.
-        on_fatal: the producer can do nothing more.
+        admit: admit records, or refuse them and those that wait to be admitted.
+        on_progress: called after batches ended or memory came back.
+        on_fatal: called when the producer can do nothing more.
     """
 
     def __init__(

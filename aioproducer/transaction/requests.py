@@ -1,14 +1,14 @@
-"""TransactionRequests: the requests about one transactional id, sent to whoever coordinates it until they are answered.
+"""TransactionRequests: the requests about one transactional id, sent to its coordinator until they are answered.
 
-What they contain, in which versions they may go out, and where their answers have the errors. What an answer means for
-the transaction is not decided here. Every call raises what ``Coordinators.ask`` raises, and shares these parameters
-with it:
+This module knows their contents, the versions in which they may be sent, and where answers carry errors. It does not
+decide what an answer means for the transaction. Every call raises what ``Coordinators.ask`` raises, and shares these
+parameters with it:
 
     wanted   asked before each repetition; False ends the attempts
-    lost     called when an attempt was written and not answered, so that it may come late
+    lost     called when an attempt was written but not answered, so it may arrive late
 
-An answer that leaves out what was asked about, or gives an id that is not one, is treated as impossible: if it were
-believed, a partition would count as part of the transaction, or an offset as committed, that is not.
+An answer that omits something asked about, or gives an invalid id, is treated as impossible: believing it would count a
+partition as part of the transaction, or an offset as committed, when it is not.
 
 Source: KIP-98, KIP-360 (InitProducerId by the producer that has the epoch), KIP-447 (offsets with the member that sends
 them), KIP-664 (DescribeTransactions), KIP-890 (EndTxn and TxnOffsetCommit of transactions V2).
@@ -46,11 +46,11 @@ LAST_OFFSETS_V1 = 4
 MEMBERS_SINCE_VERSION = 3
 """The first TxnOffsetCommit with generation and member (Kafka 2.5)."""
 EPOCH_BUMP_SINCE_VERSION = 3
-"""The first InitProducerId that gives the next epoch to the producer that has this one (Kafka 2.5)."""
+"""The first InitProducerId that gives the next epoch to the producer that has the current one (Kafka 2.5)."""
 
 
 class TransactionRequests:
-    """What can be asked about a transactional id."""
+    """The requests about one transactional id."""
 
     def __init__(self, coordinators: Coordinators, transactional_id: str) -> None:
         self._coordinators = coordinators
@@ -64,12 +64,12 @@ class TransactionRequests:
         *,
         wanted: Callable[[], bool] = always,
     ) -> Answered[InitProducerIdResponse]:
-        """Get an epoch that fences all before it; what is open is aborted.
+        """Get an epoch that fences all earlier ones; an open transaction is aborted.
 
         Args:
-            timeout_ms: the ``transaction_timeout_ms`` of what follows.
-            producer_id, epoch: of the producer that asks, which is refused if somebody has a newer epoch. Without them
-                nobody is.
+            timeout_ms: the ``transaction_timeout_ms`` of the transactions that follow.
+            producer_id, epoch: those of the asking producer, which is refused if another has a newer epoch. Without
+                them, it is never refused.
         """
         request = InitProducerIdRequest(
             transactional_id=self._transactional_id,
@@ -89,7 +89,7 @@ class TransactionRequests:
     async def add_partitions(
         self, producer_id: int, epoch: int, places: Iterable[TopicPartition], *, wanted: Callable[[], bool]
     ) -> Answered[AddPartitionsToTxnResponse]:
-        """Make partitions a part of the transaction; before V2."""
+        """Add partitions to the transaction; before V2."""
         places = tuple(places)
         topics: dict[str, list[int]] = {}
         for topic, partition in places:
@@ -112,7 +112,7 @@ class TransactionRequests:
     async def add_group(
         self, producer_id: int, epoch: int, group_id: str, *, wanted: Callable[[], bool]
     ) -> Answered[AddOffsetsToTxnResponse]:
-        """Make the offsets of a group a part of the transaction; before V2."""
+        """Add the offsets of a group to the transaction; before V2."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self._transactional_id,
             producer_id=producer_id,
@@ -138,7 +138,7 @@ class TransactionRequests:
         wanted: Callable[[], bool],
         lost: Callable[[], None],
     ) -> None:
-        """Have the coordinator of the group take offsets that count when the transaction is committed.
+        """Send offsets to the group's coordinator; they take effect when the transaction is committed.
 
         Raises:
             UnsupportedVersionError: abortable; the broker can't fence by the group's generation and member.
@@ -176,7 +176,7 @@ class TransactionRequests:
     async def end(
         self, producer_id: int, epoch: int, *, committed: bool, is_v2: bool, wanted: Callable[[], bool] = always
     ) -> Answered[EndTxnResponse]:
-        """Commit or abort; the answer of V2 has the next epoch."""
+        """Commit or abort; with V2 the answer has the next epoch."""
         request = EndTxnRequest(
             transactional_id=self._transactional_id,
             producer_id=producer_id,
@@ -194,10 +194,10 @@ class TransactionRequests:
         )
 
     async def describe(self) -> TransactionDescription:
-        """How the id stands with its coordinator.
+        """The state of the id at its coordinator.
 
         Raises:
-            TransactionalIdNotFoundError: it is not known there.
+            TransactionalIdNotFoundError: it is unknown there.
             UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
         """
         request = DescribeTransactionsRequest(transactional_ids=[self._transactional_id])
@@ -215,7 +215,7 @@ class TransactionRequests:
             partitions=tuple(TopicPartition(each.topic, number) for each in told.topics for number in each.partitions),
         )
 
-    # --- the error code of an answer, or a ProtocolError for one that can't be ----------------------------------------
+    # --- the error code of an answer, or a ProtocolError for an impossible one ----------------------------------------
 
     def _error_of_init(self, response: InitProducerIdResponse) -> int:
         producer_id, epoch = response.producer_id, response.producer_epoch

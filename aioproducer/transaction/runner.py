@@ -1,22 +1,21 @@
 """TransactionRunner: begins, prepares, commits and aborts the transactions of one producer.
 
-Theory of operation. Each call of the program that has to ask a broker runs in a task of the producer, one after the
-other (``TransactionCalls``).
+Theory of operation. Each call that has to ask a broker runs in a task of the producer, one after the other
+(``TransactionCalls``).
 
-    commit   no more records -> all that were admitted have ended -> EndTxn(commit) -> READY
-    abort    no more records -> drop what was not sent, wait for what was -> EndTxn(abort) -> READY
-    prepare  no more records -> all that were admitted have ended -> PREPARED
+    commit   no more records -> all admitted records have ended -> EndTxn(commit) -> READY
+    abort    no more records -> drop unsent batches, wait for sent ones -> EndTxn(abort) -> READY
+    prepare  no more records -> all admitted records have ended -> PREPARED
 
-A record that fails spoils the transaction: what was not sent is dropped at once, and commit raises that error without
-having asked the coordinator. Nor is it asked if nothing was sent.
+A failed record spoils the transaction: unsent batches are dropped at once, and commit raises the record's error without
+asking the coordinator. The coordinator is not asked either if nothing was sent.
 
-Who is who. With transactions V2 (KIP-890) each EndTxn gives the next epoch, so whatever is late is fenced. Before V2
-the epoch stays, and the next ``begin_transaction`` gets a new one from InitProducerId (KIP-360) if something is left
-that must not come late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn or TxnOffsetCommit that was written
-and not answered. A leader that knows a newer epoch than ours can't say why. InitProducerId can: either a newer producer
-has the transactional id, which is the end of this one, or the coordinator has aborted the transaction because it took
-too long, and gives the epoch that it has made for that (KIP-588; so do brokers with V2, older ones fence the producer
-here too).
+Epochs. With transactions V2 (KIP-890) each EndTxn gives the next epoch, so late requests are fenced. Before V2 the
+epoch stays, and the next ``begin_transaction`` gets a new one from InitProducerId (KIP-360) if something is left that
+must not take effect late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn or TxnOffsetCommit that was written
+but not answered. A leader that knows a newer epoch than ours can't say why. InitProducerId can: either a newer producer
+has the transactional id, which ends this one, or the coordinator aborted the transaction because it took too long, and
+returns the epoch that it created for that (KIP-588; brokers with V2 do this, older ones fence the producer here too).
 
 Source: KIP-98, KIP-360, KIP-447 (offsets), KIP-890; org.apache.kafka.clients.producer.internals.TransactionManager.
 """
@@ -59,25 +58,25 @@ ENDS = frozenset({"commit_transaction", "abort_transaction"})
 
 
 class Records(Protocol):
-    """What a transaction asks of the rest of the producer."""
+    """What a transaction needs from the rest of the producer."""
 
     def admit(self, admits: bool) -> None:
-        """Take records, or refuse them and those that wait to be taken."""
+        """Admit records, or refuse them and those that wait to be admitted."""
 
     def ended(self) -> asyncio.Future[None]:
-        """Send all that was admitted without lingering; done when all has ended, whatever its end."""
+        """Send all admitted records without lingering; the future is done when all have ended, in whatever way."""
 
     def forget(self, waiter: asyncio.Future[None]) -> None:
-        """Nobody waits for it any more."""
+        """Drop a waiter that nobody waits for any more."""
 
     def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
-        """Fail what is not in flight, as aborted; with ``in_doubt`` also what an earlier attempt may have written."""
+        """Fail batches not in flight as aborted; with ``in_doubt`` also those an earlier attempt may have written."""
 
     def observed(self) -> None:
-        """The failures up to here are told by other means than by a flush."""
+        """The failures up to here are reported by other means than a flush."""
 
     def wake_sender(self) -> None:
-        """Batches that could not go may be able to now."""
+        """Batches that were held back may go now."""
 
     def failed(self, error: KafkaError) -> None:
         """The producer can do nothing more."""
@@ -103,12 +102,12 @@ class TransactionRunner:
         assert sequences.transaction is not None
         self.states: TransactionStates = TransactionStates()
         self.number: int = 0
-        """Of the transaction that is or was open last."""
+        """The number of the current or last transaction."""
         self.on_begin: Callable[[], None] | None = None
         self.on_end: Callable[[bool], None] | None = None
-        """Called with whether it was committed; not for one that is prepared and ended by somebody else."""
+        """Called with whether the transaction was committed; not for a prepared one that another process ends."""
         self.closed_over: int = 0
-        """Number of the one that was open when the producer was closed: it is aborted, as far as time allows."""
+        """Number of the transaction open when the producer was closed: it is aborted if time allows."""
         self.transactional_id: str = config.transactional_id
         self._transaction_timeout_ms = config.transaction_timeout_ms
         self._max_block_ms = config.max_block_ms
@@ -129,9 +128,9 @@ class TransactionRunner:
         self._asking: asyncio.Task[None] | None = None
         self._ended_by_broker = False
         self._abort_asked = False
-        """Offsets that wait for what may never be, such as a partition, are given up then."""
+        """If set, offsets that wait for something that may never come, such as a partition, are given up."""
         self._commit_asked = False
-        """EndTxn(commit) may have left, and was not refused."""
+        """EndTxn(commit) may have been sent, and was not refused."""
         self._maybe_committed = False
         self._prepared = False
 
@@ -153,11 +152,11 @@ class TransactionRunner:
         self._records.timed("init", self._now_ms() - began_ms)
 
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """What has to be cancelled when the producer ends."""
+        """The tasks to cancel when the producer ends."""
         return [task for task in (self._adding, self._asking, self._calls.latest) if task is not None]
 
     async def close(self, timeout: float | None) -> None:
-        """Let a call that goes on end, and abort a transaction that is open and not prepared; as far as time allows."""
+        """Wait for a running call, and abort an open transaction that is not prepared, if time allows."""
         timeout_ms = self._max_block_ms if timeout is None else max(0, int(timeout * 1000))
         deadline_ms = self._now_ms() + timeout_ms
         self._abort_asked = True
@@ -178,7 +177,7 @@ class TransactionRunner:
                 )  # fmt: skip
 
     def cut_short(self) -> None:
-        """``close`` was cancelled: wait for nothing any more."""
+        """``close`` was cancelled: stop waiting."""
         self._hurried = True
         for task in self.tasks():
             task.cancel()
@@ -240,7 +239,7 @@ class TransactionRunner:
         deadline_ms = self._deadline_ms()
         await self._turn("send_offsets_to_transaction", deadline_ms)
         self.states.check("send_offsets_to_transaction")
-        self._abort_asked = False  # an abort that was cancelled while it waited
+        self._abort_asked = False  # left over from an abort that was cancelled while it waited
         if offsets:
             await self._calls.run("send_offsets_to_transaction", self._send_offsets(offsets, group), deadline_ms)
 
@@ -262,11 +261,11 @@ class TransactionRunner:
     # --- one call after the other -------------------------------------------------------------------------------------
 
     async def _turn(self, name: str, deadline_ms: int) -> asyncio.Task[Any] | None:
-        """Wait for a call that was left behind, or that another task waits for; its task if it is the same one.
+        """Wait for a call that was left behind or belongs to another task; returns its task if it is the same call.
 
         Raises:
-            ProducerClosedError: meanwhile somebody has closed the producer, and perhaps cut the other call short.
-            TransactionStateError: meanwhile a transaction has begun, which is not the one that is meant.
+            ProducerClosedError: the producer was closed meanwhile, which may have cut the other call short.
+            TransactionStateError: another transaction began meanwhile, which is not the one the caller meant.
             TransactionTimeoutError: the other call has not ended in time.
         """
         number = self.number
@@ -287,7 +286,7 @@ class TransactionRunner:
         error = TransactionTimeoutError(
             f"{name}() of transactional id {self.transactional_id!r} had not ended after "
             f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}",
-            # A commit that goes on may be asked for later.
+            # A call still in progress may go on to commit.
             maybe_written=name in ENDS and (self._in_doubt or self.states.state is TransactionState.COMMITTING),
         )
         error.__cause__ = last
@@ -305,7 +304,7 @@ class TransactionRunner:
 
     @property
     def _in_doubt(self) -> bool:
-        """Whether the transaction may have been committed, here or by whoever else has what was prepared."""
+        """Whether the transaction may have been committed, here or by another process that has the prepared one."""
         return self._commit_asked or self._maybe_committed or self._prepared
 
     def _deadline_ms(self) -> int:
@@ -325,7 +324,7 @@ class TransactionRunner:
             try:
                 described = await self._requests.describe()
             except UnsupportedVersionError:
-                pass  # whoever ends it has to do without
+                pass  # the process that ends it has to do without
             except KafkaError as error:
                 self._refused(error)
                 raise copy.copy(self.states.error or error) from error.__cause__
@@ -333,7 +332,7 @@ class TransactionRunner:
                 self._check_still_open(described)
                 started_ms = described.started_ms
             self._raise_if_fatal()
-        self._prepared = True  # others may end it from here on, whatever becomes of it here
+        self._prepared = True  # from here on others may end it, whatever happens here
         self.states.move(TransactionState.PREPARED)
         return PreparedTransaction(
             transactional_id=self.transactional_id,
@@ -392,7 +391,7 @@ class TransactionRunner:
             self._records.timed("abort", self._now_ms() - began_ms)
 
     async def _all_ended(self) -> None:
-        """Wait for the end of every record; a spoilt transaction that is to be committed is not waited for."""
+        """Wait until every record has ended; a commit stops waiting once the transaction is spoilt."""
         waiter = self._waiter = self._records.ended()
         try:
             await waiter
@@ -401,7 +400,7 @@ class TransactionRunner:
             self._records.forget(waiter)
 
     def _raise_if_fatal(self) -> None:
-        """What has happened between a call and its task, or while that waited for an answer."""
+        """Raise a fatal error that occurred before the call's task ran, or while it waited for an answer."""
         if not self._alive() and self.states.error is not None:
             raise copy.copy(self.states.error)
 
@@ -430,23 +429,23 @@ class TransactionRunner:
                     self._refused(error)
                 if self.states.error is not None:
                     told = copy.copy(self.states.error)
-                    # Whatever has ended the producer meanwhile: the coordinator may have done what it was asked for.
+                    # Whatever ended the producer meanwhile, the coordinator may have carried out the request.
                     told.maybe_written = told.maybe_written or self._maybe_committed
                     raise told from error.__cause__
             if self._prepared and partitions.version < 2:
-                # Another process may be about to end it too, and must not meet the next transaction in its place.
+                # Another process may be about to end it too, and must not end the next transaction instead.
                 self._new_epoch_due = True
         partitions.end()
-        if self._alive():  # else this transaction has ended as it should, and none comes after it
+        if self._alive():  # else this transaction ended properly, but none follows it
             self.states.move(TransactionState.READY)
         if self.on_end is not None:
             self.on_end(committed)
 
     async def _may_be_committed(self) -> bool:
-        """Whether an end that was refused, as there is nothing to end, may have met a commit.
+        """Whether an EndTxn refused because there is nothing to end may have come after a commit.
 
-        That of ours, or of whoever has the prepared transaction, is followed by a new epoch as an abort is. With V2 the
-        coordinator can tell.
+        A commit, by us or by another process with the prepared transaction, gives a new epoch, as an abort does. With
+        V2 the coordinator can tell which it was.
         """
         may_be = self._maybe_committed or self._prepared
         if not may_be or self._partitions.version < 2:
@@ -466,7 +465,7 @@ class TransactionRunner:
             unstarted = not committed and not self._maybe_committed and self._partitions.doubtful
             if error.code == INVALID_TXN_STATE and unstarted:
                 self._new_epoch_due = True
-                return  # what was to start it has not arrived, so there is nothing to end; it may still come, though
+                return  # the request that starts it has not arrived (it still may), so there is nothing to end
             raise
         if is_v2:
             self._take_epoch(answer.response.producer_id, answer.response.producer_epoch)
@@ -490,7 +489,7 @@ class TransactionRunner:
     async def _send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """Before V2 the group is added to the transaction first, with V2 the commit of the offsets adds it."""
+        """Before V2 the group is first added to the transaction; with V2 the offset commit adds it."""
         began_ms = self._now_ms()
         partitions = self._partitions
         try:
@@ -512,7 +511,7 @@ class TransactionRunner:
             if isinstance(error, ProducerFencedError) and partitions.version >= 2:
                 await self._ask_who_has_the_epoch(error)
             elif self.states.error is None and not (error.abortable or error.fatal):
-                self._spoil(error)  # it may pass, and was not waited for because of an abort
+                self._spoil(error)  # a transient error, not waited out because of an abort
             elif self.states.error is None:
                 self._refused(error)
             raise copy.copy(self.states.error or error) from error.__cause__
@@ -523,7 +522,7 @@ class TransactionRunner:
         return self.states.admits and not self._abort_asked
 
     def _offsets_may_come_late(self) -> None:
-        """They would set back those of the next transaction, unless that has another epoch."""
+        """Late offsets would reset those of the next transaction, unless it has another epoch."""
         if self._partitions.version < 2:
             self._new_epoch_due = True
 
@@ -535,14 +534,14 @@ class TransactionRunner:
                 self._transaction_timeout_ms, producer_id, epoch, wanted=self._alive
             )
         except KafkaError:
-            self._raise_if_fatal()  # the reason why what was answered last is not waited out
+            self._raise_if_fatal()  # the reason why the last answer's error was not waited out
             raise
         self._sequences.set_producer_id(answer.response.producer_id, answer.response.producer_epoch)
         self._version = 2 if self._feature(FEATURE) >= 2 else 1
         return answer
 
     async def _bump(self) -> None:
-        """Get the next epoch, so that whatever is still under way with the old one is refused (KIP-360)."""
+        """Get the next epoch, so that requests still under way with the old one are refused (KIP-360)."""
         self._raise_if_fatal()
         self.states.move(TransactionState.INITIALIZING)
         try:
@@ -562,7 +561,7 @@ class TransactionRunner:
         self.states.move(TransactionState.READY)
 
     def _add_soon(self) -> None:
-        """A batch waits for its partition to be added; others of this turn of the loop go with it."""
+        """A batch waits for its partition to be added; those wanted in the same turn of the loop go along."""
         if self._adding is None or self._adding.done():
             self._adding = self._loop.create_task(self._add_partitions(), name="aioproducer add partitions")
 
@@ -587,11 +586,11 @@ class TransactionRunner:
     # --- errors -------------------------------------------------------------------------------------------------------
 
     def batch_failed(self, error: KafkaError) -> None:
-        """A record of the transaction has failed: it can only be aborted."""
+        """A record has failed: its transaction can only be aborted."""
         self._spoil(error)
 
     def _refused(self, error: KafkaError) -> None:
-        """A coordinator has answered with an error that stays; in an abort nothing is left to try."""
+        """A coordinator answered with a permanent error; during an abort nothing is left to try."""
         if error.abortable and self.states.state is not TransactionState.ABORTING:
             self._spoil(error)
         else:
@@ -602,7 +601,7 @@ class TransactionRunner:
             self._partitions.sending = False
             self._records.admit(False)
             self._give_up_waiting()
-            # Not now: whoever reports this may be in the middle of the batches that would be dropped.
+            # Not now: the caller may be iterating over the batches that would be dropped.
             self._loop.call_soon(self._drop_spoilt)
 
     def _drop_spoilt(self) -> None:
@@ -613,7 +612,7 @@ class TransactionRunner:
         return self._partitions.version >= 2 or self._ended_by_broker
 
     def epoch_refused(self, error: KafkaError) -> bool:
-        """A leader knows a newer epoch; True if the coordinator is asked what that means, and the batch may wait."""
+        """A leader knows a newer epoch; True if the coordinator is asked why, and the batch may wait."""
         if not self._partitions.sending:
             return False
         if self._asking is None or self._asking.done():
@@ -654,7 +653,7 @@ class TransactionRunner:
 
 
 def closed_meanwhile(name: str) -> ProducerClosedError:
-    """The error of a call that comes after somebody else has closed the producer."""
+    """The error for a call after the producer was closed by someone else."""
     return ProducerClosedError(
         f"{name}() came too late: the producer was closed while the transaction was open, so it was not committed"
     )

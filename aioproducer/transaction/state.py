@@ -1,8 +1,8 @@
 """The states of a transactional producer, and every move between them, as one table.
 
 Theory of operation. A producer has at most one transaction. The program's calls move it along the upper line; the
-brokers' answers can move it down, to ABORTABLE_ERROR, from where only an abort leads on, or to FATAL_ERROR, from where
-nothing does.
+brokers' answers can move it down, to ABORTABLE_ERROR, which only an abort leaves, or to FATAL_ERROR, which nothing
+leaves.
 
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
                           ^            |       |   |  |    `--> ABORTING ---> READY
@@ -12,8 +12,8 @@ nothing does.
                                           ABORTABLE_ERROR <-- COMMITTING before EndTxn was sent
                                                `------------------> ABORTING
 
-A wrong call of the program raises TransactionStateError and leaves the state as it was. An abortable error while
-ABORTING changes nothing. A fatal one is accepted in every state, and the first one stays.
+A wrong call raises TransactionStateError and leaves the state unchanged. An abortable error while ABORTING changes
+nothing. A fatal one is accepted in every state, and the first one stays.
 
 Source: org.apache.kafka.clients.producer.internals.TransactionManager.State; KIP-98. PREPARING and PREPARED are this
 producer's own, for transactions that another process ends.
@@ -28,7 +28,7 @@ from aioproducer.errors import KafkaError, TransactionAbortedError, TransactionS
 
 
 class TransactionState(enum.Enum):
-    """Where a transactional producer stands; the value says it in a sentence that starts with "the producer"."""
+    """The state of a transactional producer; the value completes a sentence that starts with "the producer"."""
 
     UNINITIALIZED = "has not been started"
     INITIALIZING = "is getting its epoch from the coordinator"
@@ -56,7 +56,7 @@ MOVES: dict[TransactionState, frozenset[TransactionState]] = {
     S.ABORTABLE_ERROR: frozenset({S.IN_TRANSACTION, S.PREPARING, S.COMMITTING, S.ABORTABLE_ERROR}),
     S.FATAL_ERROR: frozenset(S),
 }
-"""To a state, from which others."""
+"""For each state, the states that lead to it."""
 
 CALLS: dict[str, TransactionState] = {
     "begin_transaction": S.IN_TRANSACTION,
@@ -64,19 +64,19 @@ CALLS: dict[str, TransactionState] = {
     "commit_transaction": S.COMMITTING,
     "abort_transaction": S.ABORTING,
 }
-"""Where each call leads first."""
+"""The first state that each call leads to."""
 
 ADMITTING = frozenset({S.IN_TRANSACTION})
-"""Where records and offsets are taken."""
+"""States in which records and offsets are accepted."""
 
 
 class TransactionStates:
-    """The state, and the error that spoilt it."""
+    """The state, and the error that caused it, if one did."""
 
     def __init__(self) -> None:
         self.state: TransactionState = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
-        """What made the transaction abortable, or the producer fatal; None in all other states."""
+        """The error behind ABORTABLE_ERROR or FATAL_ERROR; None in all other states."""
 
     @property
     def admits(self) -> bool:
@@ -89,17 +89,17 @@ class TransactionStates:
         return self.state in (S.IN_TRANSACTION, S.PREPARING, S.ABORTABLE_ERROR)
 
     def call(self, name: str) -> None:
-        """Move as a call of the program asks.
+        """Make the move that a call requires.
 
         Raises:
             TransactionStateError: the state does not allow it, and is unchanged.
-            KafkaError: the error that the state came from: the transaction can only be aborted, or nothing helps.
+            KafkaError: the error that caused the state: the transaction can only be aborted, or nothing helps.
         """
         self.check(name)
         self.move(CALLS[name])
 
     def check(self, name: str) -> None:
-        """Raise what a call deserves that the state does not allow; other names than those of CALLS add records."""
+        """Raise the error for a call that the state does not allow; names that are not in CALLS add records."""
         allowed = ADMITTING if name not in CALLS else MOVES[CALLS[name]]
         if self.state in allowed:
             return
@@ -110,7 +110,7 @@ class TransactionStates:
         )
 
     def check_record(self) -> None:
-        """Raise why a record can't be added to a transaction now.
+        """Raise the reason why a record can't be added to a transaction now, if there is one.
 
         Raises:
             TransactionStateError: there is no transaction.
@@ -138,7 +138,7 @@ class TransactionStates:
         return ""
 
     def move(self, to: TransactionState) -> None:
-        """Go to another state as the producer itself asks; a move that the table does not have is a bug."""
+        """Move to another state on the producer's own initiative; a move missing from the table is a bug."""
         if self.state not in MOVES[to]:
             raise AssertionError(f"no way from {self.state.name} to {to.name}")
         self.state = to
@@ -146,7 +146,7 @@ class TransactionStates:
             self.error = None
 
     def fail(self, error: KafkaError) -> bool:
-        """Take an abortable error; whether that is news. The first one stays."""
+        """Record an abortable error; returns whether it is the first. The first one stays."""
         if self.state is S.ABORTABLE_ERROR or self.state not in MOVES[S.ABORTABLE_ERROR]:
             return False
         self.error = error.marked(abortable=True)
@@ -154,7 +154,7 @@ class TransactionStates:
         return True
 
     def fail_fatally(self, error: KafkaError) -> bool:
-        """Take a fatal error; whether that is news. The first one stays."""
+        """Record a fatal error; returns whether it is the first. The first one stays."""
         if self.state is S.FATAL_ERROR:
             return False
         self.error = error.marked(fatal=True)
@@ -163,7 +163,7 @@ class TransactionStates:
 
 
 def aborted(what: str, cause: KafkaError, maybe_written: bool = False) -> TransactionAbortedError:
-    """The error of a record that went with its transaction, which ``cause`` had spoilt."""
+    """The error for a record that was aborted with its transaction, because of ``cause``."""
     error = TransactionAbortedError(f"{what}: {cause}", maybe_written=maybe_written)
     error.__cause__ = cause
     return error
