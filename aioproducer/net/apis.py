@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class Api(NamedTuple):
-    """Kafka's name, and the first version whose throttle time is the client's part.
+    """Kafka's name, and the first version whose throttle time the client has to observe.
 
-    From that version on a broker answers first and leaves the waiting to the client; before, it held the answer back,
-    so the throttle time in it is over. Source: KIP-219.
+    From that version on a broker answers at once and leaves the waiting to the client; before, it delayed the answer,
+    so the throttle time in it is already over. Source: KIP-219.
     """
 
     name: str
@@ -44,7 +44,7 @@ def name(api_key: int) -> str:
 
 
 def throttled_by_client(api_key: int, version: int) -> bool:
-    """Whether the throttle time of an answer asks the client to be quiet."""
+    """Whether the throttle time of an answer asks the client to pause."""
     known = _APIS.get(api_key)
     since = known.throttled_by_client_since if known is not None else None
     return since is not None and version >= since

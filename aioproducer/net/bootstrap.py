@@ -1,4 +1,4 @@
-"""The first contact with the cluster: from the configured addresses to a broker that names all the others."""
+"""The first contact with the cluster: from the configured addresses to a broker that names all others."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from aioproducer.net.resolver import canonical_names
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 
 CLOSER_LOOK_MS = 2_000
-"""How long finding out why a broker hung up may take."""
+"""The longest time to find out why a broker hung up."""
 
 
 class Bootstrap:
     """One pass through ``bootstrap_servers``.
 
     Args:
-        deadline_ms: for the whole pass; None leaves it to the limits of each address.
+        deadline_ms: for the whole pass; None leaves only the limits of each address.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class Bootstrap:
         self._failures: list[tuple[str, BaseException]] = []
 
     async def run(self) -> tuple[Connection, MetadataResponse]:
-        """Try the addresses in the given order until one tells its brokers; return its connection and that answer.
+        """Try the addresses in the given order until one lists the brokers; return its connection and that answer.
 
-        The node id of the connection is negative: which broker it leads to is not known.
+        The node id of the connection is negative: its broker's id is unknown.
 
         Raises:
-            BootstrapError: none did; it holds each address with its cause.
+            BootstrapError: none did; it lists each address with its cause.
             AuthenticationError: a broker and this client do not accept each other; no other is tried.
         """
         for index, (host, port) in enumerate(await self._servers()):
@@ -62,7 +62,7 @@ class Bootstrap:
         raise BootstrapError(self._failures) from (self._failures[-1][1] if self._failures else None)
 
     async def _look_closer(self, host: str, port: int, error: BaseException) -> None:
-        """Raise the AuthenticationError that stands behind a connection that just broke, if there is one."""
+        """Raise the AuthenticationError behind a connection that just broke, if there is one."""
         if not isinstance(error, ConnectionLostError) or not _hung_up(error):
             return
         try:
@@ -125,7 +125,7 @@ class Bootstrap:
 
 
 def _hung_up(error: BaseException) -> bool:
-    """Whether a connection was there, and the other side ended it."""
+    """Whether a connection was up and the other side ended it."""
     cause = error.__cause__ or error
     return isinstance(cause, (ConnectionLostError, ConnectionError, ssl.SSLError)) and not isinstance(
         cause, ConnectionRefusedError

@@ -1,14 +1,14 @@
 """The connections of a producer, by node id: opened on demand, closed when idle, retried with back-off.
 
-Apart from the bootstrap, the client never asks a broker for anything by itself. A caller that wants to send asks for a
+Apart from the bootstrap, the client sends no requests of its own. A caller that wants to send asks for a
 ``free_connection``, calls ``connect_soon`` if there is none, and asks again after ``on_change`` or at ``retry_at_ms``;
 a caller that can wait awaits ``ready_connection`` or ``any_ready_connection``.
 
 A connection that is no longer wanted but has requests in flight is retired: it takes no more and ends when they are
-answered. No new connection to its node is made before that, so a broker never has more requests of ours than allowed.
+answered. No new connection to its node is made before that, so a broker never has more of our requests than allowed.
 
-Which nodes there are, which to ask and which to connect to next is decided by ``Nodes``; its module also says when a
-node gets a second connection, which ``connect_somewhere`` makes.
+``Nodes`` decides which nodes there are, which to ask and which to connect to next; its module also says when a node
+gets a second connection, which ``connect_somewhere`` makes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from aioproducer.protocol.metadata import MetadataResponse
 logger: logging.Logger = logging.getLogger("aioproducer.client")
 
 WARN_EVERY_MS = 60_000
-"""A broker that stays away is told of no more often."""
+"""The shortest time between two warnings about a broker that stays unreachable."""
 
 
 def _nothing(*_: object) -> None:
@@ -54,10 +54,10 @@ class NetworkClient:
     """All connections of one producer. Everything runs on ``loop``; times are its monotonic milliseconds.
 
     Args:
-        rng: where the jitter of the back-off and the choice between equal nodes come from.
-        on_internal_error: gets whatever must not happen; the owner ends.
+        rng: source of the back-off jitter and of the choice between equal nodes.
+        on_internal_error: gets errors that must not happen; the owner ends.
         authenticate: the step between TLS and API versions, see ``open_connection``.
-        metrics: where connections, requests and logins are counted.
+        metrics: counts connections, requests and logins.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class NetworkClient:
         metrics: ProducerMetrics | None = None,
     ) -> None:
         self.on_change: Callable[[], None] = _nothing
-        """Called when a node became ready, failed or has room again, and when nobody waits ahead any more."""
+        """Called when a node became ready, failed or has room again, and when no waiter takes precedence any more."""
         self.on_disconnect: Callable[[int, KafkaError], None] = _nothing
-        """Called with node id and error when a connection was lost or could not be made."""
+        """Called with the node id and error when a connection was lost or could not be made."""
         self.on_open: Callable[[Connection], None] = _nothing
         """Called for each connection that came up."""
         self._config = config
@@ -103,20 +103,20 @@ class NetworkClient:
 
     @property
     def connection_count(self) -> int:
-        """Open connections."""
+        """The number of open connections."""
         return len(self._open)
 
     @property
     def unreachable(self) -> KafkaError | None:
-        """Why no broker can be reached, None while one is connected or nothing bad is known of any.
+        """Why no broker can be reached; None while one is connected or no failure is known.
 
-        The connection that bootstrap left counts for none: it may go by an address that takes no records.
+        The bootstrap connection does not count: its address may not accept records.
         """
         return self._nodes.unreachable
 
     @property
     def bootstrapped(self) -> bool:
-        """Whether the connection that bootstrap left still stands for the brokers."""
+        """Whether the bootstrap connection still stands in for the brokers."""
         return self._nodes.bootstrap is not None
 
     @property
@@ -129,8 +129,8 @@ class NetworkClient:
     def free_connection(self, node_id: int, now_ms: int) -> Connection | None:
         """The connection to a node, if a request may go out now: open, not throttled, fewer in flight than allowed.
 
-        None while ``any_ready_connection`` waits, or ``ready_connection`` for this node: whoever waits there gets the
-        next free place.
+        None while ``any_ready_connection`` waits, or ``ready_connection`` for this node: those waiters get the next
+        free place.
         """
         return None if self._first_out or node_id in self._first_at else self._free(node_id, now_ms)
 
@@ -145,16 +145,16 @@ class NetworkClient:
         return node is not None and not node.gone
 
     def feature(self, name: str) -> int:
-        """The level of a feature that the whole cluster has agreed on, as the latest broker that knows told; 0 if none.
+        """The finalized level of a cluster feature, as last reported by a broker that knows it; 0 if there is none.
 
         Source: KIP-584.
         """
         return self._features.levels.get(name, 0)
 
     def connect_soon(self, node_id: int) -> None:
-        """Start to connect to a node, unless it is connected, connecting, backing off or unknown.
+        """Start connecting to a node, unless it is connected, connecting, backing off or unknown.
 
-        ``on_change`` tells when that has ended, one way or the other.
+        ``on_change`` is called when the attempt ends, in success or failure.
         """
         node = self._nodes.by_id.get(node_id)
         now_ms = self._now_ms()
@@ -162,9 +162,9 @@ class NetworkClient:
             self._start(node, now_ms)
 
     def retry_at_ms(self, node_id: int, now_ms: int) -> int | None:
-        """When to look at a node again: the end of its throttling or back-off, or now.
+        """When to check a node again: the end of its throttling or back-off, or now.
 
-        None if only an event can change anything, which ``on_change`` or the answer to a request will tell.
+        None if only an event can change anything: ``on_change``, or the answer to a request.
         """
         node = self._nodes.by_id.get(node_id)
         if node is None or node.gone or node.connecting:
@@ -182,7 +182,7 @@ class NetworkClient:
         return node.authentication_error if node is not None else None
 
     def error_of(self, node_id: int) -> KafkaError | None:
-        """Why nothing goes to a node: how the latest attempt or connection ended, or its throttle; else None."""
+        """Why nothing goes to a node: the end of the latest attempt or connection, or throttling; else None."""
         node = self._nodes.by_id.get(node_id)
         if node is None or node.connection is None:
             return node.error if node is not None else None
@@ -195,8 +195,8 @@ class NetworkClient:
     async def ready_connection(self, node_id: int, deadline_ms: int) -> Connection:
         """Wait until a node can take a request, connecting to it as often as its back-off allows.
 
-        Waits ahead of all who ask for a ``free_connection``, so that a full load of records does not keep it waiting.
-        The caller must send in the same turn of the loop, or the place may be taken.
+        Takes precedence over callers of ``free_connection``, so that a full load of records does not delay it. The
+        caller must send in the same turn of the loop, or the place may be taken.
 
         Raises:
             AuthenticationError: the broker and this client do not accept each other.
@@ -238,26 +238,26 @@ class NetworkClient:
     def least_loaded(self, now_ms: int, *, but_not: Collection[Connection] = ()) -> Connection | None:
         """The connection that can take a request and has the fewest in flight; None if there is none.
 
-        One that is held up comes after the others, and the one that bootstrap left, if it belongs to no node, comes
-        last of those that are equal.
+        A held-up connection comes after the others. Among equals, the bootstrap connection comes last if it belongs to
+        no node.
         """
         return self._nodes.least_loaded(now_ms, but_not=but_not)
 
     def held_up(self, connection: Connection, now_ms: int) -> bool:
-        """Whether the oldest request of a connection has waited too long for others to wait behind it.
+        """Whether the oldest request of a connection has waited too long for others to queue behind it.
 
-        The answer to a request of a broker that throttles is late on purpose, and so are those to what comes then.
+        Not while the broker throttles: it then delays answers on purpose, also those to later requests.
         """
         return held_up(connection, now_ms)
 
     def connect_somewhere(self, now_ms: int) -> asyncio.Task[None] | None:
-        """Start to connect to one more node: the one that was left alone for longest, and may be tried now.
+        """Start connecting to one more node: the one left alone for longest among those that may be tried now.
 
-        If there is none, a second connection is made to a node whose own is held up. Does nothing while another
-        attempt is young enough to be waited for.
+        If there is none, make a second connection to a node whose own is held up. Does nothing while another attempt
+        is recent enough to wait for.
 
         Returns:
-            What has begun: it ends, without an error, when the attempt has.
+            The attempt's task; it ends without an error when the attempt ends.
         """
         node = None if self._closed else self._nodes.to_connect(now_ms)
         return self._start(node, now_ms) if node is not None else None
@@ -269,13 +269,13 @@ class NetworkClient:
     async def any_ready_connection(self, deadline_ms: int) -> Connection:
         """Wait until some node can take a request, and return the least loaded such connection.
 
-        Waits ahead of all who ask for a ``free_connection``, so metadata are fetched under throttling and full load.
+        Takes precedence over callers of ``free_connection``, so metadata can be fetched under throttling and full load.
         The caller must send in the same turn of the loop, or the place may be taken.
 
         Raises:
             ConnectionLostError: the deadline has passed; or, at once, no broker is connected or may be tried now, with
                 the newest failure as the cause.
-            AuthenticationError: the same, where that failure is one.
+            AuthenticationError: the same, if that failure is one.
             ProducerClosedError: the client was closed.
         """
         now_ms = self._now_ms()
@@ -304,18 +304,18 @@ class NetworkClient:
             await self._changed(now_ms, deadline_ms, self._nodes.next_look_ms(now_ms))
 
     def serving(self, api_key: int, *, rather: int | None = None) -> Connection | None:
-        """A connection to a broker that knows an API: the one to the node ``rather``, else that with the fewest
-        requests in flight, busy or not; None if no open one does. Connects to nobody.
+        """A connection to a broker that knows an API: preferably that of node ``rather``, else the one with the fewest
+        requests in flight, busy or not; None if no open one does. Makes no new connection.
         """
         return self._nodes.serving(api_key, rather=rather)
 
     async def when_free(self, connection: Connection, deadline_ms: int) -> Connection:
-        """Wait until a connection can take a request; if it is lost meanwhile, its node's next one.
+        """Wait until a connection can take a request; if it is lost meanwhile, use its node's next one.
 
         The caller must send in the same turn of the loop, or the place may be taken.
 
         Raises:
-            KafkaError: as ``ready_connection``.
+            KafkaError: as for ``ready_connection``.
         """
         while not connection.can_send(now_ms := self._now_ms()):
             if self.knows(connection.node_id):
@@ -330,24 +330,24 @@ class NetworkClient:
     # --- which nodes there are ----------------------------------------------------------------------------------------
 
     def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
-        """Take over what the cluster says: new brokers, changed addresses, brokers that are gone."""
+        """Adopt the cluster's list of brokers: new ones, changed addresses, and those that are gone."""
         self._nodes.update(brokers)
 
     async def bootstrap(self, deadline_ms: int | None = None) -> MetadataResponse:
-        """Go through ``bootstrap_servers`` in order until one tells its brokers; returns that answer, without topics.
+        """Try ``bootstrap_servers`` in order until one lists the brokers; returns that answer, without topics.
 
         Each address has min(``request_timeout_ms``, ``socket_connection_setup_timeout_ms``) to become ready for
-        requests. The connection stays open; it becomes that of a node if ``set_brokers`` names one at its address.
+        requests. The connection stays open; a node takes it over if ``set_brokers`` names one at its address.
 
         Args:
             deadline_ms: for all addresses together.
         Raises:
-            BootstrapError: none did; it holds each address with its cause.
+            BootstrapError: none did; it lists each address with its cause.
             AuthenticationError: one of them and this client do not accept each other.
             ProducerClosedError: the client was closed.
         """
         connection, response = await Bootstrap(self._config, self._dialer, self._loop, deadline_ms).run()
-        if not connection.ended:  # with its answer, before it was ours
+        if not connection.ended:  # it may have ended right after its answer, before it was ours
             self._register(connection)
         if self._closed:
             connection.abort()
@@ -358,10 +358,10 @@ class NetworkClient:
         return response
 
     async def rebootstrap(self) -> MetadataResponse:
-        """Close every connection and bootstrap again. What was known of the nodes stays until ``set_brokers``.
+        """Close every connection and bootstrap again. What is known of the nodes stays until ``set_brokers``.
 
         Raises:
-            BootstrapError, AuthenticationError, ProducerClosedError: as ``bootstrap``.
+            BootstrapError, AuthenticationError, ProducerClosedError: as for ``bootstrap``.
         """
         self.abort_all(ConnectionLostError("the connection was closed to start again from bootstrap_servers"))
         return await self.bootstrap()
@@ -377,9 +377,9 @@ class NetworkClient:
         return task
 
     async def _connect(self, node: Node) -> None:
-        """One attempt. It is cancelled when the node moves or goes, and then leaves the node alone."""
+        """One attempt. If the node moves or disappears, it is cancelled and then does not touch the node."""
         task = asyncio.current_task()
-        if node.task is None and task is not None:  # an eager task runs before whoever made it can tell the node
+        if node.task is None and task is not None:  # an eager task runs before its creator can set it on the node
             node.attempted(task, self._now_ms())
         try:
             connection = await self._dialer.dial(
@@ -389,12 +389,12 @@ class NetworkClient:
             if node.task is not asyncio.current_task():
                 return  # given up meanwhile, and another attempt may be under way
             node.failed(error, self._now_ms())
-            if self._nodes.by_id.get(node.node_id) is node:  # a second connection proves nothing about the first
+            if self._nodes.by_id.get(node.node_id) is node:  # a second connection says nothing about the first
                 self._warn(node, error)
                 self.on_disconnect(node.node_id, error)
         except asyncio.CancelledError:
             if node.task is not None and node.task is asyncio.current_task():
-                # Somebody cancelled all tasks there are, not we this one: the node must not count as connecting.
+                # The program cancelled all tasks; we did not cancel this one: the node must not count as connecting.
                 node.failed(ConnectionLostError(f"{node}: the attempt to connect was cancelled"), self._now_ms())
                 self._changed_now()
             raise
@@ -403,7 +403,7 @@ class NetworkClient:
             node.failed(ConnectionLostError(f"{node}: {error!r}"), self._now_ms())
         else:
             if node.task is not asyncio.current_task():
-                # Given up, and something on the way did not heed that, such as a token provider.
+                # Given up, but something on the way ignored the cancellation, such as a token provider.
                 connection.abort()
                 await connection.wait_closed()
                 return
@@ -433,9 +433,9 @@ class NetworkClient:
         self._changed_now()
 
     def _warn(self, node: Node, error: KafkaError) -> None:
-        """Tell of a broker that can't be reached, or is silent: its records say so only when their time is over.
+        """Warn of a broker that is unreachable or silent: its records report it only when they time out.
 
-        A connection that a broker ends is no news, as each restart does that; it is if the next can't be made.
+        A connection that a broker ends is not worth a warning, as each restart does that; a failed reconnect is.
         """
         now_ms = self._now_ms()
         if now_ms >= node.warn_at_ms:
@@ -449,18 +449,18 @@ class NetworkClient:
         self._changed_now()
 
     def abort_all(self, error: KafkaError | None = None) -> None:
-        """End every connection and every attempt now; what is in flight gets the error."""
+        """End every connection and every attempt now; requests in flight get the error."""
         self._nodes.cancel_attempts()
         for connection in list(self._open):
             connection.abort(error)
 
     async def written(self, deadline_ms: int) -> None:
-        """Wait until every request without an answer to come has left the process, or the deadline has passed."""
+        """Wait until every request that expects no answer has left the process, or the deadline has passed."""
         while any(connection.is_writing for connection in self._open) and (now_ms := self._now_ms()) < deadline_ms:
             await self._changed(now_ms, deadline_ms, None)
 
     async def close(self) -> None:
-        """End everything, for good: connections, attempts, waits, timers. Idempotent."""
+        """End everything for good: connections, attempts, waits, timers. Idempotent."""
         self.drop()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -468,7 +468,7 @@ class NetworkClient:
             await connection.wait_closed()
 
     def drop(self) -> None:
-        """As ``close``, without waiting for the ends of its tasks."""
+        """Like ``close``, without waiting for tasks to end."""
         self._closed = True
         self._idle_timer.end()
         self.abort_all()
@@ -491,7 +491,7 @@ class NetworkClient:
         self.on_change()
 
     async def _changed(self, now_ms: int, deadline_ms: int, look_again_ms: int | None) -> None:
-        """Wait for a change, or for the time of the next look or the deadline."""
+        """Wait for a change, the next look or the deadline."""
         until_ms = deadline_ms if look_again_ms is None else min(deadline_ms, max(look_again_ms, now_ms))
         waiter = self._loop.create_future()
         self._waiters[waiter] = None

@@ -1,12 +1,12 @@
 """One connection to one broker: frames out, frames in, and the requests between them.
 
-``open_connection`` brings it up (TCP, TLS, login, ApiVersions) and has it ``go_live``. A reader task takes the answers
-off the stream and hands each to its request, and ``Deadlines`` watches that none is late. It ends once, by ``abort``:
-when the broker closes it, breaks the protocol or stays silent past a deadline, or when this side has no more use for
-it. The requests then in flight are told so, and the owner hears of it through ``on_close``.
+``open_connection`` brings it up (TCP, TLS, login, ApiVersions) and calls ``go_live``. A reader task reads the answers
+and hands each to its request, and ``Deadlines`` notices late ones. A connection ends once, by ``abort``: when the
+broker closes it, breaks the protocol or stays silent past a deadline, or when this side has no more use for it. The
+requests then in flight get an error, and ``on_close`` tells the owner.
 
-It always ends with ``transport.abort()``: ``close()`` would still flush what the transport holds, so a request that had
-been reported as failed could reach the broker later.
+It always ends with ``transport.abort()``: ``close()`` would still flush the transport's buffer, so a request already
+reported as failed could reach the broker later.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from aioproducer.version import VERSION
 SOFTWARE_NAME = "aioproducer"
 
 MAX_FRAME_BYTES = 100 * 1024 * 1024
-"""The largest answer that is believed; a real one of a producer stays far below it."""
+"""The largest answer accepted; real answers to a producer are far smaller."""
 
 MAX_OPENING_BYTES = 512 * 1024
-"""The same until a connection is ready, while nobody knows who speaks: versions and logins, each read in one step.
-As much as Kafka's brokers take of a client then (``sasl.server.max.receive.size``)."""
+"""The same until a connection is ready, while the peer is unknown: versions and logins, each read in one step.
+Kafka's brokers accept the same from a client then (``sasl.server.max.receive.size``)."""
 
 MAX_CORRELATION_ID = 2147483639
-"""Kafka keeps the numbers above it for SASL."""
+"""Kafka reserves higher numbers for SASL."""
 
 UNSUPPORTED_VERSION = 35
 
@@ -63,30 +63,30 @@ R = TypeVar("R", bound=Message)
 
 
 def not_written(error: KafkaError) -> KafkaError:
-    """Mark an error of which this side knows that nothing was handed to a transport."""
+    """Mark an error after which it is certain that nothing was handed to a transport."""
     error.maybe_written = False
     return error
 
 
 def ignore(*_: object) -> None:
-    """The callback of an owner that need not hear of it."""
+    """A callback that does nothing."""
 
 
 def abort(writer: asyncio.StreamWriter, transport: asyncio.WriteTransport) -> None:
-    """Drop a connection at once, with the TLS that may stand above its socket's own transport.
+    """Drop a connection at once, along with any TLS layer above the socket's transport.
 
-    Each of the two has to be told: a loop may take TLS for open whose socket is gone.
+    Both have to be aborted: a loop may consider TLS open although its socket is gone.
     """
     writer.transport.abort()
     transport.abort()
 
 
 class Connection:
-    """A connection to a broker that has been asked for its API versions; made by ``open_connection``.
+    """A connection to a broker whose API versions are known; made by ``open_connection``.
 
-    Always: ``in_flight_count`` counts what was written and is neither answered nor, where no answer comes, off to the
-    socket. After the end nothing is in flight, no timer runs, and the tasks end in the same turns of the loop as the
-    transport.
+    Always: ``in_flight_count`` counts requests that were written but not answered or, if they expect no answer, have
+    not left for the socket. After the end nothing is in flight, no timer runs, and the tasks end in the same turns of
+    the loop as the transport.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Connection:
         self._ranges = ApiRanges()
         self._reader = reader
         self._writer = writer
-        self._transport = transport  # the socket's own; under TLS the writer has another one above it
+        self._transport = transport  # the socket's own; with TLS the writer has another one above it
         self._loop = loop
         self._request_timeout_ms = config.request_timeout_ms
         self._longest_ms = config.delivery_timeout_ms
@@ -158,10 +158,10 @@ class Connection:
         on_close: Callable[[Connection, KafkaError | None], None],
         on_capacity: Callable[[Connection], None],
     ) -> None:
-        """From now on it is its owner's, who hears of its end, and of room for requests.
+        """Hand the connection to its owner, whose callbacks report its end and room for requests from now on.
 
         Raises:
-            KafkaError: it has ended: with the last answer, or as its session was over by then, and nobody was told.
+            KafkaError: it ended before: after the last answer, or because its session was over; no callback was called.
         """
         if self._ended:
             raise copy.copy(self._ended_by or ConnectionLostError(f"{self}: the connection was closed on this side"))
@@ -170,32 +170,32 @@ class Connection:
         self._ready = True
 
     def belongs_to(self, node_id: int) -> None:
-        """It turns out to be the connection to this node."""
+        """Set the node id, once it is known which node this connects to."""
         self.node_id = node_id
         self.traffic = self.metrics.traffic(node_id)
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be sent any more. Also true while the transport ends and we have not been told."""
+        """Whether nothing can be sent any more. Also true while the transport is closing and has not reported it."""
         return self._ended or self._writer.transport.is_closing() or self._transport.is_closing()
 
     @property
     def ended(self) -> bool:
-        """Whether ``on_close`` has been called, or would have been if it had been set by then."""
+        """Whether ``on_close`` was called, or would have been had it been set by then."""
         return self._ended
 
     def abort(self, error: KafkaError | None = None) -> None:
         """End the connection now; each request in flight gets its own copy of the error, ``maybe_written``.
 
         Args:
-            error: None says that this side closed it on purpose.
+            error: None means that this side closed it on purpose.
         """
         told = error or ConnectionLostError(f"{self}: the connection was closed on this side")
         self._end(error, lambda request: told)
 
     @property
     def is_writing(self) -> bool:
-        """Whether requests without an answer to come still wait in the transport."""
+        """Whether requests that expect no answer still wait in the transport."""
         return self._write_buffer.requests > 0
 
     def close_when_idle(self) -> None:
@@ -209,7 +209,7 @@ class Connection:
         await asyncio.wait(tasks)
 
     def add_ended_callback(self, callback: Callable[[], object]) -> None:
-        """Have the callback called when the reader has ended, which is the last that a connection does."""
+        """Call ``callback`` when the reader has ended, which is the last step of a connection's end."""
         self._reader_task.add_done_callback(lambda _: callback())
 
     def _end(self, error: KafkaError | None, reason: Callable[[InFlightRequest], KafkaError]) -> None:
@@ -224,7 +224,7 @@ class Connection:
         abort(self._writer, self._transport)
         if self._bare_answer is not None and not self._bare_answer.done():
             self._bare_answer.set_exception(copy.copy(error or ConnectionLostError(f"{self}: closed on this side")))
-        # The owner first: what a request does on its error must not find this connection in use.
+        # The owner first: a request's error handler must not find this connection still in use.
         self._guarded(self._on_close, self, error)
         for request in requests:
             own = copy.copy(reason(request))
@@ -244,10 +244,10 @@ class Connection:
     # --- versions -----------------------------------------------------------------------------------------------------
 
     async def negotiate(self, *, first_version: int = ApiVersionsRequest.MAX_VERSION) -> None:
-        """Ask the broker which versions it speaks; one that does not know our ApiVersions is asked again in its own.
+        """Ask the broker which versions it speaks; if it does not know our ApiVersions version, ask again in its own.
 
         Args:
-            first_version: of the request; before a login 0, which all brokers take then.
+            first_version: the request's first version; before a login 0, which all brokers accept then.
         Raises:
             KafkaError: the broker refused, or the connection broke.
         Source: KIP-35, KIP-511.
@@ -273,7 +273,7 @@ class Connection:
         """The newest version of a request that both sides speak.
 
         Raises:
-            UnsupportedVersionError: there is none; that concerns this request alone.
+            UnsupportedVersionError: there is none; this concerns only this request.
         """
         return self._ranges.newest(request, self)
 
@@ -281,12 +281,12 @@ class Connection:
 
     @property
     def in_flight_count(self) -> int:
-        """Requests that wait for an answer, or that get none and have not left for the socket."""
+        """Requests that wait for an answer, or that expect none but have not left for the socket."""
         return len(self._in_flight) + self._write_buffer.requests
 
     @property
     def unanswered_since_ms(self) -> int | None:
-        """When the oldest of the requests that wait for an answer was sent; None if there are none."""
+        """When the oldest request that waits for an answer was sent; None if there is none."""
         return self._in_flight.oldest_sent_ms()
 
     def can_send(self, now_ms: int) -> bool:
@@ -302,20 +302,20 @@ class Connection:
     # --- logging in ---------------------------------------------------------------------------------------------------
 
     def begin_login(self) -> None:
-        """Take no requests but those of the login until ``logged_in``; what is in flight goes on."""
+        """Accept only the login's requests until ``logged_in``; requests in flight go on."""
         self.session.is_paused = True
 
     def logged_in(self, session_ends_ms: int | None) -> None:
-        """Take requests again, until the broker's trust ends: after that it closes the connection at any request."""
+        """Accept requests again until the session ends: after that, the broker closes the connection at any request."""
         self.session.begin(session_ends_ms)
         if not self._ended:
             self._on_capacity(self)
             self._close_if_retired()
 
     async def exchange_bare(self, token: bytes) -> bytes:
-        """Send bytes with no more than their size before them, and wait for an answer of that kind.
+        """Send bytes preceded only by their size, and wait for an answer in the same form.
 
-        Brokers before 1.0 want the tokens of SASL so. Nothing else may be in flight.
+        Brokers before 1.0 expect SASL tokens like this. Nothing else may be in flight.
         """
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._bare_answer = answer
@@ -343,17 +343,17 @@ class Connection:
         on_error: Callable[[KafkaError], None],
         latest_ms: Callable[[], int] | None = None,
     ) -> int:
-        """Write one request; returns at once, with the bytes that the transport took.
+        """Write one request; returns at once, with the number of bytes that the transport took.
 
         Args:
             buffers: the whole frame with its size; no byte of it may change any more. The list is emptied.
             on_response: gets the answer's frame without its size, in the turn of the loop that read it. It may raise
-                ProtocolError before it has acted on anything: then the connection ends and ``on_error`` is told.
-                None if no answer comes (``acks=0``): the request is in flight until the transport has no bytes left,
-                and that has to happen within ``timeout_ms``.
-            on_error: told once, in place of ``on_response``, how the connection ended; in a later turn of the loop if
-                the connection was closed already, and only then not ``maybe_written``.
-            latest_ms: says until when a broker that throttles may have it wait; None means ``delivery_timeout_ms``.
+                ProtocolError before it acts on anything: then the connection ends and ``on_error`` is called. None if
+                no answer comes (``acks=0``): the request is in flight until the transport has no bytes left, which has
+                to happen within ``timeout_ms``.
+            on_error: called once, instead of ``on_response``, with how the connection ended; in a later turn of the
+                loop if the connection was already closed, and only then not ``maybe_written``.
+            latest_ms: returns how long a throttling broker may make it wait; None means ``delivery_timeout_ms``.
         """
         if self.closed:
             error = not_written(ConnectionLostError(f"{self}: the connection was closed before the request was sent"))
@@ -380,12 +380,12 @@ class Connection:
                 self._write_buffer.count_until_empty(now_ms + timeout_ms, self)
             return size_bytes
         finally:
-            # An error of the socket keeps the frames of this call alive, and it is itself kept, as that of the node.
-            # What they hold of the buffers would be memory of batches that never comes back.
+            # A socket error keeps the frames of this call alive, and the node keeps the error. Buffers held by those
+            # frames would be batch memory that never comes back.
             buffers.clear()
 
     def _write_failed(self, failure: Exception, on_error: Callable[[KafkaError], None] | None) -> None:
-        """The transport did not even take the bytes: out of memory, or wrong types by a bug."""
+        """The transport did not accept the bytes: out of memory, or wrong types because of a bug."""
         error = ConnectionLostError(f"{self}: a request could not be written: {failure}")
         error.__cause__ = failure
         self._on_internal_error(failure)
@@ -394,12 +394,12 @@ class Connection:
             self._guarded(on_error, copy.copy(error))
 
     def exchange(self, message: Request[Any], version: int, *, timeout_ms: int | None = None) -> asyncio.Future[bytes]:
-        """Send a request and return a future of its answer's frame, header included.
+        """Send a request and return a future for its answer's frame, header included.
 
-        Cancelling the future leaves the request in flight; of its answer only the throttle time is honoured.
+        Cancelling the future leaves the request in flight; only the throttle time of its answer is honoured.
 
         Args:
-            timeout_ms: until the answer counts as missing; None means ``request_timeout_ms``.
+            timeout_ms: after this time the answer counts as missing; None means ``request_timeout_ms``.
         """
         answer: asyncio.Future[bytes] = self._loop.create_future()
 
@@ -425,21 +425,21 @@ class Connection:
 
         Args:
             version: None means the newest that both sides speak.
-            timeout_ms: until the answer counts as missing; None means ``request_timeout_ms``.
+            timeout_ms: after this time the answer counts as missing; None means ``request_timeout_ms``.
         Raises:
-            UnsupportedVersionError: the broker does not speak the API in a version that fits; nothing was sent.
+            UnsupportedVersionError: the broker does not speak a suitable version of the API; nothing was sent.
             KafkaError: the connection ended first.
-            ProtocolError: the answer made no sense; the connection is given up.
+            ProtocolError: the answer is malformed; the connection ends.
         """
         if version is None:
             version = self.version(type(message))
         return self.decoded(message, version, await self.exchange(message, version, timeout_ms=timeout_ms))
 
     def decoded(self, message: Request[R], version: int, frame: bytes) -> R:
-        """Read the answer to a request that ``exchange`` has sent.
+        """Decode the answer to a request sent by ``exchange``.
 
         Raises:
-            ProtocolError: it made no sense; the connection is given up. ``maybe_written``, as the request was answered.
+            ProtocolError: it is malformed; the connection ends. ``maybe_written``, as the request was answered.
         """
         try:
             return header.decode_response(type(message), version, frame)
@@ -447,16 +447,16 @@ class Connection:
             raise self.nonsense(str(error)) from error
 
     def nonsense(self, what: str) -> ProtocolError:
-        """End the connection because of an answer that can't be; returns the error for whoever has asked.
+        """End the connection because of an impossible answer; returns the error for the caller.
 
         Args:
-            what: is wrong with it, and to which API it is the answer.
+            what: names the API and what is wrong with its answer.
         """
         self.break_off(ProtocolError(what))
         return ProtocolError(f"{self}: {what}", maybe_written=True)
 
     def break_off(self, error: ProtocolError) -> None:
-        """End a connection whose peer broke the protocol; what is in flight may be retried elsewhere."""
+        """End a connection whose peer broke the protocol; requests in flight may be retried elsewhere."""
         lost = ConnectionLostError(f"{self} broke the protocol: {error}")
         lost.__cause__ = error
         self.abort(lost)
@@ -464,15 +464,15 @@ class Connection:
     # --- throttling ---------------------------------------------------------------------------------------------------
 
     def _honour_throttle(self, message: Request[Any], version: int, frame: bytes) -> None:
-        """Do as an answer asks, where that is the client's part in this version (KIP-219), whoever waits for it."""
+        """Observe the throttle time of an answer if this version leaves that to the client (KIP-219)."""
         if apis.throttled_by_client(message.API_KEY, version):
-            with suppress(ProtocolError):  # whoever reads the answer has something to say about it
+            with suppress(ProtocolError):  # the reader of the answer reports it
                 throttle_time_ms = header.throttle_time_ms(type(message), version, frame)
                 if throttle_time_ms > 0:
                     self.throttle(self._now_ms() + throttle_time_ms)
 
     def throttle(self, until_ms: int) -> None:
-        """Send nothing before ``until_ms``; what is in flight gets as much more time, while anybody wants it."""
+        """Send nothing before ``until_ms``; requests in flight get that much more time, while still wanted."""
         if until_ms > self.throttled_until_ms:
             more_ms = max(until_ms - max(self.throttled_until_ms, self._now_ms()), 0)
             self._in_flight.extend(more_ms, longest_ms=self._longest_ms)
@@ -494,7 +494,7 @@ class Connection:
         self._end(RequestTimedOutError(f"{self} {what} for too long (request_timeout_ms)"), reason)
 
     def _all_written(self) -> None:
-        """Requests without an answer have left, and count as in flight no more."""
+        """Requests that expect no answer have left, and no longer count as in flight."""
         self._on_capacity(self)
         self._close_if_retired()
 
@@ -531,18 +531,18 @@ class Connection:
             self.abort(lost)
 
     def _foreign(self, head: bytes, what: str) -> KafkaError:
-        """The error for a size that no answer has: somebody else may be speaking."""
+        """The error for a size that no answer has: the peer may not be a Kafka broker."""
         if not self._ready and is_tls(head):
             return not_written(TlsError(f"{self.host}:{self.port}: {ONLY_TLS}"))
         return ProtocolError(HTTP if head == b"HTTP" else what)
 
     def _broken(self, error: OSError) -> KafkaError:
-        """The error for a broken connection. With TLS 1.3 a broker tells only now that it does not like our side."""
+        """The error for a broken connection. With TLS 1.3 a broker rejects this client's side only now."""
         if not self._ready and isinstance(error, ssl.SSLError) and (alert := alert_error(error, str(self))):
             alert.__cause__ = error
             return alert
-        # The stream keeps the error, and so does the node. Of a failed write its frames are asyncio's, and from Python
-        # 3.15 on one holds the last buffer: the memory of a batch would not come back before they let go of the error.
+        # The stream and the node keep the error. After a failed write its frames are asyncio's, and from Python 3.15
+        # on one of them holds the last buffer: a batch's memory would not come back before the error is released.
         clear_frames(error, never_waits)
         lost = ConnectionLostError(f"{self}: {error}")
         lost.__cause__ = error
@@ -554,7 +554,7 @@ class Connection:
                 self._bare_answer.set_result(frame)
             return
         now_ms = self._now_ms()
-        if not self.session.is_paused:  # a login by itself is no use that would keep an idle connection open
+        if not self.session.is_paused:  # a login alone does not keep an idle connection open
             self.last_used_ms = now_ms
         self.traffic.received(_SIZE.size + len(frame), now_ms)
         request = self._in_flight.complete(_SIZE.unpack_from(frame)[0])

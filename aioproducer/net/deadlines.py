@@ -1,4 +1,4 @@
-"""Deadlines: notices that something a connection waits for is late, with one timer for all of it."""
+"""Deadlines: one timer per connection that notices when anything it waits for is late."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def _nothing(*_: object) -> None:
 
 
 class Deadlines:
-    """Those of the requests in flight, and the one of what is still to be written.
+    """The deadlines of the requests in flight, and the one for bytes still to be written.
 
     Args:
-        on_late: gets the correlation ids of the requests that are late, none if it is the writing, and the time in
+        on_late: gets the correlation ids of the late requests, none if the writing is late, and the time in
             milliseconds. The connection ends then.
     """
 
@@ -27,7 +27,7 @@ class Deadlines:
         on_late: Callable[[set[int], int], None],
     ) -> None:
         self.writing_ms: int | None = None
-        """By when what gets no answer has to be written; None while all of it is."""
+        """When requests that expect no answer must have been written; None while all have."""
         self._loop = loop
         self._in_flight = in_flight
         self._on_late = on_late
@@ -35,16 +35,16 @@ class Deadlines:
         self._timer_ms = 0
 
     def watch(self, deadline_ms: int) -> None:
-        """Have the timer go off at the deadline or before; it is not moved back for answers that came in time."""
+        """Make the timer fire at the deadline or earlier; it is not moved back when answers come in time."""
         if self._timer is None or deadline_ms < self._timer_ms:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_ms = deadline_ms
-            # A millisecond more, so that rounding can't wake us before the deadline has passed.
+            # A millisecond later, so that rounding can't fire it before the deadline has passed.
             self._timer = self._loop.call_at((deadline_ms + 1) / 1000, self._check)
 
     def end(self) -> None:
-        """Watch nothing any more, and let go of whom it is for."""
+        """Stop watching, and release the owner."""
         self.writing_ms = None
         self._on_late = _nothing
         if self._timer is not None:

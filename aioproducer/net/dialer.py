@@ -24,7 +24,7 @@ class Limit(NamedTuple):
 
 
 class Dialer:
-    """What all connections of a client have in common, and how a host becomes one of them.
+    """Dials a host; holds what all connections of a client have in common.
 
     Args:
         on_close, on_capacity, on_internal_error, tls, authenticate: see ``open_connection``.
@@ -61,15 +61,15 @@ class Dialer:
         deadline_ms: int | None = None,
         after: str | None = None,
     ) -> Connection:
-        """Resolve the host's name afresh and return a connection to the first address that gives one.
+        """Resolve the host's name anew and return a connection to the first address that works.
 
         Args:
-            limit: for the name, and for each address.
-            deadline_ms: for all of it (``max_block_ms``).
-            after: the address of the last try; the one behind it comes first.
+            limit: for resolving the name, and for each address.
+            deadline_ms: for everything (``max_block_ms``).
+            after: the address of the last try; the one after it comes first.
         Raises:
             AuthenticationError: the broker and this client do not accept each other; no other address is tried.
-            ConnectionLostError: no address gave a connection; it names each with its cause.
+            ConnectionLostError: no address worked; it names each with its cause.
         """
         failures: list[tuple[str, Exception]] = []
         for address in _rotated(await self._addresses(host, port, limit, deadline_ms), after):
@@ -92,7 +92,7 @@ class Dialer:
 
     @asynccontextmanager
     async def _in_time(self, limit: Limit, deadline_ms: int | None) -> AsyncIterator[None]:
-        """Bound the time of what is done inside; the TimeoutError says by which config."""
+        """Bound the time of the body; the TimeoutError names the config."""
         now = self._loop.time()
         until, config = now + limit.ms / 1000, limit.config
         if deadline_ms is not None and deadline_ms / 1000 < until:

@@ -1,4 +1,4 @@
-"""IdleTimer: ends the connections that nobody has used for ``connections_max_idle_ms``."""
+"""IdleTimer: ends connections unused for ``connections_max_idle_ms``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class IdleTimer:
     """One timer for all connections; it runs while there are any.
 
     Args:
-        max_idle_ms: how long a connection may be idle; negative if it does not matter.
-        connections: those that are open, whenever one looks.
+        max_idle_ms: how long a connection may be idle; negative means forever.
+        connections: a live view of the open ones.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_idle_ms: int, connections: Collection[Connection]) -> None:
@@ -24,13 +24,13 @@ class IdleTimer:
         self._ended = False
 
     def watch(self) -> None:
-        """Have the timer go off when the first connection may have been idle for too long; call it for each new one."""
+        """Set the timer for the first connection that may become idle for too long; call it for each new one."""
         if self._max_idle_ms >= 0 and self._timer is None and self._connections and not self._ended:
             oldest_ms = min(connection.last_used_ms for connection in self._connections)
             self._timer = self._loop.call_at((oldest_ms + self._max_idle_ms + 1) / 1000, self._close_idle)
 
     def end(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching."""
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()

@@ -14,11 +14,11 @@ class InFlightRequest:
     """A request that was handed to the transport and has not been answered.
 
     Args:
-        version: of the request, which is that of its answer; -1 where the owner of ``on_response`` knows it itself.
+        version: that of the request and its answer; -1 if the owner of ``on_response`` knows it itself.
         deadline_ms: when an answer counts as missing; both times are loop-monotonic milliseconds.
         on_response: gets the frame without its size.
-        on_error: told once, instead of ``on_response``, why there is no answer.
-        latest_ms: says until when a broker that throttles may have it wait; None leaves that to ``extend``.
+        on_error: called once, instead of ``on_response``, with the reason why there is no answer.
+        latest_ms: returns how long a throttling broker may make it wait; None leaves that to ``extend``.
     """
 
     correlation_id: int
@@ -32,9 +32,9 @@ class InFlightRequest:
 
 
 class InFlightRequests:
-    """First in, first out: a broker answers the requests of a connection in their order.
+    """First in, first out: a broker answers the requests of a connection in order.
 
-    Always: an entry leaves by ``complete`` or by ``drain_all``, and is told of one of them.
+    Always: an entry leaves by ``complete`` or by ``drain_all``, and gets exactly one of its two callbacks.
     """
 
     __slots__ = ("_queue",)
@@ -46,11 +46,11 @@ class InFlightRequests:
         return len(self._queue)
 
     def add(self, request: InFlightRequest) -> None:
-        """File a request behind the others."""
+        """Add a request behind the others."""
         self._queue.append(request)
 
     def complete(self, correlation_id: int) -> InFlightRequest:
-        """Take out the request that an answer belongs to.
+        """Take out the request to which an answer belongs.
 
         Raises:
             ProtocolError: it is not the oldest, so the answers can no longer be told apart; the connection is broken.
@@ -66,15 +66,15 @@ class InFlightRequests:
         return self._queue.popleft()
 
     def put_back(self, request: InFlightRequest) -> None:
-        """Undo a ``complete``: the answer made no sense, so the request has none."""
+        """Undo a ``complete``: the answer was malformed, so the request still has none."""
         self._queue.appendleft(request)
 
     def oldest_sent_ms(self) -> int | None:
-        """When the first that will be answered was sent, None if nothing is in flight."""
+        """When the next request to be answered was sent; None if nothing is in flight."""
         return self._queue[0].sent_ms if self._queue else None
 
     def next_deadline_ms(self) -> int | None:
-        """The earliest deadline, None if nothing is in flight. Time limits differ, so it need not be the oldest's."""
+        """The earliest deadline; None if nothing is in flight. Time limits differ, so it may not be the oldest's."""
         return min((request.deadline_ms for request in self._queue), default=None)
 
     def expired(self, now_ms: int) -> list[InFlightRequest]:
@@ -82,17 +82,17 @@ class InFlightRequests:
         return [request for request in self._queue if request.deadline_ms <= now_ms]
 
     def extend(self, by_ms: int, *, longest_ms: int) -> None:
-        """Give every request more time: a broker that throttles holds its answers back on purpose, perhaps for days.
+        """Give every request more time: a throttling broker delays its answers on purpose, perhaps for days.
 
         Args:
-            longest_ms: from when it was sent, for a request that does not know better.
+            longest_ms: limit counted from when it was sent, for a request without ``latest_ms``.
         """
         for request in self._queue:
             latest_ms = request.sent_ms + longest_ms if request.latest_ms is None else request.latest_ms()
             request.deadline_ms = max(request.deadline_ms, min(request.deadline_ms + by_ms, latest_ms))
 
     def drain_all(self) -> list[InFlightRequest]:
-        """Take all of them out, oldest first: the connection has ended."""
+        """Take out all requests, oldest first: the connection has ended."""
         requests = list(self._queue)
         self._queue.clear()
         return requests

@@ -1,4 +1,4 @@
-"""One broker as the client sees it: its address, its connection, and when to try it again."""
+"""One broker from the client's view: its address, its connection, and when to try it again."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ReconnectPolicy:
         )
 
     def delay_ms(self, failed_attempts: int) -> int:
-        """How long to leave a node alone after this many failures in a row (at least 1)."""
+        """How long to leave a node alone after this many consecutive failures (at least 1)."""
         return self._delay.delay_ms(failed_attempts - 1, self._rng)
 
     def limit_ms(self, failed_attempts: int) -> int:
-        """How long the next attempt may take after this many failures in a row."""
+        """How long the next attempt may take after this many consecutive failures."""
         return self._limit.delay_ms(failed_attempts, self._rng)
 
 
@@ -48,7 +48,7 @@ class Node:
     connected  set          None    ``disconnected``; only after that the node can be tried again
     ========== ============ ======= ===================================================================
 
-    ``gone`` says that the cluster no longer lists the broker; the node stays until its connection has ended.
+    ``gone`` means that the cluster no longer lists the broker; the node stays until its connection has ended.
     """
 
     def __init__(self, broker: Broker, policy: ReconnectPolicy) -> None:
@@ -97,7 +97,7 @@ class Node:
         self.attempted_ms = now_ms
 
     def connected(self, connection: Connection) -> None:
-        """The attempt gave a connection that is ready for requests; only this resets the back-off."""
+        """The attempt produced a connection that is ready for requests; only this resets the back-off."""
         self.task = None
         self.connection = connection
         self.last_address = connection.address
@@ -105,30 +105,30 @@ class Node:
         self._failed_attempts = 0
 
     def failed(self, error: KafkaError, now_ms: int) -> None:
-        """The attempt gave none."""
+        """The attempt produced no connection."""
         self.task = None
         self._back_off(error, now_ms)
 
     def disconnected(self, error: KafkaError | None, now_ms: int) -> None:
-        """The connection ended; without an error it did so on purpose, and may be made again at once."""
+        """The connection ended; without an error it was on purpose, and it may be made again at once."""
         self.connection = None
         if error is not None:
             self._back_off(error, now_ms)
 
     def cancel_attempt(self) -> None:
-        """End the attempt that is under way, if there is one; it then leaves the node alone."""
+        """Cancel the attempt under way, if there is one; it then does not touch the node."""
         if self.task is not None:
             self.task.cancel()
             self.task = None
 
     def give_up(self) -> None:
-        """Nothing more is to go where the attempt or the connection leads."""
+        """Send nothing more to the address of the attempt or the connection."""
         self.cancel_attempt()
         if self.connection is not None:
             self.connection.close_when_idle()
 
     def moved(self, broker: Broker) -> None:
-        """The broker has a new address, which nothing bad is known about."""
+        """The broker has a new address, without known failures."""
         self.host, self.port = broker.host, broker.port
         self.error = None
         self.last_address = None

@@ -1,11 +1,11 @@
 """Nodes: the brokers of the cluster by id, the connections to them, which to ask and which to connect to next.
 
-A broker answers the requests of a connection in their order, so a Produce that it can't answer yet holds up what was
-sent after it. If no other broker is left to be asked, it gets a second connection, separate from the node's own. It is
-for callers that accept any connection, never for records, and ends once the first is no longer held up.
+A broker answers the requests of a connection in order, so a Produce that it can't answer yet holds up later requests.
+If no other broker is left to ask, the node gets a second connection besides its own. It is for callers that accept any
+connection, never for records, and ends once the first is no longer held up.
 
-The connection that bootstrap left becomes that of the node at its address, if there is one; until then it can be asked
-in place of any, and it goes once some node is connected.
+The bootstrap connection becomes that of the node at its address, if there is one; until then it can be used in place of
+any, and it is closed once some node is connected.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.node import Node, ReconnectPolicy
 
 SLOW_MS = 1_000
-"""After this long without a result, a connection attempt or a metadata request no longer keeps us from asking another
-broker at the same time: a broker that hangs must not hold up what the others could answer."""
+"""After this long without a result, a connection attempt or metadata request no longer keeps us from asking another
+broker concurrently: a broker that hangs must not hold up what others could answer."""
 
 
 def held_up(connection: Connection, now_ms: int) -> bool:
-    """Whether the oldest request of a connection has waited too long for others to wait behind it.
+    """Whether the oldest request of a connection has waited too long for others to queue behind it.
 
-    The answer to a request of a broker that throttles is late on purpose, and so are those to what comes then.
+    Not while the broker throttles: it then delays answers on purpose, also those to later requests.
     """
     since_ms = connection.unanswered_since_ms
     return since_ms is not None and since_ms + SLOW_MS <= now_ms and connection.throttled_until_ms <= now_ms
 
 
 class Nodes:
-    """The nodes of one client. It starts no attempt itself, and its owner tells it of each connection that ended.
+    """The nodes of one client. It starts no attempts itself; its owner reports each connection that ended.
 
     Args:
-        policy: of each node.
-        rng: where the choice between equal nodes comes from.
+        policy: shared by all nodes.
+        rng: source of the choice between equal nodes.
     """
 
     def __init__(self, policy: ReconnectPolicy, rng: random.Random) -> None:
         self.by_id: dict[int, Node] = {}
-        """Those that the cluster lists, and those that it no longer does but whose connection has not ended."""
+        """Nodes that the cluster lists, and unlisted ones whose connection has not ended."""
         self.asides: dict[int, Node] = {}
-        """By the same ids, the second connections to nodes whose own is held up."""
+        """Second connections to nodes whose own is held up, by the same ids."""
         self.bootstrap: Connection | None = None
-        """The one that bootstrap left, while it belongs to no node."""
+        """The bootstrap connection, while it belongs to no node."""
         self._policy = policy
         self._rng = rng
 
     # --- which there are ----------------------------------------------------------------------------------------------
 
     def update(self, brokers: Mapping[int, Broker]) -> None:
-        """Take over what the cluster says: new brokers, changed addresses, brokers that are gone."""
+        """Adopt the cluster's list of brokers: new ones, changed addresses, and those that are gone."""
         for node_id, broker in brokers.items():
             node = self.by_id.get(node_id)
             if node is None:
@@ -72,10 +72,10 @@ class Nodes:
         self._adopt_bootstrap()
 
     def disconnected(self, connection: Connection, error: KafkaError | None, now_ms: int) -> Node | None:
-        """A connection ended; without an error it did so on purpose.
+        """A connection ended; without an error it was on purpose.
 
         Returns:
-            The node whose own it was.
+            The node whose own connection it was.
         """
         if self.bootstrap is connection:
             self.bootstrap = None
@@ -90,18 +90,18 @@ class Nodes:
         return None
 
     def replace_bootstrap(self, connection: Connection | None) -> None:
-        """Another connection takes the place of the one that bootstrap left, or none, as it is no longer needed."""
+        """Replace the bootstrap connection by another one, or by none if it is no longer needed."""
         previous, self.bootstrap = self.bootstrap, connection
         if previous is not None:
             previous.close_when_idle()
 
     def retire_bootstrap(self) -> None:
-        """Once a node is connected, the connection that bootstrap left goes."""
+        """Close the bootstrap connection once a node is connected."""
         if self.bootstrap is not None and any(node.connection is not None for node in self.by_id.values()):
             self.replace_bootstrap(None)
 
     def end_aside(self, node_id: int) -> None:
-        """Nothing more is to be asked aside of a node's own connection; what is in flight there is still answered."""
+        """Send nothing more over a node's second connection; requests in flight there are still answered."""
         aside = self.asides.pop(node_id, None)
         if aside is not None:
             aside.give_up()
@@ -114,7 +114,7 @@ class Nodes:
             node.cancel_attempt()
 
     def _adopt_bootstrap(self) -> None:
-        """The bootstrap connection becomes that of the node at its address; else it goes once a node is connected."""
+        """Give the bootstrap connection to the node at its address; else it is closed once a node is connected."""
         connection = self.bootstrap
         if connection is None:
             return
@@ -126,7 +126,7 @@ class Nodes:
                 return
 
     def _give_up(self, node: Node) -> None:
-        """End what leads to the node's former address, or aside of its own connection."""
+        """End the connections to the node's former address, and its second connection."""
         self.end_aside(node.node_id)
         node.give_up()
 
@@ -139,8 +139,8 @@ class Nodes:
     def least_loaded(self, now_ms: int, *, but_not: Collection[Connection] = ()) -> Connection | None:
         """The connection that can take a request and has the fewest in flight; None if there is none.
 
-        One that is held up comes after the others, and the one that bootstrap left, if it belongs to no node, comes
-        last of those that are equal.
+        A held-up connection comes after the others. Among equals, the bootstrap connection comes last if it belongs to
+        no node.
         """
         best: Connection | None = None
         best_load = (False, 0)
@@ -154,7 +154,7 @@ class Nodes:
         return best
 
     def serving(self, api_key: int, *, rather: int | None = None) -> Connection | None:
-        """A connection to a broker that knows an API: the one to the node ``rather``, else that with the fewest
+        """A connection to a broker that knows an API: preferably that of node ``rather``, else the one with the fewest
         requests in flight, busy or not; None if no open one does.
         """
         serving = [
@@ -183,10 +183,10 @@ class Nodes:
     # --- which to try -------------------------------------------------------------------------------------------------
 
     def to_connect(self, now_ms: int) -> Node | None:
-        """The node to connect to next: the one that was left alone for longest, and may be tried now.
+        """The node to connect to next: the one left alone for longest among those that may be tried now.
 
-        If there is none, a second connection to a node whose own is held up. None also while another attempt is young
-        enough to be waited for.
+        If there is none, a second connection to a node whose own is held up. Also None while another attempt is recent
+        enough to wait for.
         """
         attempts = [*self.by_id.values(), *self.asides.values()]
         if any(node.connecting and node.attempted_ms + SLOW_MS > now_ms for node in attempts):
@@ -211,7 +211,7 @@ class Nodes:
         )
 
     def next_look_ms(self, now_ms: int) -> int | None:
-        """When time alone makes another node usable, or worth trying."""
+        """When another node becomes usable, or worth trying, just by the passing of time."""
         candidates, nodes = list(self._candidates()), [*self.by_id.values(), *self.asides.values()]
         times = [connection.throttled_until_ms for connection in candidates]
         unanswered = [connection.unanswered_since_ms for connection in candidates]
@@ -224,9 +224,9 @@ class Nodes:
 
     @property
     def unreachable(self) -> KafkaError | None:
-        """Why no broker can be reached, None while one is connected or nothing bad is known of any.
+        """Why no broker can be reached; None while one is connected or no failure is known.
 
-        The connection that bootstrap left counts for none: it may go by an address that takes no records.
+        The bootstrap connection does not count: its address may not accept records.
         """
         nodes = self.by_id.values()
         if any(node.connection is not None for node in nodes) or all(node.error is None for node in nodes):
@@ -234,7 +234,7 @@ class Nodes:
         return self.newest_failure()
 
     def newest_failure(self) -> KafkaError:
-        """What went wrong with the node that was tried last, of those with which something did."""
+        """The error of the node tried last, among those that failed."""
         failed = [node for node in self.by_id.values() if node.error is not None]
         if not failed:
             return not_written(ConnectionLostError("no broker is known"))
