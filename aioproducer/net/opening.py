@@ -1,4 +1,4 @@
-"""Opening a connection: TCP, TLS, the login, and what the broker speaks, step by step."""
+"""Opening a connection step by step: TCP, TLS, login, and the broker's API versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioproducer.net.tls import Tls
 
 READ_BUFFER_BYTES = 256 * 1024
-"""How much of an answer the stream gathers before it makes the broker wait."""
+"""How much of an answer the stream buffers before it stops reading from the socket."""
 
 
 async def open_connection(
@@ -39,16 +39,16 @@ async def open_connection(
 
     Args:
         address: one of ``route.addresses_of``; ``host`` is the name that it came from, for messages.
-        node_id: the broker's, or a negative number while it is not known.
-        on_close: called once after this has returned a connection and it ended: with the error, or with None if
-            this side closed it on purpose. What was in flight is told after that.
+        node_id: the broker's, or a negative number while it is unknown.
+        on_close: called once, when a returned connection has ended: with the error, or with None if this side closed
+            it on purpose. Requests in flight get their errors after that.
         on_capacity: called when a request no longer counts as in flight, after its ``on_response``.
-        on_internal_error: gets what a callback raised; the connection is aborted too.
-        tls: None for a connection in plain.
-        authenticate: runs before the API versions are asked for.
-        metrics: where requests, answers and logins are counted.
+        on_internal_error: gets what a callback raised; the connection is also aborted.
+        tls: None for a plaintext connection.
+        authenticate: runs before the API versions are requested.
+        metrics: counts requests, answers and logins.
     Raises:
-        OSError: no TCP connection, or it broke during the TLS handshake.
+        OSError: there was no TCP connection, or it broke during the TLS handshake.
         AuthenticationError: from ``tls`` or ``authenticate``.
         KafkaError: the connection broke, or the broker refused ApiVersions.
     """
@@ -88,7 +88,7 @@ async def open_connection(
         if isinstance(error, AuthenticationError):
             metrics.record_login_failed(int(loop.time() * 1000))
         if isinstance(error, KafkaError):
-            not_written(error)  # no record was on its way yet
+            not_written(error)  # no record was sent yet
         raise
     if tls is not None or authenticate is not None:
         metrics.record_login(int(loop.time() * 1000))
@@ -96,7 +96,7 @@ async def open_connection(
 
 
 def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> None:
-    """Small requests go at once; buffers as configured, -1 leaves them to the system."""
+    """Send small requests at once; set buffers as configured, -1 leaves them to the system."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

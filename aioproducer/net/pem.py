@@ -1,4 +1,4 @@
-"""PEM text: what it holds, and how it gets into an SSLContext without being stored in a file. Blocking."""
+"""PEM text: its parts, and how to load it into an SSLContext without storing it in a file. Blocking."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOT
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """The parts of a PEM text: what each is, and the whole of it with its lines as OpenSSL wants them.
+    """The parts of a PEM text: the kind of each, and its text with the line breaks that OpenSSL needs.
 
-    Config files hold PEM in one line, with spaces in place of line ends; Java takes that.
+    Config files may contain PEM on one line, with spaces instead of newlines, as Java accepts it.
     """
     return [(kind, _lines(kind, body)) for kind, body in _BLOCK.findall(text)]
 
 
 def _lines(kind: str, body: str) -> str:
-    if ":" not in body:  # else it has headers of its own, as old encrypted keys do
+    if ":" not in body:  # else it has its own headers, as old encrypted keys do
         plain = "".join(body.split())
         body = "\n" + "".join(f"{plain[at : at + 64]}\n" for at in range(0, len(plain), 64))
     return f"-----BEGIN {kind}-----{body}-----END {kind}-----\n"
@@ -43,7 +43,7 @@ def read(path: str, where: str) -> str:
 
 
 def load_trusted(context: ssl.SSLContext, text: str, where: str) -> None:
-    """Trust the certificates of a text.
+    """Trust the certificates in a text.
 
     Args:
         where: the config it comes from, for messages.
@@ -56,15 +56,15 @@ def load_trusted(context: ssl.SSLContext, text: str, where: str) -> None:
         raise TlsError(f"{where} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----){instead}")
     try:
         context.load_verify_locations(cadata=certificates)
-    except (ssl.SSLError, ValueError, TypeError) as error:  # the last is for what is not ASCII
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: not ASCII
         raise TlsError(f"{where} holds a certificate that can't be read: {_reason(error)}") from error
 
 
 def load_own(context: ssl.SSLContext, text: str, password: str | None, where: str) -> None:
-    """Use the private key and the certificate chain of a text, as the client's own.
+    """Use the private key and certificate chain in a text as the client's own.
 
     Raises:
-        TlsError: one of them is missing or can't be read, they do not fit, or the password does not.
+        TlsError: one of them is missing or unreadable, they do not match, or the password is wrong.
     """
     found = blocks(text)
     kinds = [kind for kind, _ in found]
@@ -78,14 +78,14 @@ def load_own(context: ssl.SSLContext, text: str, password: str | None, where: st
         raise TlsError(f"the private key in {where} is encrypted: set ssl_key_password")
     try:
         with _as_file("".join(pem for _, pem in found)) as path:
-            # Without a password OpenSSL would ask for one at the terminal.
+            # Without a password OpenSSL would prompt for one on the terminal.
             context.load_cert_chain(path, password=password or "")
     except (ssl.SSLError, ValueError) as error:
         raise TlsError(f"{where} can't be used: {_key_reason(error, encrypted)}") from None
 
 
 def _instead(text: str, config: str, command: str) -> str:
-    """What to do about a store of another type, known by how it begins."""
+    """What to do about a store of another type, recognised by its first bytes."""
     if text.startswith("\xfe\xed\xfe\xed"):
         return f", but is a JKS store, which only the JVM can read: {command}"
     return f", but may be a PKCS12 store: set {config}=PKCS12" if text.startswith("0\x82") else ""
@@ -106,7 +106,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A path at which OpenSSL finds a text: of a file in memory where the system has that, else for its owner alone."""
+    """A path at which OpenSSL finds a text: an in-memory file if the system has them, else one for its owner alone."""
     data = text.encode()
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         descriptor = os.memfd_create("pem")

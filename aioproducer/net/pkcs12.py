@@ -1,7 +1,7 @@
-"""PKCS12 stores, as Java's keytool and openssl write them: their contents, as PEM text. Blocking.
+"""PKCS12 stores, as Java's keytool and openssl write them: their contents as PEM text. Blocking.
 
-Needs the package cryptography. The private key is never unencrypted outside of its store: it gets a password of its
-own, made up here, with which OpenSSL reads it from the text.
+Needs the package cryptography. The private key is never unencrypted outside its store: in the text it is encrypted with
+a generated password, with which OpenSSL reads it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _JKS = b"\xfe\xed\xfe\xed"
 
 
 def trusted(path: str, password: str | None, where: str) -> str:
-    """All certificates of a trust store.
+    """All certificates in a trust store.
 
     Args:
         where: the config it comes from, for messages.
     Raises:
-        TlsError: it can't be read, or holds none.
+        TlsError: it can't be read, or contains none.
     """
     store = _load(path, password, where, "ssl_truststore_password")
     found = [one.certificate for one in store.additional_certs]
@@ -36,7 +36,7 @@ def trusted(path: str, password: str | None, where: str) -> str:
 
 
 def own(path: str, password: str | None, where: str) -> tuple[str, str]:
-    """The private key of a key store with its certificate chain, and the password that opens the key in this text.
+    """The private key in a key store with its certificate chain, and the password that decrypts the key in this text.
 
     Raises:
         TlsError: it can't be read, or has no private key with a certificate.
@@ -57,7 +57,7 @@ def own(path: str, password: str | None, where: str) -> tuple[str, str]:
 
 
 def _chain(first: Certificate, others: list[Certificate]) -> list[Certificate]:
-    """Each is followed by that of its issuer, as TLS 1.2 wants it; what is no part of the chain is left out."""
+    """Each certificate is followed by its issuer's, as TLS 1.2 requires; those outside the chain are left out."""
     chain = [first]
     rest = list(others)
     while issuers := [one for one in rest if one.subject == chain[-1].issuer]:
@@ -81,7 +81,7 @@ def _load(path: str, password: str | None, where: str, config: str) -> PKCS12Key
         raise TlsError(f"{where} is PEM text: set {config.replace('_password', '_type')}=PEM")
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
-    except Exception:  # of many classes, as the package reads what a stranger has written; the texts help nobody
+    except Exception:  # of many classes, as the package parses foreign bytes; their texts are no help
         told = f"{config} does not open it, or it is damaged" if password else f"set {config}, or it is damaged"
         raise TlsError(f"{where} can't be read as a PKCS12 store: {told}") from None
 

@@ -1,8 +1,8 @@
-"""What is at an address where a connection broke before it was usable; looked up for error messages only.
+"""Finds out what is at an address where a connection broke before it was usable; only for error messages.
 
-A broker that is addressed in the wrong protocol just hangs up, which by itself says nothing. So each possibility is
-tried on a connection of its own; only an answer in terms of Kafka or TLS counts. Nothing is sent except a request for
-API versions, the beginning of a TLS handshake, or a name that is no SASL mechanism.
+A broker addressed in the wrong protocol just hangs up, which by itself says nothing. So each possibility is tried on a
+separate connection; only a Kafka or TLS answer counts. Nothing is sent except an ApiVersions request, the start of a
+TLS handshake, or a name that is not a SASL mechanism.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CORRELATION_ID = 1
 
 
 async def wrong_tls(config: ProducerConfig, host: str, port: int) -> TlsError | None:
-    """The error if the other side and this one differ in whether they speak TLS; None if that is not it.
+    """The error if one side speaks TLS and the other does not; None if that is not the cause.
 
     Raises:
-        OSError: nobody is there.
+        OSError: nothing listens there.
     """
     if config.uses_tls:
         return TlsError(f"{host}:{port}: {NO_TLS}") if await _speaks_plain(config, host, port) else None
@@ -48,7 +48,7 @@ async def _speaks_plain(config: ProducerConfig, host: str, port: int) -> bool:
 
 
 async def _speaks_tls(config: ProducerConfig, host: str, port: int) -> bool:
-    # Nothing is sent over it, so it does not matter who is there.
+    # Nothing is sent over it, so the peer's identity does not matter.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -66,7 +66,7 @@ async def _speaks_tls(config: ProducerConfig, host: str, port: int) -> bool:
 
 
 async def login_wanted(connection: Connection) -> AuthenticationError | None:
-    """The error if a broker wants a login by SASL; None if it does not. The connection is of no use afterwards."""
+    """The error if a broker requires a SASL login; None if it does not. The connection is unusable afterwards."""
     try:
         response = await connection.request(SaslHandshakeRequest(mechanism=""), version=0)
     except KafkaError:

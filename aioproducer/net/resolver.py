@@ -1,4 +1,4 @@
-"""From host names to IP addresses, without holding up the loop."""
+"""Resolves host names to IP addresses without blocking the loop."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NAME = re.compile(r"[!-~]{1,255}")
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
-    """All IP addresses of a host, in the order of the system; an IP address stands for itself.
+    """All IP addresses of a host, in the system's order; an IP address stands for itself.
 
     Raises:
-        OSError: the name is not known, or can be none (``socket.gaierror``), there can't be such a port, or the system
-            has no thread left to ask in.
+        OSError: the name is unknown or impossible (``socket.gaierror``), the port is impossible, or the system has no
+            thread left for the lookup.
     """
     check_port(port)
     if _is_address(host):
@@ -32,15 +32,15 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
 
 
 def check_port(port: int) -> None:
-    """Refuse, by an OSError, a port that can't be: brokers advertise anything."""
+    """Refuse an impossible port with an OSError: brokers may advertise anything."""
     if not 0 <= port <= LAST_PORT:
         raise OSError(errno.EINVAL, f"there is no port {port}")
 
 
 def ascii_name(host: str) -> str:
-    """A host's name in ASCII, as DNS has it; brokers advertise anything, also what can be no name.
+    """A host's name in ASCII, as in DNS; brokers may advertise anything, even impossible names.
 
-    The system's resolver would look up what stands before a NUL, and for a proxy it is a part of the protocol.
+    The system's resolver would look up only the part before a NUL, and a proxy gets the name as part of its protocol.
 
     Raises:
         socket.gaierror: no host can have this name.
@@ -55,12 +55,12 @@ def ascii_name(host: str) -> str:
 
 
 async def canonical_names(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
-    """The full names behind one name, for clusters whose credentials are bound to them (Kerberos).
+    """The canonical names behind one name, for clusters whose credentials are bound to them (Kerberos).
 
     An address without a name stands for itself.
 
     Raises:
-        OSError: as ``resolve``.
+        OSError: as for ``resolve``.
     Source: ``client.dns.lookup=resolve_canonical_bootstrap_servers_only``; KIP-235.
     """
     names = []
@@ -80,6 +80,6 @@ def _is_address(host: str) -> bool:
 
 
 def _text(family: int, address: tuple[object, ...]) -> str:
-    """The address as text, with the scope that a link-local one needs."""
+    """The address as text, with the scope that a link-local address needs."""
     scoped = family == socket.AF_INET6 and len(address) == 4 and address[3]
     return f"{address[0]}%{address[3]}" if scoped else str(address[0])

@@ -22,20 +22,20 @@ from aioproducer.net.workers import threads_are_scarce
 from aioproducer.version import VERSION
 
 STREAM_BYTES = 64 * 1024
-"""What a stream buffers, if nothing else is said: asyncio's own limit."""
+"""The default buffer limit of a stream, the same as asyncio's."""
 _STATUS = re.compile(rb"HTTP/1\.[01] +([0-9]{3}[^\r\n]*)")
 UNLIMITED_S = 86_400.0
-"""The caller bounds the time; python-socks would take its own limit for none."""
+"""The caller bounds the time; without a limit python-socks would use its own."""
 
 T = TypeVar("T")
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def addresses_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
-    """What to connect to for a host: its IP addresses, or its name where a proxy resolves it.
+    """The addresses to connect to for a host: its IP addresses, or its name if a proxy resolves it.
 
     Raises:
-        OSError: as ``resolve``.
+        OSError: as for ``resolve``.
     """
     if config.proxy_url is not None and config.proxy_url.resolves:
         check_port(port)
@@ -47,7 +47,7 @@ async def open_stream(config: ProducerConfig, address: str, port: int, *, limit:
     """A stream to one of ``addresses_of``; the caller bounds the time.
 
     Raises:
-        OSError: there is no connection.
+        OSError: no connection could be made.
     """
     if config.proxy_url is None:
         return await asyncio.open_connection(address, port, limit=limit)
@@ -56,19 +56,19 @@ async def open_stream(config: ProducerConfig, address: str, port: int, *, limit:
     try:
         with threads_are_scarce():
             return await connect(proxy, address, port, limit, _patience_s(config))
-    except (OSError, ValueError) as error:  # python-socks gives text that is none as a ValueError
+    except (OSError, ValueError) as error:  # python-socks raises ValueError for invalid text
         reason = error.strerror if isinstance(error, OSError) else None
-        # No ConnectionError: no broker has hung up, whose reasons would be looked for.
+        # Not a ConnectionError: no broker hung up, so there is no reason to probe for.
         raise OSError(f"the proxy {proxy} gave no connection: {excerpt(reason or str(error), 200)}") from error
 
 
 def _patience_s(config: ProducerConfig) -> float:
-    """The time that callers give to a connection at least."""
+    """The least time that callers give to a connection."""
     return min(config.socket_connection_setup_timeout_ms, config.request_timeout_ms) / 1000
 
 
 async def _by_http(proxy: Proxy, address: str, port: int, limit: int, patience_s: float) -> Streams:
-    """By CONNECT. python-socks takes what comes first for the whole answer; the rest would be read as the broker's.
+    """By CONNECT. python-socks takes the first bytes for the whole answer; the rest would be read as the broker's.
 
     Source: RFC 9110, section 9.3.6.
     """
@@ -105,7 +105,7 @@ async def _by_socks(proxy: Proxy, address: str, port: int, limit: int, patience_
     loop = asyncio.get_running_loop()
     if "python_socks.async_.asyncio" not in sys.modules:  # 15 ms
         await loop.run_in_executor(None, import_module, "python_socks.async_.asyncio")
-    from python_socks import ProxyError, ProxyType  # of the extra `proxy`
+    from python_socks import ProxyError, ProxyType  # from the extra `proxy`
     from python_socks.async_.asyncio import Proxy as Connector
 
     async def connect(there: str) -> socket.socket:
@@ -129,15 +129,15 @@ async def _by_socks(proxy: Proxy, address: str, port: int, limit: int, patience_
 
 
 def _is_python_socks(frame: FrameType) -> bool:
-    """The password is in its frames, and tools that report errors show what frames hold."""
+    """Its frames contain the password, and error reporting tools show the variables of frames."""
     return str(frame.f_globals.get("__name__", "")).startswith("python_socks.")
 
 
 async def _at_one_address(proxy: Proxy, connect: Callable[[str], Awaitable[T]], patience_s: float) -> T:
-    """What ``connect`` gives at the first of the proxy's addresses that takes the connection.
+    """The result of ``connect`` at the first of the proxy's addresses that accepts the connection.
 
-    python-socks would try one address alone, and uvloop looks names up by itself. The time is shared: an address at
-    which nothing answers must not take that of the next.
+    python-socks would try only one address, and uvloop resolves names itself. The time is shared: an address that does
+    not answer must not use up the time of the next.
     """
     *others, last = await resolve(asyncio.get_running_loop(), proxy.host, proxy.port)
     for there in others:

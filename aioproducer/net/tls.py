@@ -1,9 +1,8 @@
 """TLS: the SSLContext that the configs describe, kept fresh, and the handshake of one connection.
 
-Files are read in a worker thread. Each new connection checks whether they have changed since, so certificates can be
-renewed under a running producer; existing connections keep what they were made with. If a file can't be used then
-(somebody is still writing it), the last good context stays in place, with a line in the log, and the file is tried
-again.
+Files are read in a worker thread. Each new connection checks whether they have changed, so certificates can be renewed
+while a producer runs; existing connections keep the ones they were made with. If a changed file can't be used (perhaps
+it is still being written), the last good context stays in place, a line is logged, and the file is tried again.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from aioproducer.net.workers import SharedCall
 logger: logging.Logger = logging.getLogger("aioproducer.tls")
 
 Stamp = tuple[int, int, int] | None
-"""Modification time, inode and size of a file; None if it is not there."""
+"""Modification time, inode and size of a file; None if it is missing."""
 
 
 class Tls:
-    """TLS of all connections of a producer.
+    """TLS for all connections of a producer.
 
     Args:
-        config: of a producer whose ``security_protocol`` is SSL or SASL_SSL.
+        config: that of a producer whose ``security_protocol`` is SSL or SASL_SSL.
     """
 
     def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> None:
@@ -42,11 +41,11 @@ class Tls:
         self._suites = allowed_suites(config.ssl_cipher_suites)
 
     async def context(self) -> ssl.SSLContext:
-        """The context for a connection that begins now.
+        """The context for a new connection.
 
         Raises:
             TlsError: a file or a PEM text can't be used, and never could.
-            KafkaError: no thread to read them in.
+            KafkaError: there is no thread to read them in.
         """
         if self._config.ssl_context is not None:
             return self._config.ssl_context
@@ -56,7 +55,7 @@ class Tls:
         """Turn a new connection into a TLS connection.
 
         Args:
-            host: the name that the broker has to prove.
+            host: the name that the broker's certificate has to match.
         Raises:
             TlsError: client and broker do not accept each other.
             OSError: the connection broke.
@@ -73,7 +72,7 @@ class Tls:
         self._check_suite(writer, f"{host}:{port}")
 
     def _check_suite(self, writer: asyncio.StreamWriter, where: str) -> None:
-        """The ssl module can't limit the suites of TLS 1.3, so what was agreed is looked at."""
+        """Check the negotiated suite, as the ssl module can't limit the suites of TLS 1.3."""
         cipher = writer.get_extra_info("cipher")
         if self._suites and cipher and cipher[1] == "TLSv1.3" and cipher[0] not in self._suites:
             raise TlsError(f"{where} chose {cipher[0]}, which ssl_cipher_suites does not name")
@@ -81,7 +80,7 @@ class Tls:
     # --- in a worker thread -------------------------------------------------------------------------------------------
 
     def _current(self) -> ssl.SSLContext:
-        """Never twice at the same time."""
+        """The context, loaded again if files changed. Never runs twice at the same time."""
         stamps = tuple(_stamp(path) for path in self._files())
         if self._context is None:
             self._context = make_context(self._config)
@@ -96,7 +95,7 @@ class Tls:
         return self._context
 
     def _complain(self, stamps: tuple[Stamp, ...], error: TlsError) -> None:
-        """Once for the same files: each connection tries them again, as a stamp says nothing of who may read a file."""
+        """Log once for the same files: each connection retries them, as a stamp does not show who may read a file."""
         if stamps != self._refused:
             self._refused = stamps
             logger.warning("the certificate files have changed but can't be used; still using the last: %s", str(error))
@@ -107,7 +106,7 @@ class Tls:
 
 
 def proved_name(host: str) -> str:
-    """A host as certificates have it: without an address's scope ("fe80::1%eth0"), or the dot at a name's end."""
+    """A host as in certificates: without an address's scope ("fe80::1%eth0") or a name's trailing dot."""
     return host.partition("%")[0].removesuffix(".")
 
 
@@ -118,7 +117,7 @@ def make_context(config: ProducerConfig) -> ssl.SSLContext:
         TlsError: a file or a PEM text can't be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # As Java: whatever is in the trust store is trusted, also what somebody else has signed.
+    # As in Java: every certificate in the trust store is trusted, even if it is signed by another one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not config.ssl_endpoint_identification_algorithm:
         context.check_hostname = False
@@ -129,7 +128,7 @@ def make_context(config: ProducerConfig) -> ssl.SSLContext:
     if ciphers:
         try:
             context.set_ciphers(ciphers)
-        except (ssl.SSLError, ValueError) as error:  # the latter is for a NUL
+        except (ssl.SSLError, ValueError) as error:  # ValueError: a NUL
             names = ", ".join(config.ssl_cipher_suites)
             raise TlsError(f"ssl_cipher_suites={names}: this OpenSSL knows none of them for TLS 1.2") from error
     _load_trusted(context, config)

@@ -1,4 +1,4 @@
-"""Why a TLS handshake failed, in words that say what to change. Pure."""
+"""Explains why a TLS handshake failed and what to change. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALERTS = {
     "ACCESS_DENIED": f"it does not accept this client's certificate: look at {_OWN}",
     "DECRYPT_ERROR": f"it found this client's certificate or signature wrong: look at {_OWN}",
 }
-"""What the alerts of the other side mean, by how OpenSSL's names for them end."""
+"""The meaning of the peer's alerts, by the ending of OpenSSL's names for them."""
 
 _OWN_REASONS = {
     "UNSUPPORTED_PROTOCOL": _ALERTS["PROTOCOL_VERSION"],
@@ -53,7 +53,7 @@ HTTP = "it speaks HTTP, so this is no port of a Kafka broker: look at bootstrap_
 
 
 def handshake_error(error: ssl.SSLError, where: str, host: str, config: ProducerConfig) -> TlsError | None:
-    """The error to raise for a handshake that failed; None if it says no more than that the connection broke."""
+    """The error to raise for a failed handshake; None if it only says that the connection broke."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsError(f"{where}: {_untrusted(error, host, config)}")
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)):
@@ -69,9 +69,9 @@ def handshake_error(error: ssl.SSLError, where: str, host: str, config: Producer
 
 
 def alert_error(error: ssl.SSLError, where: str) -> TlsError | None:
-    """The error for an alert by which the other side ended the handshake; None if it is none.
+    """The error for an alert with which the peer ended the handshake; None if ``error`` is not an alert.
 
-    With TLS 1.3 this comes after the client has taken the handshake for complete.
+    With TLS 1.3 it comes after the client considers the handshake complete.
     """
     reason = error.reason or ""
     if "ALERT" not in reason:
@@ -99,5 +99,5 @@ def _untrusted(error: ssl.SSLCertVerificationError, host: str, config: ProducerC
 
 
 def is_tls(head: bytes) -> bool:
-    """Whether four bytes that should be the size of an answer begin a message of TLS: an alert, or a handshake."""
+    """Whether four bytes that should be the size of an answer start a TLS message: an alert or a handshake."""
     return head[:2] in (b"\x15\x03", b"\x16\x03")

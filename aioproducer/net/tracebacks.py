@@ -1,4 +1,4 @@
-"""Frames that errors lead to: emptied, where what they hold must not live, or be seen, as long as the error is kept."""
+"""Clears frames that errors refer to, when their variables must not live, or be seen, as long as the error is kept."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _WAITING = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERA
 
 
 def clear_frames(error: BaseException, is_wanted: Callable[[FrameType], bool]) -> None:
-    """Empty frames that an error and its causes came through, or that had called those, as far as they have ended.
+    """Clear the frames that an error and its causes passed through, and their callers, if those frames have ended.
 
     Args:
-        is_wanted: whether to empty a frame. One that waits for somebody to go on with it would be ended by that.
+        is_wanted: whether to clear a frame. Clearing a suspended generator or coroutine would end it.
     """
     seen: set[int] = set()
     cause: BaseException | None = error
@@ -23,18 +23,18 @@ def clear_frames(error: BaseException, is_wanted: Callable[[FrameType], bool]) -
         seen.add(id(cause))
         for frame in _frames(cause):
             if is_wanted(frame):
-                with suppress(RuntimeError):  # it still runs
+                with suppress(RuntimeError):  # it is still running
                     frame.clear()
         cause = cause.__cause__ or cause.__context__
 
 
 def never_waits(frame: FrameType) -> bool:
-    """Whether it is that of a plain function, which runs or has ended."""
+    """Whether the frame is that of a plain function, which runs or has ended but is never suspended."""
     return not frame.f_code.co_flags & _WAITING
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """Those of the traceback, then the callers of the innermost."""
+    """The frames of the traceback, then the callers of the innermost."""
     frame: FrameType | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         yield frame

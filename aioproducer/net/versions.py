@@ -1,4 +1,4 @@
-"""ApiRanges: which versions of which request a broker speaks, and the newest that both sides do. Pure."""
+"""ApiRanges: the versions of each request that a broker speaks, and the newest that both sides speak. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioproducer.protocol.schema import Request
 
 
 class ApiRanges:
-    """What a broker has said in its answer to ApiVersions; without one, that it speaks nothing."""
+    """The contents of a broker's ApiVersions answer; without one, nothing is spoken."""
 
     __slots__ = ("_newest", "_ranges")
 
@@ -28,7 +28,7 @@ class ApiRanges:
         """The newest version of a request that both sides speak.
 
         Args:
-            broker: as it is called in messages.
+            broker: its name in messages.
         Raises:
             UnsupportedVersionError: there is none.
         """

@@ -17,16 +17,16 @@ async def in_worker(loop: asyncio.AbstractEventLoop, function: Callable[..., T],
     """Call a function in a worker thread of the loop.
 
     Raises:
-        KafkaError: no thread could be started for it. That may pass, so it fails the one attempt to connect.
+        KafkaError: no thread could be started for it. That is transient, so only this attempt to connect fails.
     """
     return await _started(loop, function, *arguments)
 
 
 class SharedCall(Generic[T]):
-    """A call in a worker thread that all who ask while it is under way wait for.
+    """A call in a worker thread, shared by all callers that ask while it is under way.
 
-    A file on a file system that hangs holds a thread for as long. Who gives up and tries again waits for the same one:
-    else each attempt to connect would hold one more, until none is left for names either.
+    A file on a hung file system blocks a thread for as long. Callers that give up and retry wait for the same call:
+    otherwise each attempt to connect would block one more thread, until none is left for name lookups either.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[..., T]) -> None:
@@ -35,7 +35,7 @@ class SharedCall(Generic[T]):
         self._job: asyncio.Future[T] | None = None
 
     async def result(self, *arguments: object) -> T:
-        """What the call under way returns, or else a new one with these arguments.
+        """The result of the call under way, or else of a new one with these arguments.
 
         Raises:
             KafkaError: no thread could be started for it.
@@ -49,7 +49,7 @@ class SharedCall(Generic[T]):
 
 
 def _look_at(job: asyncio.Future[T]) -> None:
-    """An error that comes when all have given up is nobody's, and need not be logged."""
+    """Retrieve an error that comes after all callers gave up, so that asyncio does not log it."""
     if not job.cancelled():
         job.exception()
 
@@ -63,7 +63,7 @@ def _started(loop: asyncio.AbstractEventLoop, function: Callable[..., T], *argum
 
 @contextmanager
 def threads_are_scarce() -> Iterator[None]:
-    """Have a call that the loop makes in a worker thread by itself fail with OSError where none can be started."""
+    """Make the loop's own calls in worker threads fail with OSError if no thread can be started."""
     try:
         yield
     except RuntimeError as error:

@@ -1,7 +1,7 @@
-"""WriteBuffer: what was written to a connection and has not gone to the system.
+"""WriteBuffer: bytes written to a connection that have not gone to the system.
 
-A request that gets no answer (``acks=0``) is in flight until the transport has no bytes left. No event tells that of
-the transport under TLS, so a task looks, while there is such a request.
+A request that gets no answer (``acks=0``) is in flight until the transport has no bytes left. With TLS no event reports
+that for the transport below, so a task polls while there is such a request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from aioproducer.net.deadlines import Deadlines
 
 LOOK_AGAIN_S = 0.005
-"""How often to look whether the transport under TLS is empty, which no event tells."""
+"""How often to check whether the transport below TLS is empty, which no event reports."""
 
 
 def _nothing() -> None:
@@ -23,9 +23,9 @@ class WriteBuffer:
     """The buffers of a connection's transports, and the requests that wait for them to be empty.
 
     Args:
-        transport: the socket's own; under TLS the writer has another one above it.
-        on_empty: called when all of it has been written.
-        on_cancelled: called if somebody cancels the task that looks.
+        transport: the socket's own; with TLS the writer has another one above it.
+        on_empty: called when everything has been written.
+        on_cancelled: called if somebody cancels the polling task.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class WriteBuffer:
         on_cancelled: Callable[[], None],
     ) -> None:
         self.requests = 0
-        """Those without an answer that may not have left the process."""
+        """The number of requests without an answer that may not have left the process."""
         self.task: asyncio.Task[None] | None = None
         self._loop = loop
         self._writer = writer
@@ -48,19 +48,19 @@ class WriteBuffer:
         self._on_empty = on_empty
         self._on_cancelled = on_cancelled
         self._ended = False
-        # With no slack the transport calls itself full whenever it holds anything, so drain() tells when it is empty.
+        # With limit 0 the transport counts as full whenever it holds anything, so drain() waits until it is empty.
         writer.transport.set_write_buffer_limits(0)
 
     @property
     def _unsent_bytes(self) -> int:
-        """What has not gone to the system; TLS passes on to the socket's transport what it has encrypted."""
+        """Bytes that have not gone to the system; TLS passes encrypted bytes on to the socket's transport."""
         unsent = self._writer.transport.get_write_buffer_size()
         if self._writer.transport is not self._transport:
             unsent += self._transport.get_write_buffer_size()
         return unsent
 
     def count_until_empty(self, deadline_ms: int, connection: object) -> None:
-        """A request that gets no answer was written: count it, unless it has gone to the system already.
+        """A request that gets no answer was written: count it, unless it has already gone to the system.
 
         Args:
             connection: names the task.
@@ -75,7 +75,7 @@ class WriteBuffer:
             self.task = self._loop.create_task(self._drain(), name=f"aioproducer drain of {connection}")
 
     def end(self) -> None:
-        """The connection ends, and what it holds goes with it; lets go of whom it is for."""
+        """The connection ends: drop the requests, and release the owner."""
         self._ended = True
         self.requests = 0
         self._on_empty = self._on_cancelled = _nothing
@@ -84,11 +84,11 @@ class WriteBuffer:
         try:
             while not self._ended and self._unsent_bytes:
                 await self._writer.drain()
-                # Frames may have been added since the transport ran dry. Transports differ in when they call
-                # themselves full, so never go round without giving the loop a turn.
+                # Frames may have been added since the transport became empty. Transports differ in when they count as
+                # full, so give the loop a turn in every round.
                 await asyncio.sleep(LOOK_AGAIN_S if self._writer.transport is not self._transport else 0)
         except OSError:
-            return  # the reader meets the same end and tells everybody
+            return  # the reader sees the same end and reports it
         except asyncio.CancelledError:
             self._on_cancelled()
             raise

@@ -1,4 +1,4 @@
-"""Logging in to a broker: one file per mechanism, and what all of them have in common."""
+"""Logging in to a broker: one file per mechanism, and what they have in common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aioproducer.net.sasl.mechanism import Mechanism
 
 
 def make_mechanism(config: ProducerConfig, loop: asyncio.AbstractEventLoop, rng: random.Random) -> Mechanism:
-    """The mechanism that the configs name; each is imported only where it is used."""
+    """The mechanism that the configs name; each is imported only if it is used."""
     name = config.sasl_mechanism
     if name == "PLAIN":
         from aioproducer.net.sasl.plain import Plain

@@ -34,7 +34,7 @@ _ALGORITHM = "sasl_oauthbearer_assertion_algorithm"
 
 
 def signed_assertion(config: ProducerConfig) -> str:
-    """A new one. Blocking: key and template are read each time, as somebody may renew them.
+    """A new assertion. Blocking: key and template are read each time, as they may be renewed.
 
     Raises:
         AuthenticationError: key or template can't be used; the message names the config.
@@ -53,14 +53,14 @@ def signed_assertion(config: ProducerConfig) -> str:
     try:
         return jwt.encode(payload, _key(config), algorithm, headers=header)
     except (TypeError, ValueError, jwt.PyJWTError) as error:
-        # What configs and the times say is right by itself, so it is the template's.
+        # Claims from configs and the clock are always valid, so the template is at fault.
         raise AuthenticationError(
             f"{_TEMPLATE_FILE}: {config.sasl_oauthbearer_assertion_template_file} can't be signed: {error}"
         ) from None
 
 
 def _template(config: ProducerConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and payload, as far as the configs give them."""
+    """The parts of header and payload that come from the configs."""
     header: dict[str, Any] = {}
     claims = {
         "aud": config.sasl_oauthbearer_assertion_claim_aud,

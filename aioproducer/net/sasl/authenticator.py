@@ -5,8 +5,8 @@ carries the mechanism's tokens (SaslAuthenticate) until both sides are done. If 
 session lasts (KIP-368), a timer logs the connection in again at 85 to 95 % of that time:
 
     1. get what the login needs (a fresh token): the connection is in use meanwhile;
-    2. pause: no more requests of others. Those in flight stay, and are answered first, as a broker answers in order;
-    3. handshake and tokens, in line behind them; the broker takes nothing else in between;
+    2. pause: accept no other requests. Those in flight stay and are answered first, as a broker answers in order;
+    3. handshake and tokens, queued behind them; the broker accepts nothing else in between;
     4. resume, with the end of the new session.
 
 If step 1 fails, it is repeated with back-off until the session ends; then the connection takes no more requests and
@@ -45,12 +45,12 @@ from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
 logger: logging.Logger = logging.getLogger("aioproducer.sasl")
 
 MAX_STEPS = 20
-"""Tokens of one login; a real one has at most four."""
+"""The most tokens in one login; a real one has at most four."""
 FIRST_PART, LAST_PART = 0.85, 0.95
-"""Of a session's time: when it is renewed."""
+"""The part of a session's time after which it is renewed, at random between these two."""
 FIRST_WAIT_MS, BOUND_MS = 20, 1_000
-"""Before what a login needs is tried for again, whatever the configs say: at least so long at first, and growing at
-least to the second, as a session may have minutes left.
+"""Least waits before retrying to get what a login needs, whatever the configs say: the first wait, and the bound
+that the waits grow to, as a session may have minutes left.
 """
 
 
@@ -58,8 +58,8 @@ class SaslAuthenticator:
     """The logins of all connections of a producer.
 
     Args:
-        config: of a producer whose ``security_protocol`` is SASL_PLAINTEXT or SASL_SSL.
-        on_internal_error: gets what must not happen.
+        config: that of a producer whose ``security_protocol`` is SASL_PLAINTEXT or SASL_SSL.
+        on_internal_error: gets errors that must not happen.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class SaslAuthenticator:
         self._watch(connection, lifetime_ms)
 
     async def _ready_mechanism(self) -> Mechanism:
-        """Made off the loop: some import large packages."""
+        """The mechanism, made in a worker thread: some import large packages."""
         if self._mechanism is None:
             made = await in_worker(self._loop, make_mechanism, self._config, self._loop, self._rng)
-            self._mechanism = self._mechanism or made  # two connections may have asked
+            self._mechanism = self._mechanism or made  # two connections may have asked at once
         return self._mechanism
 
     # --- one login ----------------------------------------------------------------------------------------------------
 
     async def _log_in(self, connection: Connection, mechanism: Mechanism, exchange: Exchange) -> int:
-        """Handshake and tokens; how long the broker's trust lasts, 0 for ever."""
+        """Do the handshake and exchange tokens; returns the session's lifetime in ms, 0 for unlimited."""
         framed = await self._handshake(connection, mechanism)
         try:
             return await self._exchange(connection, exchange, framed)
@@ -118,7 +118,7 @@ class SaslAuthenticator:
             raise self._refusal(connection, mechanism, told) from error
 
     async def _handshake(self, connection: Connection, mechanism: Mechanism) -> bool:
-        """Choose the mechanism; whether its tokens travel in SaslAuthenticate."""
+        """Choose the mechanism; returns whether its tokens are sent in SaslAuthenticate."""
         known = connection.api_range(SaslAuthenticateRequest.API_KEY) is not None
         version = connection.version(SaslHandshakeRequest) if known else 0
         response = await connection.request(SaslHandshakeRequest(mechanism=mechanism.name), version=version)
@@ -157,7 +157,7 @@ class SaslAuthenticator:
         raise AuthenticationError(f"it was not done after {MAX_STEPS} tokens")
 
     def _refusal(self, connection: Connection, mechanism: Mechanism, error: AuthenticationError) -> KafkaError:
-        """The error in full: who, how, where, what the broker said, and what to look at."""
+        """The full error: who, how, where, what the broker said, and what to check."""
         message = f"{connection}: the login of {mechanism.who} by {mechanism.name} failed: {excerpt(str(error))}"
         refused = isinstance(error, SaslAuthenticationFailedError)
         kind = type(error) if refused or isinstance(error, IllegalSaslStateError) else AuthenticationError
@@ -166,7 +166,7 @@ class SaslAuthenticator:
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     def _watch(self, connection: Connection, lifetime_ms: int) -> None:
-        """Have the connection logged in again before the session ends."""
+        """Schedule a login before the connection's session ends."""
         if lifetime_ms <= 0:
             connection.logged_in(None)
             return
@@ -222,7 +222,7 @@ class SaslAuthenticator:
         return int(self._loop.time() * 1000)
 
     async def _begin_before(self, connection: Connection, mechanism: Mechanism, ends_ms: int) -> Exchange | None:
-        """What a login needs, tried for until the session ends."""
+        """Get what a login needs, retrying until the session ends."""
         attempts = 0
         while (left_ms := ends_ms - self._now_ms()) > 0:
             try:

@@ -1,6 +1,6 @@
 """AWS_MSK_IAM: login to Amazon's managed Kafka with the IAM credentials of the environment.
 
-The package aws-msk-iam-sasl-signer-python signs a token with them, which the broker accepts through OAUTHBEARER.
+With them the package aws-msk-iam-sasl-signer-python signs a token, which the broker accepts through OAUTHBEARER.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class AwsMskIam:
             raise ConnectionLostError(message) from error
         except KafkaError:
             raise
-        except aws_errors.NoRegionError as error:  # of the service that gives roles, which looks there alone
+        except aws_errors.NoRegionError as error:  # from the role service's client, which looks only there
             message = f"no token could be signed for the role {self._role}: set AWS_DEFAULT_REGION"
             raise AuthenticationError(message) from error
-        except Exception as error:  # botocore has dozens, and credential sources of their own
+        except Exception as error:  # botocore has dozens, and credential sources have their own
             raise AuthenticationError(
                 f"no token could be signed with {self.who} ({type(error).__name__}): {self.remedy}"
             ) from error

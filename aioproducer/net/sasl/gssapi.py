@@ -1,8 +1,8 @@
 """GSSAPI: Kerberos. Source: RFC 4752.
 
-Tickets come from the system: from the credential cache, or with the key table that ``KRB5_CLIENT_KTNAME`` or
-``sasl_jaas_config`` (``Krb5LoginModule`` with keyTab and principal) names. Every step may ask a KDC or read a file, so
-all of them run in worker threads.
+Tickets come from the system: from the credential cache, or by means of the key table named by ``KRB5_CLIENT_KTNAME`` or
+``sasl_jaas_config`` (``Krb5LoginModule`` with keyTab and principal). Every step may ask a KDC or read a file, so all
+steps run in worker threads.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.workers import in_worker
 
 KDC_UNREACHABLE = 0x96C73A9C
-"""KRB5_KDC_UNREACH, of MIT's and Heimdal's Kerberos alike: no KDC answered, which may pass."""
+"""KRB5_KDC_UNREACH, in MIT's and Heimdal's Kerberos alike: no KDC answered, which may be transient."""
 NO_LAYER = b"\x01\x00\x00\x00"
-"""Neither integrity nor confidentiality after the login, which is what TLS is for; and so no buffer size."""
+"""No integrity or confidentiality layer after the login, as TLS provides both; hence no buffer size."""
 
 
 class Gssapi:
@@ -53,7 +53,7 @@ class Gssapi:
             return gssapi.SecurityContext(name=target, usage="initiate", creds=self._credentials())
         except GSSError as error:
             raise _failure(f"{self.who} has no ticket", error) from None
-        except NotImplementedError as error:  # Kerberos of other makers has no credential stores
+        except NotImplementedError as error:  # other Kerberos implementations have no credential stores
             raise AuthenticationError(f"keyTab of sasl_jaas_config can't be used here: {excerpt(str(error))}") from None
 
     def _credentials(self) -> Any:
@@ -67,7 +67,7 @@ class Gssapi:
 
 
 class GssapiExchange:
-    """Tickets back and forth until both sides know each other, then the (empty) choice of a security layer."""
+    """Exchanges tokens until both sides are authenticated, then the (empty) choice of a security layer."""
 
     def __init__(self, context: Any, loop: asyncio.AbstractEventLoop, target: str) -> None:
         self._context = context

@@ -15,7 +15,7 @@ def read_jwt(path: str, where: str) -> str:
     Args:
         where: the config that names the file, for messages.
     Raises:
-        AuthenticationError: the file can't be read, or holds no signed JSON web token.
+        AuthenticationError: the file can't be read, or contains no signed JSON web token.
     """
     text = read_text(path, where).strip()
     if not _JWT.fullmatch(text):

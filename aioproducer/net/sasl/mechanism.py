@@ -1,4 +1,4 @@
-"""What a SASL mechanism is to the rest of the client."""
+"""The interface of a SASL mechanism to the rest of the client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Exchange(Protocol):
         Returns:
             None once the login is complete on this side.
         Raises:
-            AuthenticationError: the broker's token is wrong, or is no proof of what it has to prove.
+            AuthenticationError: the broker's token is wrong, or does not prove what it has to prove.
         """
         ...
 
@@ -25,11 +25,11 @@ class Mechanism(Protocol):
     """How to log in; one object for all connections of a producer."""
 
     name: str
-    """By which the broker knows it."""
+    """The name by which the broker knows it."""
     who: str
     """Who logs in, for messages; never a secret."""
     remedy: str
-    """What to look at if the broker refuses."""
+    """What to check if the broker refuses."""
 
     async def begin(self, host: str) -> Exchange:
         """Get what a login needs (a token, a ticket), which may take its time.
@@ -38,7 +38,7 @@ class Mechanism(Protocol):
             host: the broker's name.
         Raises:
             AuthenticationError: there is nothing to log in with.
-            ConnectionLostError: it can't be had at the moment.
+            ConnectionLostError: it is not available at the moment.
         """
         ...
 

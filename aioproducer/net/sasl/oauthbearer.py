@@ -1,4 +1,4 @@
-"""OAUTHBEARER: login with a token that somebody else issued. Source: RFC 7628, KIP-255, KIP-342, KIP-768."""
+"""OAUTHBEARER: login with a token from a third party. Source: RFC 7628, KIP-255, KIP-342, KIP-768."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aioproducer.net.workers import SharedCall
 from aioproducer.oauth_token import OAuthToken, check_token
 
 _EXTENSION = "extension_"
-"""How the names of extensions begin in ``sasl_jaas_config``."""
+"""Prefix of extension names in ``sasl_jaas_config``."""
 
 
 class OAuthBearer:
@@ -79,8 +79,8 @@ class OAuthBearer:
         except (Exception, asyncio.CancelledError) as error:
             this = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and this is not None and this.cancelling():
-                raise  # this login is cancelled, and not just what the provider waited for
-            # The text of somebody else's error may hold secrets; who looks at the cause finds it.
+                raise  # this login was cancelled, not just something inside the provider
+            # The text of the provider's error may contain secrets; it is still available as the cause.
             raise ConnectionLostError(f"sasl_oauth_token_provider raised {type(error).__name__}") from error
         if isinstance(answer, str):
             return OAuthToken(answer)
@@ -91,13 +91,13 @@ class OAuthBearer:
         return answer
 
     async def _from_file(self) -> OAuthToken:
-        """The token that lies there now; when it ends is read from it."""
+        """The file's current token; its expiry is read from the token."""
         path = url2pathname(urlsplit(self._config.sasl_oauthbearer_token_endpoint_url or "").path)
         return OAuthToken(await self._file.result(path, "sasl_oauthbearer_token_endpoint_url"))
 
 
 class OAuthBearerExchange:
-    """One token; if the broker objects it says so in JSON, and wants an acknowledgement of that before it fails."""
+    """Sends one token; a broker that objects answers in JSON, and wants that acknowledged before it fails the login."""
 
     def __init__(self, token: OAuthToken) -> None:
         parts = [f"auth=Bearer {token.value}", *(f"{key}={value}" for key, value in token.extensions.items())]

@@ -34,19 +34,19 @@ from aioproducer.oauth_token import OAuthToken
 
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_RETRY_MS = 5_000
-"""An attempt to connect has 10 s; who fails within it can say why."""
+"""Limit of the retries: an attempt to connect has 10 s, and failing within them lets the error say why."""
 DEFAULT_TIMEOUT_MS = 5_000
 FINAL_STATUSES = frozenset((*range(300, 408), *range(409, 416), 501, 505))
-"""Answers after which Java's HttpJwtRetriever does not ask again; here redirects too, which are not followed."""
+"""Statuses after which Java's HttpJwtRetriever does not retry; here also redirects, which are not followed."""
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 class TokenEndpoint:
-    """Asks the token endpoint. What may pass is tried again, with back-off, for some seconds.
+    """Asks the token endpoint. Transient errors are retried with back-off, for some seconds.
 
     Attributes:
-        who: for messages; who the endpoint and the broker are told that this is.
+        who: the identity presented to the endpoint and the broker, for messages.
     """
 
     def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop, rng: random.Random) -> None:
@@ -75,7 +75,7 @@ class TokenEndpoint:
         """A new token.
 
         Raises:
-            AuthenticationError: the endpoint refuses this client, its answer holds no token, or there is no assertion.
+            AuthenticationError: the endpoint refuses this client, its answer has no token, or there is no assertion.
             ConnectionLostError: it can't be reached, or fails.
         """
         until_ms = self._now_ms() + min(self._config.sasl_login_retry_backoff_max_ms, MAX_RETRY_MS)
@@ -96,10 +96,10 @@ class TokenEndpoint:
         connect_s = (self._config.sasl_login_connect_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         timeout = httpx.Timeout(read_s, connect=connect_s)
         data = await self._form()
-        # Unpacked, an answer below the limit could have any size; Java's client takes none that is compressed either.
+        # Decompressed, an answer below the limit could have any size; Java's client accepts no compression either.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
         url = self._config.sasl_oauthbearer_token_endpoint_url or ""
-        limit_s = connect_s + read_s  # those of httpx are for each step, and begin anew with each byte
+        limit_s = connect_s + read_s  # httpx's limits are per step, and restart with each byte
         try:
             async with (
                 asyncio.timeout(limit_s),
@@ -122,7 +122,7 @@ class TokenEndpoint:
         try:
             return httpx.AsyncClient(verify=verify, timeout=timeout, auth=self._credentials())
         except (ImportError, ValueError, httpx.InvalidURL) as error:
-            # Only the first tells no part of the proxy's URL, which may have a password in it.
+            # Only an ImportError shows no part of the proxy's URL, which may contain a password.
             why = str(error) if isinstance(error, ImportError) else "it is no proxy's URL"
             raise AuthenticationError(
                 f"the token endpoint {self._shown} can't be asked by the proxy that the environment names "
@@ -130,7 +130,7 @@ class TokenEndpoint:
             ) from None
 
     async def _form(self) -> dict[str, str]:
-        """What is posted; client id and secret go by the header."""
+        """The posted form; client id and secret go in the header."""
         config = self._config
         form = {"grant_type": "client_credentials"}
         if not self._has_secret:
@@ -150,7 +150,7 @@ class TokenEndpoint:
         path = self._config.sasl_oauthbearer_assertion_file
         if path:
             return read_jwt(path, "sasl_oauthbearer_assertion_file")
-        from aioproducer.net.sasl.assertion import signed_assertion  # its packages may not be installed
+        from aioproducer.net.sasl.assertion import signed_assertion  # its packages may be missing
 
         return signed_assertion(self._config)
 
@@ -164,7 +164,7 @@ class TokenEndpoint:
         return httpx.BasicAuth(client_id, secret)
 
     def _tls(self) -> ssl.SSLContext:
-        """As the login module says; else the system's trust, and the trust store of the brokers besides. Blocking."""
+        """TLS as the login module says; else the system's trust plus the brokers' trust store. Blocking."""
         if self._endpoint_tls is not None:
             try:
                 return make_context(self._endpoint_tls)
@@ -214,7 +214,7 @@ class TokenEndpoint:
 
 
 class _Logged(httpx.URL):
-    """A URL as httpx logs it: without query and fragment, in which a secret may stand."""
+    """A URL that httpx logs without query and fragment, which may contain a secret."""
 
     def __str__(self) -> str:
         return re.split("[?#]", super().__str__(), maxsplit=1)[0]

@@ -21,11 +21,11 @@ class Plain:
         return PlainExchange(self._token)
 
     def refused(self, exchange: Exchange) -> None:
-        """The password stays what it is."""
+        """Nothing to renew: the password is fixed."""
 
 
 class PlainExchange:
-    """One token; whatever the broker answers without an error is a yes."""
+    """Sends one token; any answer without an error means success."""
 
     def __init__(self, token: bytes) -> None:
         self._token = token

@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512: neither side tells the other the password. Source: RFC 5802, KIP-84, KIP-48.
+"""SCRAM-SHA-256 and SCRAM-SHA-512: neither side sends the password. Source: RFC 5802, KIP-84, KIP-48.
 
-The package scramp does the exchange. It prepares names and passwords with SASLprep, which Kafka does not do: here both
-are used as plain UTF-8.
+The package scramp does the exchange. It prepares names and passwords with SASLprep, which Kafka does not: here both are
+used as plain UTF-8.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.workers import in_worker
 
 MIN_ITERATIONS = 4_096
-"""Fewer would make it cheap for a false broker to find the password; Kafka's own client refuses them too."""
+"""With fewer, a fake broker could find the password cheaply; Kafka's own client refuses them too."""
 MAX_ITERATIONS = 1_000_000
-"""What a broker may ask for. Kafka itself takes 4,096 to 16,384; a million takes a worker thread half a second."""
+"""The most a broker may ask for. Kafka itself uses 4,096 to 16,384; a million take a worker thread half a second."""
 
 DELEGATION_TOKEN = ",tokenauth=true"
 
@@ -45,11 +45,11 @@ class Scram:
         return ScramExchange(self.name, self._user, self._password, self._loop, extensions=self._extensions)
 
     def refused(self, exchange: Exchange) -> None:
-        """The password stays what it is."""
+        """Nothing to renew: the password is fixed."""
 
 
 class _Verbatim:
-    """A name or a password as scramp uses them, without its preparations."""
+    """A name or password that scramp uses without its preparation."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -65,7 +65,7 @@ class ScramExchange:
     """Three steps: who we are, the proof that we know the password, and the broker's that it does too.
 
     Args:
-        extensions: to the first message, beginning with a comma.
+        extensions: appended to the first message, starting with a comma.
         nonce: the client's, for tests; None for a random one.
     """
 
@@ -97,7 +97,7 @@ class ScramExchange:
                 return await self._proof(message)
             self._client.set_server_final(message)
         except (scramp.ScramException, UnicodeDecodeError, ValueError, IndexError, KeyError) as error:
-            # Its text may quote what the broker sent, which is nobody's secret, but nobody's help either.
+            # Its text may quote what the broker sent, which is not secret but no help either.
             raise AuthenticationError(f"the broker's side of SCRAM is wrong: {_reason(error)}") from None
         return None
 

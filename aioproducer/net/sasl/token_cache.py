@@ -1,8 +1,8 @@
 """TokenCache: keeps a token until it is time for the next.
 
-A token is fetched when a connection needs one, and kept for most of its life. Java's ``sasl_login_refresh_*`` say when
-it is renewed. Nothing runs in between: a connection logs in again before its session ends, which is when a fresh token
-is requested.
+A token is fetched when a connection needs one, and kept for most of its life. Java's ``sasl_login_refresh_*`` configs
+say when it is renewed. Nothing runs in between: a connection requests a fresh token when it logs in again, before its
+session ends.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from aioproducer.oauth_token import OAuthToken, check_token, jwt_times_ms, refre
 logger: logging.Logger = logging.getLogger("aioproducer.sasl")
 
 RETRY_MS = 10_000
-"""After a renewal that failed, while the last token is good. Source: Kafka's ExpiringCredentialRefreshingLogin."""
+"""Wait after a failed renewal, while the last token is valid. Source: Kafka's ExpiringCredentialRefreshingLogin."""
 PATIENCE_S = 5.0
-"""So long a renewal may take while the last token is good; a provider that hangs would hold up every login."""
+"""Limit of a renewal while the last token is valid; otherwise a provider that hangs would hold up every login."""
 
 
 class TokenCache:
     """The token of a producer; one fetch at a time, for all connections that wait.
 
     Args:
-        fetch: gets a new one.
+        fetch: gets a new token.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class TokenCache:
         self._ends_ms = 0
 
     async def get(self) -> OAuthToken:
-        """A token that is good for a login now.
+        """A token that is valid for a login now.
 
         Raises:
-            KafkaError: what fetching one raised, and the last one is not good any more.
+            KafkaError: fetching one failed with this error, and the last one is no longer valid.
         """
         async with self._lock:
             if self._token is not None and self._now_ms() < self._refresh_at_ms:
                 return self._token
-            self._put_off()  # also if this login is given up meanwhile: the next one shall not hang at the same place
+            self._put_off()  # also if this login is given up meanwhile: the next one must not hang in the same place
             try:
                 token = check_token(await self._fetched())
             except KafkaError as error:
@@ -74,7 +74,7 @@ class TokenCache:
             return token
 
     def forget(self, refused: str) -> None:
-        """Fetch a new one for the next login, unless the refused one is not the last any more."""
+        """Fetch a new token for the next login, unless the refused one is no longer the latest."""
         if self._token is not None and self._token.value == refused:
             self._token = None
 
@@ -88,7 +88,7 @@ class TokenCache:
             raise ConnectionLostError(f"no token came within {PATIENCE_S:g} s") from None
 
     def _put_off(self) -> None:
-        """Renew the last token some time later, if it is good so long."""
+        """Postpone the renewal of the last token, if it stays valid for that long."""
         self._refresh_at_ms = min(self._now_ms() + RETRY_MS, self._ends_ms)
 
     def _good_token(self) -> OAuthToken | None:
