@@ -88,7 +88,7 @@ class BatchOutcomes:
         error_of: Callable[[int], KafkaError | None] = _nothing_known,
     ) -> None:
         self.given_up: int = 0
-        """Records failed by ``fail_all``."""
+        """The number of records failed by ``fail_all``."""
         self._on_failure = on_failure
         self._on_old_epoch = on_old_epoch
         self._error_of = error_of
@@ -204,7 +204,7 @@ class BatchOutcomes:
         return release
 
     def drop_unsent(self, error_of: Callable[[ProducerBatch], KafkaError], now_ms: int, *, in_doubt: bool) -> None:
-        """Fail what is not in flight, because of the program or an earlier failure; these failures are not reported.
+        """Fail what is not in flight, because of the program or an earlier failure; nobody has to observe that.
 
         Args:
             in_doubt: also fail batches that an earlier attempt may have written; else they go on until that is known.

@@ -294,7 +294,7 @@ class BulkSend:
         await self._engine.wait_for_topic(topic, partition, now_ms if waited else now_ms + self._max_block_ms)
 
     def _waited_in_vain(self, topic: str | None, partition: int | None) -> bool:
-        """Whether the call has already waited for a partition of this topic: a thousand such records wait once."""
+        """Whether the call already waited in vain for a partition of this topic: a thousand such records wait once."""
         known = None if topic is None else self._engine.accumulator.topic(topic)
         number = None if known is None else check_partition(partition, known.name)
         if known is None or number is None or number < known.partitions:
@@ -376,7 +376,7 @@ class BulkSend:
 
 
 async def _closing(records: Iterable[Any] | AsyncIterable[Any], admission: Awaitable[None]) -> None:
-    """Close the records' generator as soon as admission fails; an error from closing becomes a note on the first one.
+    """Close the records' generator as soon as admission fails; an error from closing becomes a note on the failure.
 
     Otherwise the loop would close an async generator in a task of its own, and both kinds would stay open until the
     last traceback that refers to them is gone. Other iterators are for their owner to close.

@@ -190,7 +190,7 @@ class TransactionClient:
 
     async def _end(self, prepared: PreparedTransaction, *, committed: bool) -> TransactionOutcome:
         wanted = TransactionOutcome.COMMITTED if committed else TransactionOutcome.ABORTED
-        # Look first: before V2 the epoch stays the same, so EndTxn alone could end the producer's next transaction.
+        # Look first: before V2 the epoch stays the same, so EndTxn alone could end a later transaction of the producer.
         known = await self._outcome_if_told(prepared)
         if known not in (None, TransactionOutcome.OPEN):
             return _known(prepared, known)

@@ -353,7 +353,7 @@ class Connection:
                 to happen within ``timeout_ms``.
             on_error: called once, instead of ``on_response``, with how the connection ended; in a later turn of the
                 loop if the connection was already closed, and only then not ``maybe_written``.
-            latest_ms: returns how long a throttling broker may make it wait; None means ``delivery_timeout_ms``.
+            latest_ms: returns the time until which a throttling broker may delay it; None: ``delivery_timeout_ms``.
         """
         if self.closed:
             error = not_written(ConnectionLostError(f"{self}: the connection was closed before the request was sent"))

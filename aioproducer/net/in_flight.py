@@ -18,7 +18,7 @@ class InFlightRequest:
         deadline_ms: when an answer counts as missing; both times are loop-monotonic milliseconds.
         on_response: gets the frame without its size.
         on_error: called once, instead of ``on_response``, with the reason why there is no answer.
-        latest_ms: returns how long a throttling broker may make it wait; None leaves that to ``extend``.
+        latest_ms: returns the time until which a throttling broker may delay it; None leaves that to ``extend``.
     """
 
     correlation_id: int

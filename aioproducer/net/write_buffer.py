@@ -75,7 +75,7 @@ class WriteBuffer:
             self.task = self._loop.create_task(self._drain(), name=f"aioproducer drain of {connection}")
 
     def end(self) -> None:
-        """The connection ends: drop the requests, and release the owner."""
+        """The connection ends, and its bytes with it: forget the requests, and release the owner."""
         self._ended = True
         self.requests = 0
         self._on_empty = self._on_cancelled = _nothing

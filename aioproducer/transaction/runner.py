@@ -286,7 +286,7 @@ class TransactionRunner:
         error = TransactionTimeoutError(
             f"{name}() of transactional id {self.transactional_id!r} had not ended after "
             f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}",
-            # A call still in progress may go on to commit.
+            # A commit that goes on may still send EndTxn.
             maybe_written=name in ENDS and (self._in_doubt or self.states.state is TransactionState.COMMITTING),
         )
         error.__cause__ = last
