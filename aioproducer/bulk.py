@@ -112,7 +112,7 @@ class BulkSend:
         self._refusal: KafkaError | None = None
         self.tally = Tally(topic, most_errors)
 
-    # --- the three ways in --------------------------------------------------------------------------------------------
+    # --- entry points -------------------------------------------------------------------------------------------------
 
     async def send(self, records: Iterable[Any] | AsyncIterable[Any], *, raise_on_error: bool) -> BatchResult:
         """Send records that no user code has to see first."""

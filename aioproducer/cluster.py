@@ -115,7 +115,7 @@ class Cluster:
         changed += [name for name in before.topics if name not in self.topics]
         return tuple(changed)
 
-    # --- new pictures -------------------------------------------------------------------------------------------------
+    # --- new Clusters -------------------------------------------------------------------------------------------------
 
     def merged(
         self, response: MetadataResponse, *, keep: Iterable[str] | None = None, reliable_epochs: bool = True

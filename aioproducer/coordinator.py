@@ -156,7 +156,7 @@ class Coordinators:
             await asyncio.sleep(backoff.delay_ms(attempts, self._rng) / 1000)
             attempts += 1
 
-    # --- who it is ----------------------------------------------------------------------------------------------------
+    # --- which broker it is -------------------------------------------------------------------------------------------
 
     async def _connection(self, kind: int, key: str) -> Connection:
         """A connection to the coordinator that can take a request now."""

@@ -246,7 +246,7 @@ class Engine:
         if not admits:
             self.memory_queue.memory_freed()  # callers that wait for memory find out that it is too late
 
-    # --- its life -----------------------------------------------------------------------------------------------------
+    # --- life cycle ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         deadline_ms = self.now_ms() + self._config.max_block_ms

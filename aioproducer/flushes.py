@@ -123,7 +123,7 @@ class Flushes:
             if deadline in self._ledger.deadlines:
                 self._ledger.deadlines.remove(deadline)
 
-    # --- who waits ----------------------------------------------------------------------------------------------------
+    # --- waiters ------------------------------------------------------------------------------------------------------
 
     def begin(self, last_serial: int) -> asyncio.Future[None]:
         """Send what is present without lingering; returns a future for its end, to pass to ``forget`` afterwards."""

@@ -111,7 +111,7 @@ class MemoryQueue:
         self._end(waiter, lambda: None)
         self.memory_freed()  # for the next one, which may want less
 
-    # --- in and out ---------------------------------------------------------------------------------------------------
+    # --- joining and leaving ------------------------------------------------------------------------------------------
 
     def _join(self, waiter: _Waiter) -> None:
         if self._refusal is not None:

@@ -1,11 +1,10 @@
 """Keeps the cluster metadata fresh, and lets ``send`` wait for a topic.
 
-One task, ``run``, makes the requests that ``metadata_schedule.py`` says are due, one at a time, and merges the answers
+One task, ``run``, makes the requests that are due by ``metadata_schedule.py``, one at a time, and merges the answers
 into ``cluster``. Steps that could block the loop (reading and merging the answer of a huge cluster) yield to it.
 
-An update that ends without an answer is tried again with back-off. If no known broker can be reached, if a broker asks
-for it, or if it has taken too long, everything starts again from ``bootstrap_servers``
-(``metadata_recovery_strategy``).
+An update without an answer is retried with back-off. If no known broker can be reached, if a broker asks for it, or if
+an update has taken too long, everything starts again from ``bootstrap_servers`` (``metadata_recovery_strategy``).
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class Metadata:
         self._warned_ms: dict[str, int] = {}
         client.on_disconnect = self._on_disconnect
 
-    # --- for those who send -------------------------------------------------------------------------------------------
+    # --- for senders --------------------------------------------------------------------------------------------------
 
     def age_ms(self, now_ms: int) -> int:
         """Milliseconds since the last full answer."""
@@ -204,7 +203,7 @@ class Metadata:
             if not waiting:
                 del self._waiters[topic]
 
-    # --- its life -----------------------------------------------------------------------------------------------------
+    # --- life cycle ---------------------------------------------------------------------------------------------------
 
     async def bootstrap(self, deadline_ms: int) -> None:
         """Learn the brokers from ``bootstrap_servers``; call it once before ``run``, and again if it failed.
@@ -264,7 +263,7 @@ class Metadata:
             await self._update_failed(update, error)
 
     async def _ask(self, topics: Iterable[str]) -> tuple[Connection, int, bytes]:
-        """The first broker's answer; while a broker is slow to answer, others are asked."""
+        """The first answer from any broker; while one is slow to answer, others are asked."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics])
         connection: Connection | None = await self._client.any_ready_connection(self._patience_ends_ms())
         asked: dict[Connection, asyncio.Future[bytes]] = {}
@@ -389,7 +388,7 @@ class Metadata:
         self._schedule.rebootstrapped(self._now_ms())
         self._take(self.cluster.merged(response))
 
-    # --- telling the others -------------------------------------------------------------------------------------------
+    # --- notifying others ---------------------------------------------------------------------------------------------
 
     def _take(self, cluster: Cluster) -> None:
         before, self.cluster = self.cluster, cluster

@@ -75,7 +75,7 @@ class MetadataSchedule:
         """The topics in use, oldest first."""
         return self._topics.keys()
 
-    # --- wishes -------------------------------------------------------------------------------------------------------
+    # --- requests from callers ----------------------------------------------------------------------------------------
 
     def started(self, now_ms: int) -> None:
         """The cluster has just been bootstrapped: its brokers are fresh."""

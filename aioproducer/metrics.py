@@ -28,7 +28,7 @@ from aioproducer._counts import (
 if TYPE_CHECKING:
     from aioproducer._producer_batch import ProducerBatch
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- what a snapshot shows --------------------------------------------------------------------------------------------
 
 C = TypeVar("C", bound=Counts)
 
@@ -244,7 +244,7 @@ class ProducerMetrics:
         """A session could not be renewed."""
         self._producer.at(now_ms).logins_again_failed += 1
 
-    # --- looking ------------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     def members(self, group: str) -> tuple[str, ...]:
         """What a group has metrics for: the names of topics, ``node-1`` and so on, or "" for the producer itself."""

@@ -340,7 +340,7 @@ def _refuse_references(values: Mapping[str, str]) -> None:
             )
 
 
-# --- rules that join several configs ----------------------------------------------------------------------------------
+# --- rules that involve several configs -------------------------------------------------------------------------------
 
 
 def _apply_rules(values: dict[str, Any], given: AbstractSet[str], next_client_number: Callable[[], int]) -> None:

@@ -151,7 +151,7 @@ class Connection:
         state = "closed" if self.closed else f"{self.in_flight_count} in flight"
         return f"<Connection to {self}, {state}>"
 
-    # --- its life -----------------------------------------------------------------------------------------------------
+    # --- life cycle ---------------------------------------------------------------------------------------------------
 
     def go_live(
         self,

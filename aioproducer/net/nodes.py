@@ -51,7 +51,7 @@ class Nodes:
         self._policy = policy
         self._rng = rng
 
-    # --- which there are ----------------------------------------------------------------------------------------------
+    # --- which nodes there are ----------------------------------------------------------------------------------------
 
     def update(self, brokers: Mapping[int, Broker]) -> None:
         """Adopt the cluster's list of brokers: new ones, changed addresses, and those that are gone."""
@@ -134,7 +134,7 @@ class Nodes:
         if node.gone and node.connection is None and self.by_id.get(node.node_id) is node:
             del self.by_id[node.node_id]
 
-    # --- which to ask -------------------------------------------------------------------------------------------------
+    # --- which node to ask --------------------------------------------------------------------------------------------
 
     def least_loaded(self, now_ms: int, *, but_not: Collection[Connection] = ()) -> Connection | None:
         """The connection that can take a request and has the fewest in flight; None if there is none.
@@ -180,7 +180,7 @@ class Nodes:
         start = self._rng.randrange(len(nodes)) if len(nodes) > 1 else 0
         return nodes[start:] + nodes[:start]
 
-    # --- which to try -------------------------------------------------------------------------------------------------
+    # --- which node to connect to -------------------------------------------------------------------------------------
 
     def to_connect(self, now_ms: int) -> Node | None:
         """The node to connect to next: the one left alone for longest among those that may be tried now.

@@ -190,7 +190,7 @@ class ClientTelemetry:
         self._node_id = free.node_id
         return free
 
-    # --- what the cluster wants ---------------------------------------------------------------------------------------
+    # --- the subscription ---------------------------------------------------------------------------------------------
 
     async def _ask(self) -> int:
         """Ask for the subscription; returns how long to wait before the next step."""
@@ -286,7 +286,7 @@ class ClientTelemetry:
                 return b""
             self._complain(f"a push takes {len(data)} bytes, the cluster at most {max_bytes}: {left_out} are left out")
 
-    # --- when it does not work ----------------------------------------------------------------------------------------
+    # --- failures -----------------------------------------------------------------------------------------------------
 
     @property
     def _interval_ms(self) -> int:

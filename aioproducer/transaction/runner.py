@@ -134,7 +134,7 @@ class TransactionRunner:
         self._maybe_committed = False
         self._prepared = False
 
-    # --- its life -----------------------------------------------------------------------------------------------------
+    # --- life cycle ---------------------------------------------------------------------------------------------------
 
     async def start(self, deadline_ms: int) -> None:
         """Init-transactions: fence older producers of the id, end what they left open, and get an epoch."""
@@ -313,7 +313,7 @@ class TransactionRunner:
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
-    # --- what runs in the producer's task -----------------------------------------------------------------------------
+    # --- the work, in the producer's task -----------------------------------------------------------------------------
 
     async def _prepare(self) -> PreparedTransaction:
         await self._all_ended()
