@@ -1,4 +1,4 @@
-"""RecordAccumulator: the open and waiting batches of every partition, and which broker has something to send."""
+"""RecordAccumulator: the open and waiting batches of every partition, and which brokers have something to send."""
 
 import cython
 
@@ -28,24 +28,24 @@ cdef Delivery last_delivery(ProducerBatch batch, RecordView* record)
 cdef class RecordAccumulator:
     cdef readonly BufferPool pool
     cdef readonly DeliveryLedger ledger
-    cdef readonly BufferPool outside        # memory of splits: never waited for, not part of the budget
+    cdef readonly BufferPool outside        # memory of split batches: never waited for, outside the budget
     cdef dict topics                        # name -> TopicQueues
     cdef dict nodes                         # node id -> NodeQueue
     cdef LiveBatches live
-    cdef Py_ssize_t open_batches            # how many take records,
-    cdef Py_ssize_t lingering_batches       # and how many of them wait for more
+    cdef Py_ssize_t open_batches            # how many take records
+    cdef Py_ssize_t lingering_batches       # how many of those still linger
     cdef list awaited_batches
     cdef list backing_off                   # heap of (retry_at_ms, order, batch)
     cdef object random
-    cdef public object on_wake              # called once when the sender has to look, until the next ready()
+    cdef public object on_wake              # wakes the sender; called at most once per ready()
     cdef bint woken
-    cdef public bint memory_short           # somebody waits for memory
+    cdef public bint memory_short           # a caller waits for memory
     cdef readonly int64_t last_serial
     cdef readonly int64_t appended_records
-    cdef public int64_t busy_ns             # that callers took to submit one record right after the other
-    cdef int64_t looked_ms                  # when it was last looked how busy they are,
-    cdef int64_t looked_busy_ns             # the busy_ns of then,
-    cdef bint full_speed                    # and what came of it
+    cdef public int64_t busy_ns             # time callers spent submitting records back to back
+    cdef int64_t looked_ms                  # when full_speed was last computed,
+    cdef int64_t looked_busy_ns             # busy_ns at that time,
+    cdef bint full_speed                    # and the result
     cdef readonly int32_t in_flight_batches
     cdef readonly Py_ssize_t batch_size
     cdef Py_ssize_t sticky_size

@@ -1,25 +1,25 @@
-"""RecordAccumulator: the open and waiting batches of every partition, and which broker has something to send.
+"""RecordAccumulator: the open and waiting batches of every partition, and which brokers have something to send.
 
-Theory of operation. Each partition has a queue of batches, of which only the last takes records. A batch that is full,
-has lingered long enough, or is flushed or awaited closes; the queue is then in the ready queue of the broker that leads
-its partition, once, however many batches it holds. The sender drains a broker: the first batch of each ready queue,
-until the request is full. Nothing is ever scanned: live batches are chained in the order of their creation, which is
-also that of their deadlines, with a mark at the first that lingers and one at the first that has not expired; batches
-that back off are in a heap.
+Theory of operation. Each partition has a queue of batches; only the last one takes records. A batch closes when it is
+full, has lingered long enough, or is flushed or awaited. Its partition's queue then enters the ready queue of the
+partition's leader, once, however many batches it holds. The sender drains a broker: the first batch of each ready
+queue, until the request is full. Nothing is ever scanned: live batches are chained in creation order, which is also
+deadline order, with one mark at the first that lingers and one at the first that has not expired. Batches that back
+off are in a heap.
 
-Appending a record is one step: from the look at the open batch until the record and its Delivery are there, nothing
-runs that could append too. Waking the sender calls Python, and creating any object that the garbage collector tracks
-may run the collector, and with it finalizers of the program, which may submit. So all of that comes before.
+Appending a record is atomic: between looking at the open batch and storing the record and its Delivery, nothing else
+that could append may run. Waking the sender calls Python, and creating an object that the garbage collector tracks may
+run the collector and with it the program's finalizers, which may submit. So both happen first.
 
-A batch whose linger is over while others of its partition still wait takes more records until it is the first: it could
-not go before them anyway, and behind a slow broker, or after an outage, a few large batches take the place of thousands
-of small ones.
+A batch whose linger ends while older batches of its partition still wait keeps taking records until it is the first. It
+could not leave before them anyway, and behind a slow broker or after an outage a few large batches replace thousands of
+small ones.
 
-Only `drain` takes a batch from its queue and only `requeue` and `split` put one back, in the order of creation, so the
-batches of a partition leave in order. While a batch is being sealed its queue is not ready: the next one can't pass it.
+Only `drain` takes a batch from its queue; only `requeue` and `split` put one back, in creation order, so the batches of
+a partition leave in order. While a batch is being sealed its queue is not ready: the next one can't overtake it.
 
-Memory. A batch is live until its memory is back; one that expired in flight has ended but stays live until its request
-ends. A split batch stays in the books, for its pieces, until the last of them ends.
+Memory. A batch is live until its memory is back in the pool; one that expired in flight has ended but stays live until
+its request ends. A split batch stays in the books until the last of its pieces ends.
 
 Source: org.apache.kafka.clients.producer.internals.RecordAccumulator, BuiltInPartitioner (KIP-480, KIP-794).
 """
@@ -40,8 +40,8 @@ cdef extern from "Python.h":
 
 cdef enum:
     BLOCK_BYTES = 16384
-    BUSY_NS_A_MS = 50000    # open batches linger on if the program submits for a twentieth of the time,
-    FULL_ENOUGH = 64        # and fewer records than that for each of them
+    BUSY_NS_A_MS = 50000    # open batches linger on if the program submits for 5% of the time
+    FULL_ENOUGH = 64        # and they hold fewer records than this on average
     SHORT_LINGER_MS = 50    # at most, while memory is short
     SEALED_BYTES = 64       # that noise grows by at most when it is compressed,
     SEALED_SHARE = 256      # and one for as many of its own
@@ -49,13 +49,13 @@ cdef enum:
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
-    """Upper bound of the bytes that a record takes in a batch."""
+    """Upper bound on the bytes a record takes in a batch."""
     return (MAX_RECORD_OVERHEAD + record.headers_size + (record.key_size if record.key_size > 0 else 0)
             + (record.value_size if record.value_size > 0 else 0))
 
 
 cdef Delivery last_delivery(ProducerBatch batch, RecordView* record):
-    """The Delivery of the record that was appended last."""
+    """The Delivery of the last appended record."""
     return new_delivery(batch.result, batch.result.record_count - 1, record.key_size, record.value_size,
                         record.timestamp_ms)
 
@@ -72,7 +72,7 @@ cdef class RecordAccumulator:
         self.random = random
         self.batch_size = max(1, batch_size)
         self.sticky_size = max(1, sticky_size)
-        self.linger_ms = min(linger_ms, delivery_timeout_ms)    # a sum with a time has to be one, and none lives longer
+        self.linger_ms = min(linger_ms, delivery_timeout_ms)    # no batch lives longer; sums must not overflow
         self.longest_linger_ms = max(self.linger_ms, min(longest_linger_ms, delivery_timeout_ms))
         self.pool = BufferPool(buffer_memory, min(BLOCK_BYTES, self.batch_size))
         self.outside = BufferPool(PY_SSIZE_T_MAX, BLOCK_BYTES, keeps=False)
@@ -114,12 +114,12 @@ cdef class RecordAccumulator:
                 topic.open.append(None)
             queue = <PartitionQueue>topic.queues[partition]
             if epoch > queue.leader_epoch and queue.length:
-                queue.end_back_off()    # a new leader: there is nothing to wait for (KIP-951)
+                queue.end_back_off()    # a new leader: no reason to wait (KIP-951)
                 self.mark_ready(queue)
             queue.leader_epoch = epoch
             self.move(queue, leader)
-        # Fewer partitions than before means that the topic was made again: what waits for the old ones stays queued
-        # there, leaderless, until it expires; new records see the new count.
+        # Fewer partitions than before means that the topic was recreated: batches of the vanished partitions stay
+        # queued, leaderless, until they expire; new records see the new count.
         for partition in range(len(leaders), len(topic.queues)):
             self.move(<PartitionQueue>topic.queues[partition], -1)
         topic.partition_count = len(leaders)
@@ -127,7 +127,7 @@ cdef class RecordAccumulator:
             topic.sticky = -1
 
     cdef void move(self, PartitionQueue queue, int32_t leader):
-        """Let the partition stand in the ready queue of its new leader."""
+        """Move the partition to the ready queue of its new leader."""
         cdef ProducerBatch batch = queue.first
         if queue.leader != leader:
             self.unmark_ready(queue)
@@ -150,7 +150,7 @@ cdef class RecordAccumulator:
         cdef ProducerBatch batch = self.live.oldest
         while batch is not None:
             if batch.queue.topic is topic:
-                return True     # also one in flight: it may have to be queued again
+                return True     # also one in flight: it may be requeued
             batch = batch.younger
         return False
 
@@ -171,7 +171,7 @@ cdef class RecordAccumulator:
 
     cdef ProducerBatch append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                      int64_t now_ms, bint awaited):
-        """Choose the partition where the caller did not, and append; the batch, or None without memory."""
+        """Choose a partition unless the caller did, and append; returns the batch, or None if there is no memory."""
         cdef ProducerBatch batch
         if partition >= 0:
             return self.append_to(topic, partition, record, headers, now_ms, awaited)
@@ -186,7 +186,7 @@ cdef class RecordAccumulator:
             topic.sticky_bytes = 0
         batch = <ProducerBatch>topic.open[topic.sticky]
         if topic.sticky_bytes + largest_size(record) >= self.sticky_size and self.may_leave(topic, batch, record):
-            # The partition has had its share, and no batch is left half filled: the next records go elsewhere.
+            # The partition has had its share and leaves no batch half filled: the next records go elsewhere.
             if batch is not None:
                 self.close_batch(batch, now_ms)
             topic.sticky = self.choose_partition(topic, now_ms)
@@ -226,9 +226,9 @@ cdef class RecordAccumulator:
 
     cdef ProducerBatch batch_for(self, TopicQueues topic, int32_t partition, RecordView* record, int64_t now_ms,
                                  bint awaited):
-        """The open batch if it takes the record, else a new one that is not queued yet; the sender is awake.
+        """The open batch if the record fits, else a new one that is not queued yet; wakes the sender if it must act.
 
-        After whatever may have run code of the program's the open batch is looked at again.
+        Looks at the open batch again after every step that may have run the program's code.
         """
         cdef ProducerBatch batch
         cdef ProducerBatch fresh = None
@@ -239,7 +239,7 @@ cdef class RecordAccumulator:
             elif batch is None and fresh is None:
                 fresh = self.new_batch(<PartitionQueue>topic.queues[partition])
             elif not self.woken and (awaited or not self.lingering_batches):
-                self.wake()     # the sender may sleep beyond the first deadline, and is to send what is awaited
+                self.wake()     # else it may sleep past the first deadline, or delay an awaited record
             else:
                 return fresh if batch is None else batch
 
@@ -253,7 +253,7 @@ cdef class RecordAccumulator:
         return batch
 
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size):
-        """Whether one more record keeps the batch, as it will go out, within its limit."""
+        """Whether the batch, as it will go out, stays within its limit with one more record."""
         cdef Py_ssize_t plain = HEADER_BYTES + batch.size_bytes + record_size
         if not self.compresses:
             return plain <= batch.limit_bytes
@@ -262,7 +262,7 @@ cdef class RecordAccumulator:
         return HEADER_BYTES + (plain - HEADER_BYTES) * batch.queue.topic.compression_ratio * 1.05 <= batch.limit_bytes
 
     cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1:
-        """Queue a new batch, which takes records."""
+        """Queue a new open batch."""
         cdef PartitionQueue queue = batch.queue
         self.last_serial += 1
         batch.serial = self.last_serial
@@ -289,7 +289,7 @@ cdef class RecordAccumulator:
     # --- partition of keyless records ---------------------------------------------------------------------------------
 
     cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms):
-        """Draw a partition with a leader, the rarer the longer its queue; uniform when queues are equal."""
+        """Draw a partition with a leader; the longer its queue, the less likely. Uniform when queues are equal."""
         cdef int32_t count = topic.partition_count
         cdef PartitionQueue queue
         cdef Py_ssize_t longest = 0
@@ -327,7 +327,7 @@ cdef class RecordAccumulator:
         return node.stalled_ms < 0 or now_ms - node.stalled_ms <= self.availability_timeout_ms
 
     cdef int32_t next_round_robin(self, TopicQueues topic):
-        """The next partition with a leader; the next one at all if none has."""
+        """The next partition with a leader, or simply the next if none has one."""
         cdef int32_t count = topic.partition_count
         cdef int32_t partition, _
         for _ in range(count):
@@ -360,7 +360,7 @@ cdef class RecordAccumulator:
         self.lingering_batches -= not batch.overdue
 
     cdef void end_linger(self, ProducerBatch batch, int64_t now_ms):
-        """Close a batch, once it is the first of its partition."""
+        """Close a batch as soon as it is the first of its partition."""
         if batch.queue.first is batch:
             self.close_batch(batch, now_ms)
         elif not batch.overdue:
@@ -368,13 +368,13 @@ cdef class RecordAccumulator:
             self.lingering_batches -= 1
 
     cdef void close_if_overdue(self, PartitionQueue queue, int64_t now_ms):
-        """What stood before the open batch may have gone."""
+        """Close the open batch if its linger is over and it is now the first."""
         cdef ProducerBatch batch = queue.first
         if batch is not None and batch.state == OPEN and batch.overdue:
             self.close_batch(batch, now_ms)
 
     cdef void mark_ready(self, PartitionQueue queue):
-        """Queue the partition at its broker if its first batch can go."""
+        """Queue the partition at its leader if its first batch can be sent."""
         if queue.in_ready or not queue.can_go(0):
             return
         queue.in_ready = True
@@ -390,7 +390,7 @@ cdef class RecordAccumulator:
         cdef ProducerBatch batch
         cdef int64_t deadline = -1
         cdef int64_t linger_ms = min(self.linger_ms, SHORT_LINGER_MS) if self.memory_short else self.linger_ms
-        self.woken = True       # whoever asks need not be told of what becomes ready here
+        self.woken = True       # the caller is the sender: no wake-up for what becomes ready here
         if self.awaited_batches:
             self.close_awaited(now_ms, busy_nodes)
         while self.backing_off and self.backing_off[0][0] <= now_ms:
@@ -406,7 +406,7 @@ cdef class RecordAccumulator:
         if batch is not None:
             deadline = batch.created_ms + linger_ms
             if deadline <= now_ms:
-                deadline = now_ms + max(1, linger_ms)      # it lingers on; whether it may longer is seen then
+                deadline = now_ms + max(1, linger_ms)      # it lingers on; checked again then
         if self.backing_off and (deadline < 0 or self.backing_off[0][0] < deadline):
             deadline = self.backing_off[0][0]
         batch = self.live.aging
@@ -416,11 +416,11 @@ cdef class RecordAccumulator:
         return [node_id for node_id, node in self.nodes.items() if (<NodeQueue>node).ready], deadline
 
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept:
-        """Whether open batches wait longer, as the program submits at full speed, and batches have few records.
+        """Whether open batches linger longer: the program submits at full speed and batches hold few records.
 
-        A batch costs the client, and the broker, as much as dozens of records. Where that decides how many records can
-        be sent at all, waiting saves more time than it takes. Full speed is a share of the time and no rate, which the
-        cost of the batches would keep below any limit.
+        A batch costs the client and the broker as much as dozens of records. Where that cost limits throughput, waiting
+        saves more time than it takes. Full speed is measured as a share of the time, not as a rate: the cost of small
+        batches would keep a rate below any threshold.
         """
         cdef int64_t records = self.appended_records - oldest.appended_before
         self.look_at_speed(now_ms)
@@ -428,13 +428,13 @@ cdef class RecordAccumulator:
                 and records < FULL_ENOUGH * <int64_t>self.lingering_batches)
 
     cdef void look_at_speed(self, int64_t now_ms) noexcept:
-        """Once a linger; a program that has begun to wait for what it has submitted is not held up for longer."""
+        """Update full_speed, at most once per linger: a program that begins to wait is held up no longer than that."""
         if now_ms - self.looked_ms >= max(1, self.linger_ms):
             self.full_speed = self.busy_ns - self.looked_busy_ns >= BUSY_NS_A_MS * (now_ms - self.looked_ms)
             self.looked_ms, self.looked_busy_ns = now_ms, self.busy_ns
 
     cdef bint any_under_way(self):
-        """Whether a batch can go out, is in flight or is being compressed, and will bring memory back."""
+        """Whether a batch that can be sent, is in flight or is being compressed will return memory."""
         if self.in_flight_batches:
             return True
         for node in self.nodes.values():
@@ -443,7 +443,7 @@ cdef class RecordAccumulator:
         return False
 
     cdef void close_awaited(self, int64_t now_ms, busy_nodes):
-        """Cut linger for batches of send(), at brokers that owe no answer."""
+        """Cut linger for batches with send() records, at brokers that owe no answer."""
         cdef ProducerBatch batch
         cdef list still = []
         for item in self.awaited_batches:
@@ -491,9 +491,9 @@ cdef class RecordAccumulator:
             queue = <PartitionQueue>node.ready.popleft()
             batch = queue.first
             if not queue.can_go(now_ms):
-                queue.in_ready = False      # whatever makes it ready again also queues it again
+                queue.in_ready = False      # what makes it ready again also queues it again
             elif not may_send(batch):
-                node.ready.append(queue)    # not sealed ahead either: it would take the place of one that may go
+                node.ready.append(queue)    # not sealed ahead either: it would displace one that may go
             elif self.compresses and not batch.sealed and batch.size_bytes > inline_left:
                 if node.sealing_bytes < 2 * self.max_request_size:
                     queue.in_ready = False
@@ -509,7 +509,7 @@ cdef class RecordAccumulator:
                 queue.in_ready = False
                 queue.topic.drain = self.drains
                 if self.compresses and not batch.sealed:
-                    inline_left -= batch.size_bytes     # all that one drain leaves to the loop to compress
+                    inline_left -= batch.size_bytes     # limits how much one drain compresses on the loop
                 total += size
                 self.take(batch, now_ms)
                 batches.append(batch)
@@ -558,13 +558,13 @@ cdef class RecordAccumulator:
             batch.state = CLOSED
             self.mark_ready(batch.queue)
         else:
-            self.end_sealing(batch)     # it expired meanwhile, and its memory waited for the worker
+            self.end_sealing(batch)     # it expired meanwhile; its memory had to wait for the worker
             self.release(batch)
 
     # --- after the answer ---------------------------------------------------------------------------------------------
 
     cdef void land(self, ProducerBatch batch):
-        """The batch is in no connection any more."""
+        """The batch is no longer in flight."""
         if batch.state == IN_FLIGHT:
             self.in_flight_batches -= 1
             if batch.queue.muted:
@@ -576,7 +576,7 @@ cdef class RecordAccumulator:
         batch.state = CLOSED
         batch.queue.insert(batch)
         if batch.queue.leader_epoch > batch.leader_epoch:
-            retry_at_ms = now_ms        # it was sent to a former leader; the present one has refused nothing
+            retry_at_ms = now_ms        # sent to a former leader; the current one has refused nothing
         if retry_at_ms > now_ms:
             batch.retry_at_ms = retry_at_ms
             heappush(self.backing_off, (retry_at_ms, batch.order_in_partition(), batch))
@@ -589,13 +589,13 @@ cdef class RecordAccumulator:
         self.land(batch)
         batch.state = ENDED
         if batch.sealing_node is not None or batch.released:
-            return      # a worker still reads the memory, and sealed() comes back here
+            return      # a worker still reads the memory; sealed() releases it later
         batch.released = True
         batch.release()
         self.forget(batch)
 
     cdef void forget(self, ProducerBatch batch):
-        """Strike an ended batch off the books, and its parent with its last piece."""
+        """Remove an ended batch from the books, and its parent if this was its last piece."""
         cdef ProducerBatch parent = batch.parent
         if parent is None:
             self.live.remove(batch)
@@ -650,7 +650,7 @@ cdef class RecordAccumulator:
         return pieces
 
     cdef int learn_limit(self, ProducerBatch batch, int64_t now_ms) except -1:
-        """Fill the topic's batches less from now on, also those that take records already."""
+        """Fill the topic's batches less from now on, including the open ones."""
         cdef TopicQueues topic = batch.queue.topic
         cdef ProducerBatch other
         topic.refused(batch.wire_size(), now_ms)
@@ -661,7 +661,7 @@ cdef class RecordAccumulator:
         return 0
 
     cdef Py_ssize_t piece_limit(self, ProducerBatch batch):
-        """Bytes of a piece before compression: half of the batch at most, and no more than the topic's limit allows."""
+        """Bytes of a piece before compression: at most half of the batch, and no more than the topic's limit allows."""
         cdef Py_ssize_t limit = min(self.batch_size, HEADER_BYTES + batch.size_bytes // 2)
         cdef Py_ssize_t sealed = batch.wire_size()
         cdef Py_ssize_t allowed = batch.queue.topic.batch_limit - HEADER_BYTES
@@ -679,7 +679,7 @@ cdef class RecordAccumulator:
         piece.created_ms = parent.created_ms
         piece.closed_ms = parent.closed_ms
         piece.state = CLOSED
-        piece.attempts = parent.attempts - 1    # what was too large was no attempt of the piece
+        piece.attempts = parent.attempts - 1    # the refused request was no attempt of the piece
         piece.maybe_written = parent.maybe_written
         piece.in_doubt = parent.in_doubt
         piece.last_error = parent.last_error
@@ -719,7 +719,7 @@ cdef class RecordAccumulator:
         return taken
 
     cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint in_doubt) except -1:
-        """Collect a batch, or what is left of its pieces, and take it out of its queue."""
+        """Collect a batch, or its remaining pieces, and remove it from its queue."""
         if batch.pieces is not None:
             for piece in batch.pieces:
                 self.take_unfinished(<ProducerBatch>piece, taken, in_flight, in_doubt)
@@ -732,7 +732,7 @@ cdef class RecordAccumulator:
                 if batch.state == OPEN:
                     self.end_open(batch)
                 if batch.state != SEALING:
-                    self.end_sealing(batch)     # sealed, and not drained: no worker reads it any more
+                    self.end_sealing(batch)     # sealed but not drained: no worker reads it any more
                 batch.queue.remove(batch)
                 batch.state = ENDED
                 if not batch.queue.can_go(0):
@@ -755,7 +755,7 @@ cdef class RecordAccumulator:
         return count
 
     cdef int64_t pending_records(self, ProducerBatch batch):
-        """Records of a batch, or of what is left of its pieces, that have not ended."""
+        """Records of a batch, or of its remaining pieces, that have not ended."""
         if batch.pieces is None:
             return 0 if batch.result.done else batch.result.record_count
         return sum([self.pending_records(<ProducerBatch>piece) for piece in batch.pieces])

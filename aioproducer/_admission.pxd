@@ -1,4 +1,4 @@
-"""Admission: base class of Producer, the whole fast path of submit in one compiled call."""
+"""Admission: base class of Producer, with the whole fast path of submit in one compiled call."""
 
 import cython
 
@@ -13,15 +13,15 @@ from aioproducer._record_batch cimport RecordView
 cdef enum AdmissionState:
     NEW
     ADMITTING
-    OUTSIDE         # of a transaction, which is where a transactional producer admits
-    REFUSING        # closed, failed, forked: the shell's _refuse() says which
+    OUTSIDE         # outside a transaction, where a transactional producer admits nothing
+    REFUSING        # closed, failed or forked: the shell's _refuse() says which
 
 
 cdef class Admission:
     """Turns calls into admitted records, or hands them to the slow path of its subclass."""
     cdef AdmissionState state
-    cdef bint direct                        # no interceptors, serializers or partitioner of the user
-    cdef bint serializing                   # only serializers, which so far gave bytes at once
+    cdef bint direct                        # no user interceptors, serializers or partitioner
+    cdef bint serializing                   # only user serializers, which have always returned bytes at once so far
     cdef object key_serializer              # f(topic, headers, key), or None
     cdef object value_serializer
     cdef unsigned long thread
@@ -31,15 +31,15 @@ cdef class Admission:
     cdef str last_topic
     cdef TopicQueues last_queues
     cdef object clocks                      # None, or (monotonic seconds, wall seconds) instead of the C clocks
-    cdef int64_t now_ns                     # monotonic, of the latest admission
+    cdef int64_t now_ns                     # monotonic clock at the latest admission
     cdef int64_t wall_offset_ns
     cdef int64_t look_again_ns              # when to look at the wall clock again
-    cdef int64_t turn_ns                    # when the loop last had a turn, as far as is known
+    cdef int64_t turn_ns                    # when the loop's last known turn was
     cdef Py_ssize_t bytes_since_turn
-    cdef int32_t sharing                    # how many calls gave the loop its last turn, at least 1,
-    cdef int32_t giving                     # and how many give it the next one so far
-    cdef bint queueing                      # somebody waits for memory; later calls queue up behind
-    cdef Py_ssize_t wanted_bytes            # that the record takes at most that there was no memory for last
+    cdef int32_t sharing                    # how many calls gave the loop its last turn, at least 1
+    cdef int32_t giving                     # how many give it the next one so far
+    cdef bint queueing                      # a caller waits for memory; later calls queue behind it
+    cdef Py_ssize_t wanted_bytes            # upper bound for the latest record that found no memory
 
     cdef inline bint admits(self) noexcept
     cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited)
@@ -62,7 +62,7 @@ cdef object lasting_headers(headers, topic)
 
 @cython.final
 cdef class Submission:
-    """What submit() and send() return: a coroutine in all but type, its first step compiled."""
+    """What submit() and send() return: a coroutine in all but type, with a compiled first step."""
     cdef Admission producer
     cdef object topic
     cdef object value
@@ -75,7 +75,7 @@ cdef class Submission:
     cdef object inner                       # the slow path, while it runs
     cdef Delivery delivery
     cdef DeliveryWaiter waiter
-    cdef object error                       # what is wrong with the record, until it is raised
+    cdef object error                       # the record's error, until it is raised
 
     cdef int advance(self, sent, void** result) except -1
     cdef int begin(self, sent, void** result) except -1

@@ -1,4 +1,4 @@
-"""Admission: base class of Producer, the whole fast path of submit in one compiled call."""
+"""Admission: base class of Producer, with the whole fast path of submit in one compiled call."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
@@ -12,27 +12,27 @@ from aioproducer.records import Headers, Key_contra, RecordMetadata, Value_contr
 T_co = TypeVar("T_co", covariant=True)
 
 def bytes_of(data: Any, what: str, topic: str | None) -> bytes:
-    """What a bytes-like object holds, in the order of its indexes, however it lies in memory.
+    """The content of a bytes-like object in index order, whatever its memory layout.
 
     Args:
         what: ``key`` or ``value``, for messages.
     Raises:
-        SerializationError: it is none, or one of Python objects, as numpy's arrays of dtype object are, or its bytes
-            can't be had.
+        SerializationError: ``data`` is not bytes-like, holds Python objects (a numpy array of dtype object, say), or
+            does not give its bytes.
     """
 
 def encodable_headers(headers: Headers | None, topic: str) -> list[tuple[str, bytes | None]] | None:
     """Headers as a list of (str, bytes or None); None for no headers.
 
     Raises:
-        SerializationError: they are something else, or can't be read.
+        SerializationError: not such pairs, or unreadable.
     """
 
 def check_partition(partition: SupportsIndex | None, topic: str) -> int | None:
     """A partition's number as an int; None for None.
 
     Raises:
-        SerializationError: it can't be one.
+        SerializationError: it can't be a partition number.
     """
 
 class Admission(Generic[Key_contra, Value_contra]):
@@ -56,7 +56,7 @@ class Admission(Generic[Key_contra, Value_contra]):
         after that, delivery goes on.
 
         Args:
-            topic: created by the broker if it does not exist and the broker creates topics by itself.
+            topic: created by the broker if it does not exist and ``auto.create.topics.enable`` is set there.
             value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
             partition: None chooses by murmur2 of the key, or without a key one partition after the other.
             headers: pairs of (str, bytes | None), or a mapping; order and repeated names are kept.
@@ -83,7 +83,7 @@ class Admission(Generic[Key_contra, Value_contra]):
         """Put one record in the buffer and return its Delivery.
 
         Waits for metadata and memory, together at most ``max_block_ms``, not counting the time of the user's serializer
-        and partitioner; never for an acknowledgement. Callers that wait for memory are served first come, first served.
+        and partitioner; never for an acknowledgement. Callers that wait for memory are served in order of arrival.
         Records of one task are appended in call order, and copied before this returns. A loop of submits gives the
         event loop a turn at least every millisecond or 256 KiB.
 
@@ -143,12 +143,12 @@ class Admission(Generic[Key_contra, Value_contra]):
         """Admit records from now on, called from this thread.
 
         Args:
-            direct: nothing of the user's (interceptors, serializers, partitioner) has to run.
-            max_record_bytes: of one record, at most, its batch's header included.
-            serializers: of keys and of values, ``f(topic, headers, data)``, if there is nothing else of the user's.
-                For calls that wait a SerializerNotReadyError of theirs leads to the slow path, and for all calls does
-                a result that is neither bytes nor str nor None.
-            clocks: (monotonic seconds, wall seconds) in place of the machine's own.
+            direct: no user code (interceptors, serializers, partitioner) has to run.
+            max_record_bytes: largest size of one record, its batch's header included.
+            serializers: of keys and of values, ``f(topic, headers, data)``, if there is no other user code. A result
+                that is not bytes, str or None leads to the slow path; so does their SerializerNotReadyError in calls
+                that may wait.
+            clocks: (monotonic seconds, wall seconds), replacing the machine's own.
         """
 
     def _close_admission(self) -> None:
@@ -160,14 +160,14 @@ class Admission(Generic[Key_contra, Value_contra]):
 
     @property
     def _is_admitting(self) -> bool:
-        """Whether it also takes records now."""
+        """Whether it is open and takes records now."""
 
     def _admit_records(self, admit: bool) -> None:
-        """Take records or refuse them from now on, by ``_refuse``; for as long as the producer is open."""
+        """Take records from now on, or refuse them by ``_refuse``, while the producer is open."""
 
     @property
     def _queueing(self) -> bool:
-        """Whether somebody waits for memory, so that later calls queue up behind."""
+        """Whether a caller waits for memory; later calls then queue behind it."""
 
     @_queueing.setter
     def _queueing(self, queueing: bool) -> None: ...
@@ -176,14 +176,14 @@ class Admission(Generic[Key_contra, Value_contra]):
 
     @property
     def _wanted_bytes(self) -> int:
-        """What the record takes at most that there was no memory for last."""
+        """Upper bound, in bytes, for the latest record that found no memory."""
 
     @property
     def _turn_is_due(self) -> bool:
         """Whether the loop's last turn is a millisecond or 256 KiB ago."""
 
     def _look_again(self) -> None:
-        """Look at the topics and the clocks anew at the next call; a turn of the loop has just begun."""
+        """Read topics and clocks again at the next call; a turn of the loop has just begun."""
 
     def _admit(
         self,
@@ -196,11 +196,11 @@ class Admission(Generic[Key_contra, Value_contra]):
         awaited: bool,
         queued: bool = False,
     ) -> Delivery | None:
-        """Append a record whose key and value need no work; None if metadata or memory has to be waited for.
+        """Append a record whose key and value need no work; None if it has to wait for metadata or memory.
 
         Args:
             awaited: it comes from ``send``.
-            queued: the caller is the first of those who wait for memory.
+            queued: the caller is the first in the queue for memory.
         """
 
     def _admit_serialized(
@@ -227,7 +227,7 @@ class Admission(Generic[Key_contra, Value_contra]):
         timestamp_ms: int | None,
         awaited: bool,
     ) -> Delivery:
-        """Admit a record that has to wait, or that code of the user's has to see first."""
+        """Admit a record that has to wait, or that user code has to see first."""
 
     def _submit_now_slow(
         self,
@@ -238,11 +238,11 @@ class Admission(Generic[Key_contra, Value_contra]):
         headers: Headers | None,
         timestamp_ms: int | None,
     ) -> Delivery:
-        """Admit a record that code of the user's has to see first, or raise what it would have to wait for."""
+        """Admit a record that user code has to see first; raise instead of waiting."""
 
 @final
 class Submission(Coroutine[Any, Any, T_co], Generic[T_co]):
-    """What ``submit`` and ``send`` return: a coroutine in all but type, its first step compiled.
+    """What ``submit`` and ``send`` return: a coroutine in all but type, with a compiled first step.
 
     As with any coroutine, nothing happens before its first step; if it is never awaited, nothing is sent, and Python
     gives a RuntimeWarning. It may be awaited once, or given to ``create_task``, ``TaskGroup.create_task``, ``gather``,
@@ -254,7 +254,7 @@ class Submission(Coroutine[Any, Any, T_co], Generic[T_co]):
     @property
     def __qualname__(self) -> str: ...
     def __await__(self) -> Generator[Any, None, T_co]: ...
-    # It can be iterated as well; said here, type checkers would take it for a generator and lose its result.
+    # It is iterable too, but declaring that would make type checkers take it for a generator and lose its result.
     def send(self, value: Any, /) -> Any: ...
     def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any: ...
     def close(self) -> None: ...

@@ -1,23 +1,23 @@
 """Admission: base class of Producer, with the whole fast path of submit in one compiled call.
 
-Theory of operation. When the topic is known, memory is there and no code of the user has to run, `admit` does it all:
-checks, bytes of key and value, partition, append. Otherwise it returns None, having changed nothing, and the subclass's
-slow path takes over (`_submit_slow`, or `_submit_now_slow`, which may not wait). Where serializers are the only code of
-the user, `admit_serialized` calls them first, and leaves what they can't return at once to the slow path.
+Theory of operation. When the topic is known, memory is free and no user code has to run, `admit` does it all: checks,
+bytes of key and value, partition, append. Otherwise it changes nothing and returns None, and the subclass's slow path
+takes over (`_submit_slow`, or `_submit_now_slow`, which may not wait). If serializers are the only user code,
+`admit_serialized` calls them first, and leaves what they can't return at once to the slow path.
 
-submit() and send() return a Submission, which goes through these stages:
+submit() and send() return a Submission with these stages:
 
     FRESH --admitted at once--> ADMITTED --submit, turn due--> TURN ----> OVER
       |--slow path--> INNER ------^   '----send----> WAITING ------------^
       '--raised, turn due--> FAULTY -------------------------------------^
 
-The loop's turn. A task whose submits never suspend would keep the loop to itself, so submit yields a turn when the last
-one was a millisecond or 256 KiB ago. As many as have done so side by side share the next turn, or ten tasks would hold
-the loop for ten milliseconds. Submit and send yield as well before they raise an error about a record: a program may
-skip bad records, however many come in a row. Calls that are refused whatever their record is raise at once.
+The loop's turn. A task whose submits never suspend would monopolize the loop, so submit yields to it when the last turn
+was a millisecond or 256 KiB ago. Tasks that do so side by side share the next millisecond, or ten of them would hold
+the loop for ten milliseconds. Submit and send also yield before they raise an error about a record, because a program
+may skip any number of bad records in a row. Calls refused regardless of their record raise at once.
 
-Which loop. Thread and running loop are checked on each call (`_running_loop` says at what cost); a producer whose loop
-has ended or whose process was forked is in a state that refuses.
+Which loop. Each call checks thread and running loop (`_running_loop` says at what cost). A producer whose loop has
+ended or whose process was forked is in a state that refuses.
 """
 
 import cython
@@ -56,9 +56,9 @@ cdef extern from "Python.h":
 cdef enum:
     TURN_NS = 1000000
     TURN_BYTES = 262144
-    MOST_SHARING = 32           # parts of a turn; smaller ones would go into changing from task to task
-    HEADERS_BYTES = 512         # what headers may take that are encoded on the stack, as most are
-    RIGHT_AFTER_NS = 20000      # with no more between two calls the program does little else than to submit
+    MOST_SHARING = 32           # parts of a turn; smaller ones would be spent on changing tasks
+    HEADERS_BYTES = 512         # headers up to this size, as most are, are encoded on the stack
+    RIGHT_AFTER_NS = 20000      # calls at most this far apart: the program does little but submit
 
 cdef enum Stage:
     FRESH
@@ -71,15 +71,15 @@ cdef enum Stage:
 
 
 cdef bytes content_of(data):
-    """What a bytes-like object holds, in the order of its indexes, however it lies in memory."""
+    """The content of a bytes-like object in index order, whatever its memory layout."""
     view = memoryview(data)
-    if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):    # between colons are the names of fields
+    if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):    # field names stand between colons
         raise TypeError("its buffer holds addresses of Python objects")
     return bytes(view)
 
 
 cdef object unreadable(str what, data, str needed, error):
-    """The error for what has no bytes, or does not give them; a buffer of somebody's own may raise anything."""
+    """The error for an object without readable bytes; a user-defined buffer may raise anything."""
     if isinstance(error, (BufferError, TypeError, ValueError)):
         return SerializationError(f"{what} is a {type(data).__name__}; {needed}")
     return SerializationError(f"{what} is a {type(data).__name__} that can't be read: {type(error).__name__}")
@@ -105,7 +105,7 @@ cdef object as_buffer(object data, str what, str topic):
 
 
 cdef int point_at(object data, const char** start, Py_ssize_t* size, str what, str topic) except -1:
-    """Where the bytes of exact bytes, str or None lie; valid as long as `data` is."""
+    """Point at the bytes of exact bytes, str or None; valid as long as `data` is."""
     if data is None:
         start[0] = NULL
         size[0] = -1
@@ -116,7 +116,7 @@ cdef int point_at(object data, const char** start, Py_ssize_t* size, str what, s
         try:
             start[0] = PyUnicode_AsUTF8AndSize(data, size)
         except UnicodeEncodeError as error:
-            # The cause stays out: its text would show the payload.
+            # No cause is chained: its text would show the payload.
             raise SerializationError(
                 f"the {what} of a record for topic {topic!r} is a str that has no UTF-8 form ({error.reason})"
             ) from None
@@ -172,7 +172,7 @@ cdef bytes header_bytes(value, name, str topic):
 
 
 cdef object lasting_headers(headers, topic):
-    """Headers that can be read twice: what an iterator holds would be gone when the slow path looks."""
+    """Headers that can be read twice: an iterator would be exhausted when the slow path reads it."""
     if isinstance(headers, (list, tuple, dict)) or not isinstance(topic, str):
         return headers
     return encodable_headers(headers, str.__str__(topic))
@@ -229,7 +229,7 @@ cdef class Admission:
         return self.wanted_bytes
 
     def _look_again(self):
-        """Look at the topics and the clocks anew at the next call; a turn of the loop has just begun."""
+        """Read topics and clocks again at the next call; a turn of the loop has just begun."""
         self.look_again_ns = 0
         self.last_topic = None
         self.turn_taken()
@@ -246,7 +246,7 @@ cdef class Admission:
         return self.state == ADMITTING and self.thread == <unsigned long>PyThread_get_thread_ident()
 
     cdef int look(self) except -1:
-        """Check that this is the producer's loop, and read the clocks, the wall's now and then."""
+        """Check that this is the producer's loop, and read the clocks (the wall clock only now and then)."""
         if aiop_running_loop() != <PyObject*>self.loop:
             self.check_loop()
         cdef int64_t before_ns = self.now_ns
@@ -258,7 +258,7 @@ cdef class Admission:
             self.accumulator.busy_ns += self.now_ns - before_ns
         if self.now_ns < self.look_again_ns:
             return 0
-        # Python's, not the system's: tests of a program stop it or set it (freezegun, time-machine).
+        # Python's clock, not the system's: tests freeze or set it (freezegun, time-machine).
         self.wall_offset_ns = <int64_t>(1e9 * (time.time() if self.clocks is None else self.clocks[1]())) - self.now_ns
         self.look_again_ns = self.now_ns + TURN_NS
         return 0
@@ -295,17 +295,17 @@ cdef class Admission:
         self.turn_ns = aiop_monotonic_ns() if AIOP_HAS_CLOCK and self.clocks is None else self.now_ns
 
     cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited):
-        """Append a record whose key and value need no work; None if something has to be waited for."""
+        """Append a record whose key and value need no work; None if it has to wait for something."""
         cdef RecordView record
         self.look()
         cdef ProducerBatch batch = self.take(topic, value, key, partition, headers, timestamp_ms, awaited, &record)
         return None if batch is None else last_delivery(batch, &record)
 
     cdef Delivery admit_serialized(self, topic, value, key, partition, headers, timestamp_ms, bint awaited):
-        """`admit` behind serializers that give bytes at once; None leaves the record to the slow path, all of it.
+        """`admit` behind serializers that return bytes at once; None leaves the whole record to the slow path.
 
-        Nothing of the user's runs for a record that would have to wait anyway; one that finds no memory only afterwards
-        is serialized again.
+        No user code runs for a record that would have to wait anyway; a record that finds no memory only afterwards is
+        serialized again.
         """
         cdef TopicQueues queues
         self.look()
@@ -326,27 +326,27 @@ cdef class Admission:
         return self.admit(topic, value, key, partition, headers, timestamp_ms, awaited)
 
     cdef Delivery not_at_once(self, result):
-        """A serializer gave what the slow path has to look at: it gets all records from now on."""
+        """A serializer's result needs the slow path, which gets all records from now on."""
         if isinstance(result, CoroutineType):
-            result.close()      # not begun; the slow path asks for another
+            result.close()      # never started; the slow path asks for another
         self.serializing = False
         return None
 
     cdef ProducerBatch take(self, topic, value, key, partition, headers, timestamp_ms, bint awaited,
                             RecordView* record):
-        """`admit` once the clocks were read; the batch that took the record."""
+        """`admit` after the clocks were read; returns the batch that took the record."""
         cdef int64_t chosen = -1
-        if topic is not self.last_topic or topic is None:       # None is also the mark of no last topic
+        if topic is not self.last_topic or topic is None:       # None also marks that there is no last topic
             if not PyUnicode_CheckExact(topic):
                 if not isinstance(topic, str):
                     raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
-                topic = str.__str__(topic)      # a plain one, of an enumeration's member for example
+                topic = str.__str__(topic)      # a plain str, e.g. from an enum member
             self.last_topic = None
             self.last_queues = self.accumulator.find_topic(topic)
             if self.last_queues is None or self.last_queues.partition_count == 0:
                 return None
             self.last_topic = topic
-        cdef TopicQueues queues = self.last_queues     # what follows may run code of the user's, and that may send too
+        cdef TopicQueues queues = self.last_queues     # what follows may run user code, which may send too
         if partition is not None:
             chosen = checked_partition(partition, topic)
             if chosen >= queues.partition_count:
@@ -379,12 +379,12 @@ cdef class Admission:
             pairs = encodable_headers(headers, topic)
             record.headers_size = 1 if pairs is None else headers_size(pairs)
         batch = self.place(topic, queues, partition, record, pairs, awaited)
-        record.headers = NULL       # what is encoded here ends with this call
+        record.headers = NULL       # the encoded headers live no longer than this call
         return batch
 
     cdef ProducerBatch place(self, str topic, TopicQueues queues, int32_t partition, RecordView* record, list pairs,
                              bint awaited):
-        """Append a record whose fields are checked, if it has the size, nobody waits for memory, and all is open."""
+        """Append a checked record if its size is allowed, nobody waits for memory, and the producer still admits."""
         cdef Py_ssize_t size = MAX_RECORD_OVERHEAD + HEADER_BYTES + record.headers_size
         size += record.key_size if record.key_size > 0 else 0
         size += record.value_size if record.value_size > 0 else 0
@@ -393,7 +393,7 @@ cdef class Admission:
                 f"a record for topic {topic!r} takes up to {size:,} bytes, the limit is {self.max_record_bytes:,} "
                 "(the smaller of max_request_size and buffer_memory)"
             )
-        # Code of the user's that has run since the call began may have closed the producer, or ended its transaction.
+        # User code that ran during this call may have closed the producer or ended its transaction.
         if self.queueing or self.state != ADMITTING:
             self.wanted_bytes = size
             return None
@@ -407,7 +407,7 @@ cdef class Admission:
         return batch
 
     def _admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited, bint queued=False):
-        """`admit` for the slow path; `queued` says that the caller is the first of those who wait for memory."""
+        """`admit` for the slow path; `queued`: the caller is the first in the queue for memory."""
         cdef bint queueing = self.queueing
         if queued:
             self.queueing = False
@@ -421,7 +421,7 @@ cdef class Admission:
         if not self.serializing or not self.admits():
             return None
         if headers is not None and not isinstance(headers, (list, tuple, dict)):
-            return None     # of which the slow path could read no more
+            return None     # an iterator, which the slow path could not read again
         try:
             return self.admit_serialized(topic, value, key, partition, headers, timestamp_ms, False)
         except SerializerNotReadyError:
@@ -462,7 +462,7 @@ cdef class Admission:
         """Put one record in the buffer and return its Delivery.
 
         Waits for metadata and memory, together at most ``max_block_ms``, not counting the time of the user's serializer
-        and partitioner; never for an acknowledgement. Callers that wait for memory are served first come, first served.
+        and partitioner; never for an acknowledgement. Callers that wait for memory are served in order of arrival.
         Records of one task are appended in call order, and copied before this returns. A loop of submits gives the
         event loop a turn at least every millisecond or 256 KiB.
 
@@ -493,7 +493,7 @@ cdef class Admission:
         after that, delivery goes on.
 
         Args:
-            topic: created by the broker if it does not exist and the broker creates topics by itself.
+            topic: created by the broker if it does not exist and ``auto.create.topics.enable`` is set there.
             value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
             partition: None chooses by murmur2 of the key, or without a key one partition after the other.
             headers: pairs of (str, bytes | None), or a mapping; order and repeated names are kept.
@@ -510,10 +510,10 @@ cdef class Admission:
 
 
 def mark_as_coroutine_function(function):
-    """Frameworks and mocks ask for this before they await what comes back: starlette calls all else in a thread."""
+    """Frameworks and mocks check this before they await the result: starlette calls anything else in a thread."""
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(function)
-    if hasattr(asyncio.coroutines, "_is_coroutine"):    # which asyncio.iscoroutinefunction looks for
+    if hasattr(asyncio.coroutines, "_is_coroutine"):    # asyncio.iscoroutinefunction looks for it
         function._is_coroutine = asyncio.coroutines._is_coroutine
 
 
@@ -526,7 +526,7 @@ cdef inline bint is_plain(data) noexcept:
 
 
 def check_partition(partition, str topic):
-    """`partition` as an int, if it can be a partition's number, or None; else SerializationError."""
+    """`partition` as an int, or None for None; SerializationError if it can't be a partition number."""
     return None if partition is None else checked_partition(partition, topic)
 
 
@@ -548,7 +548,7 @@ cdef int64_t checked_timestamp(timestamp_ms, str topic) except -1:
 
 
 cdef as_int(number, str what, str needed):
-    """An integer that is no int, such as numpy's."""
+    """Convert an integer that is not an int, such as numpy's."""
     cause = None
     if not isinstance(number, bool):
         try:
@@ -616,7 +616,7 @@ cdef class Submission:
         try:
             return self.inner.throw(error)
         except StopIteration as stop:
-            # The slow path swallowed a late cancellation: its record is admitted, so go on from there.
+            # The slow path swallowed a late cancellation: its record is admitted, so continue from there.
             self.inner = None
             self.delivery = stop.value
             self.stage = ADMITTED
@@ -641,9 +641,9 @@ cdef class Submission:
         self.topic = self.value = self.key = self.partition = self.headers = self.timestamp_ms = None
 
     cdef int advance(self, sent, void** result) except -1:
-        """One step; SEND_NEXT with what to suspend on, or SEND_RETURN with the value, as a new reference."""
+        """One step; gives a new reference: SEND_NEXT with the object to suspend on, or SEND_RETURN with the value."""
         if self.stage == FRESH:
-            self.stage = OVER       # should what follows raise
+            self.stage = OVER       # in case what follows raises
             if not self.producer.admits():
                 self.producer._refuse()
             try:
@@ -657,7 +657,7 @@ cdef class Submission:
         return self.after_admission(result)
 
     cdef int begin(self, sent, void** result) except -1:
-        """The first step, once the producer is known to admit."""
+        """The first step, if the producer admits records."""
         cdef Admission producer = self.producer
         if self.headers is not None:
             self.headers = lasting_headers(self.headers, self.topic)
@@ -682,9 +682,9 @@ cdef class Submission:
         return self.after_admission(result)
 
     cdef int fault(self, error, void** result) except -1:
-        """Raise what is wrong with the record, after the loop's turn if that is due."""
+        """Raise the record's error, after yielding to the loop if a turn is due."""
         self.end()
-        if isinstance(error, StopIteration):    # whoever steps this would take it for a good end, or wait for ever
+        if isinstance(error, StopIteration):    # the caller would take it for a normal end, or wait forever
             stopped, error = error, RuntimeError("coroutine raised StopIteration")
             error.__cause__ = stopped
         self.producer.look()
@@ -751,7 +751,7 @@ cdef class Submission:
 
 
 cdef void release_extra(object answer):
-    """Drop the reference that advance() handed over, `answer` holding one of its own."""
+    """Drop the reference that advance() handed over; `answer` holds its own."""
     Py_DECREF(answer)
 
 

@@ -1,7 +1,7 @@
 """Lets a compiled awaitable return its value to the interpreter as cheaply as each version of it allows.
 
-Python 3.11 asks a type's am_send, which returns a value without any exception. From 3.12 on the interpreter calls
-tp_iternext in `await`, so that slot is set too: it raises StopIteration without the traceback that Cython would make.
+Python 3.11 calls a type's am_send, which returns a value without an exception. From 3.12 on `await` calls tp_iternext,
+so that slot is set too: it raises StopIteration without the traceback that Cython would create.
 """
 
 from cpython.object cimport PyObject
@@ -47,6 +47,6 @@ cdef extern from *:
     int aiop_iter_send(object iter, object value, PyObject** result) except -1
 
 cdef enum:
-    # Values of PySendResult; an error is -1, which is what a Cython function returns when it raises.
+    # Values of PySendResult; an error is -1, which a Cython function returns when it raises.
     SEND_RETURN = 0
     SEND_NEXT = 1

@@ -86,10 +86,10 @@ cdef enum:
 
 cdef enum ColumnKind:
     NULLS           # nothing but nulls
-    SMALL           # bytes by offsets of 32 bits
-    LARGE           # bytes by offsets of 64 bits
-    FIXED           # bytes of one size
-    VIEWS           # bytes by views of 16 bytes
+    SMALL           # bytes with 32-bit offsets
+    LARGE           # bytes with 64-bit offsets
+    FIXED           # bytes of a fixed size
+    VIEWS           # bytes with 16-byte views
     INTEGERS
     SMALL_LIST      # also maps
     LARGE_LIST
@@ -109,7 +109,7 @@ cdef class ArrowSource:
     """A stream of record batches, or one batch, taken over from its capsule; released with this object."""
     cdef ArrowArrayStream stream
     cdef ArrowSchema schema
-    cdef ArrowBatch only            # of a source that is one batch
+    cdef ArrowBatch only            # set if the source is one batch
 
     cdef ArrowBatch next_batch(self)
 
@@ -118,8 +118,8 @@ cdef class ArrowSource:
 cdef class Column:
     """One column, and where the current batch has it.
 
-    Owner   the ArrowBatch that it was bound to; nothing is read before bind() or after the next one.
-    Always  every row is at offset + row of the buffers; what the buffers claim is checked when it is read.
+    Owner   the ArrowBatch it is bound to; nothing is read before bind(), nor from an earlier batch after it.
+    Always  a row is at offset + row of the buffers; what the buffers claim is checked when it is read.
     """
     cdef readonly str name          # as messages name it
     cdef readonly str type_name
@@ -130,7 +130,7 @@ cdef class Column:
     cdef int64_t fixed_size         # of FIXED and FIXED_LIST
     cdef int64_t multiply           # from the unit of a timestamp to milliseconds
     cdef int64_t divide
-    cdef Column dictionary          # what the integers stand for, if they are indices
+    cdef Column dictionary          # set if the integers are indices into it
     cdef Column keys                # of headers: the names
     cdef Column values              # of headers
     cdef Column entries             # of headers: the structs that hold them
@@ -154,7 +154,7 @@ cdef class Column:
 
 
 cdef struct TopicSlot:
-    # One topic that was looked up in this slice; `kept` of the feed holds what the pointers point to.
+    # A topic looked up in this slice; the feed's `kept` owns the objects behind the pointers.
     const char* name
     Py_ssize_t size
     void* text          # str
@@ -173,15 +173,15 @@ cdef class ArrowFeed:
     cdef Column partition
     cdef Column timestamp
     cdef Column topic
-    cdef list columns               # of (Column, its number among the children)
+    cdef list columns               # of (Column, child index)
     cdef object fetched             # deque of ArrowBatch
     cdef readonly bint exhausted    # the source has no more
-    cdef ArrowBatch batch           # that the columns are bound to
-    cdef int64_t base               # where its rows begin
+    cdef ArrowBatch batch           # the batch the columns are bound to
+    cdef int64_t base               # row number of its first row
     cdef int64_t length
-    cdef int64_t row                # the next one
+    cdef int64_t row                # the next row
     cdef readonly object error
-    cdef object own_topic           # the call's, str or None
+    cdef object own_topic           # the call's topic, str or None
     cdef TopicQueues own_queues     # in this slice
     cdef object row_topic           # of the current row
     cdef TopicQueues row_queues

@@ -8,13 +8,13 @@ from aioproducer.errors import SerializationError
 from aioproducer.records import Record
 
 class CorruptArrowError(SerializationError):
-    """Buffers that contradict their own lengths: nothing that comes from there can be believed."""
+    """Buffers that contradict their own lengths: nothing from this source can be trusted."""
 
 @final
 class ArrowSource:
     """A stream of record batches, or one batch, taken over by the PyCapsule interface and released with this object.
 
-    Making one runs the other library's code, which may take long.
+    The constructor runs the other library's code, which may take long.
 
     Raises:
         TypeError: ``data`` has no such interface, or no columns.
@@ -27,14 +27,13 @@ class ArrowSource:
 class ArrowFeed:
     """Turns rows into admitted records, straight from Arrow's buffers.
 
-    Of one batch they are here from the start, of a stream after ``fetch``.
+    The rows of a single batch are here from the start, those of a stream after ``fetch``.
 
     Args:
-        tally: counts the records, and has the topic of rows that name none.
-        key, value, headers, partition, timestamp, topic_column: names of columns; those that are not there are not
-            used.
+        tally: counts the records, and has the topic for rows without one.
+        key, value, headers, partition, timestamp, topic_column: column names; absent columns are not used.
     Raises:
-        SerializationError: the value's column is missing, or a column has a type that does not fit.
+        SerializationError: the value column is missing, or a column has an unsuitable type.
     """
 
     def __init__(
@@ -52,33 +51,33 @@ class ArrowFeed:
     ) -> None: ...
     @property
     def error(self) -> Exception | None:
-        """Why no more rows come, if that is not the end of the data."""
+        """Why no more rows come, unless the data simply ended."""
 
     def fetch(self) -> None:
-        """Get the next batches from the source; for any thread, one at a time, while nothing else is called."""
+        """Get the next batches from the source; in any thread, one call at a time, and no other call meanwhile."""
 
     def run(self) -> int:
-        """Admit rows, for a millisecond or 256 KiB at most; one of `_feed`'s FEED constants says why no more."""
+        """Admit rows for at most a millisecond or 256 KiB; returns a FEED constant of `_feed`: why it stopped."""
 
     @property
     def holds_record(self) -> bool:
-        """Whether there is a row here that is neither admitted nor refused."""
+        """Whether a row is here that is neither admitted nor refused."""
 
     @property
     def wanted(self) -> tuple[str, int | None]:
         """Topic and partition of that row."""
 
     def try_now(self) -> bool:
-        """Admit that row as the first of those who wait for memory; False if it still has to wait."""
+        """Admit that row as the first in the queue for memory; False if it still has to wait."""
 
     def refuse(self, error: Exception) -> None:
         """Fail that row, and go on with the next."""
 
     def next_record(self) -> Record | Exception | None:
-        """The next row as a Record with str and bytes, or the error that it is; None if ``fetch`` has to be called.
+        """The next row as a Record with str and bytes, or the row's error; None if ``fetch`` must be called first.
 
         Raises:
-            Exception: no more rows come, and that is not the end of the data.
+            Exception: no more rows come, although the data has not ended.
         """
 
     @property

@@ -1,14 +1,14 @@
 """Arrow columns as records: the C data interface, what columns hold, and the feed of one send_arrow call.
 
-Theory of operation. ArrowSource takes over the stream or batch from the caller's capsule, so releasing it is this
-side's duty, done when the object goes. ArrowFeed binds its Columns to one batch after the other and reads row by row,
-straight from the buffers into the record batch: no Python object per row, and none per column except for topics, which
-are looked up once per slice. `run` appends for a millisecond or 256 KiB, the shell does the waiting, and `fetch`, which
-may take as long as a query does, is called in a worker thread.
+Theory of operation. ArrowSource takes over the stream or batch from the caller's capsule and releases it when it is
+deallocated. ArrowFeed binds its Columns to one batch after the other and reads row by row, straight from the buffers
+into the record batch: no Python object per row, and none per column except for topics, which are looked up once per
+slice. `run` appends for a millisecond or 256 KiB and the shell does the waiting; `fetch`, which may take as long as a
+query, runs in a worker thread.
 
-What is trusted. The interface says where buffers begin, not where they end; so lengths are checked against each other,
-offsets for their order, views and indices against what they point into, and what makes no sense ends the call. A row
-that is well-formed but not a valid record (partition -1, say) is refused alone.
+What is trusted. The interface gives the start of each buffer, not its end. So lengths are checked against each other,
+offsets for their order, views and indices against what they point into, and any contradiction ends the call. A row that
+is well-formed but not a valid record (partition -1, say) is refused alone.
 
 Source: the Arrow C data and stream interfaces, the Arrow PyCapsule interface, the columnar format.
 """
@@ -41,8 +41,8 @@ cdef extern from "Python.h":
     object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
 
 cdef enum:
-    STRIDE = 16             # rows between two looks at the clock
-    FETCHED_ROWS = 8192     # a fetch goes on until it has so many: a job of its own costs some 50 us
+    STRIDE = 16             # rows between two clock reads
+    FETCHED_ROWS = 8192     # a fetch collects at least this many, as each thread job costs about 50 us
     VARINT_BYTES = 10
 
 cdef const char* NOTHING = ""
@@ -63,7 +63,7 @@ cdef dict TIMESTAMP_UNITS = {"tss:": (1000, 1), "tsm:": (1, 1), "tsu:": (1, 1000
 
 
 class CorruptArrowError(SerializationError):
-    """Buffers that contradict their own lengths: nothing that comes from there can be believed."""
+    """Buffers that contradict their own lengths: nothing from this source can be trusted."""
 
 
 # --- taking over ------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ cdef class ArrowBatch:
 cdef class ArrowSource:
 
     def __cinit__(self, data):
-        # A record batch has both; as an array it is here at once, and nobody has to be asked for more.
+        # A record batch has both interfaces; as an array it is complete at once, with nothing more to fetch.
         if hasattr(data, "__arrow_c_array__"):
             self.take_array(*data.__arrow_c_array__())
         elif hasattr(data, "__arrow_c_stream__"):
@@ -140,7 +140,7 @@ cdef class ArrowSource:
         return SerializationError(f"the Arrow stream failed: {told}")
 
     cdef ArrowBatch next_batch(self):
-        """The next batch, or None at the end; to be called in any thread, one at a time."""
+        """The next batch, or None at the end; may be called in any thread, one call at a time."""
         cdef ArrowBatch batch
         cdef int code
         if self.stream.release == NULL:
@@ -168,10 +168,10 @@ cdef str format_of(ArrowSchema* schema):
 
 
 cdef str type_of(ArrowSchema* schema):
-    """The type as people call it."""
+    """The type's usual name."""
     cdef str text = format_of(schema)
     if schema.dictionary != NULL:
-        if schema.dictionary.dictionary != NULL:    # and so on, perhaps in a ring
+        if schema.dictionary.dictionary != NULL:    # further levels may even form a ring
             return "dictionary of dictionary"
         return f"dictionary of {type_of(schema.dictionary)}"
     if text.startswith("w:"):
@@ -203,7 +203,7 @@ cdef object wrong_type(Column column, str wanted):
 
 
 cdef int64_t number_in(str text) except -1:
-    """The size that a format names behind its colon."""
+    """The size that a format gives after its colon."""
     digits = text.partition(":")[2]
     if not digits.isascii() or not digits.isdigit() or len(digits) > 10 or int(digits) > INT32_MAX:
         raise CorruptArrowError(f"the Arrow format {text!r} names no size")
@@ -211,7 +211,7 @@ cdef int64_t number_in(str text) except -1:
 
 
 cdef Column bytes_column(ArrowSchema* schema, str name):
-    """A column of bytes or text in any form; null and dictionary-encoded ones too."""
+    """A column of bytes or text in any layout, null and dictionary-encoded included."""
     cdef Column column = new_column(schema, name)
     cdef str text = format_of(schema)
     if schema.dictionary != NULL and text in INTEGER_WIDTHS:
@@ -346,7 +346,7 @@ cdef class Column:
             entries = array.children[0] if array.n_children == 1 and array.children != NULL else NULL
             if entries == NULL or entries.n_children != 2 or entries.children == NULL or entries.n_buffers != 1:
                 raise CorruptArrowError(f"column {self.name!r} is {self.type_name} and has not the children of one")
-            self.entries.kind = FIXED_LIST      # a struct has a validity buffer and nothing else, as that has
+            self.entries.kind = FIXED_LIST      # a struct has only a validity buffer, like this kind
             self.entries.bind(entries, 0)
             self.keys.bind(entries.children[0], self.entries.length + self.entries.offset)
             self.values.bind(entries.children[1], self.entries.length + self.entries.offset)
@@ -357,7 +357,7 @@ cdef class Column:
         return self.validity != NULL and not (self.validity[at >> 3] >> (at & 7)) & 1
 
     cdef int read_bytes(self, int64_t row, const char** data, Py_ssize_t* size) except -1:
-        """Where the bytes of a row lie; size -1 for null."""
+        """Point at the bytes of a row; size -1 for null."""
         cdef int64_t at = self.offset + row
         cdef int64_t first, end
         cdef int32_t small[2]
@@ -412,7 +412,7 @@ cdef class Column:
         return 0
 
     cdef bint read_integer(self, int64_t row, int64_t* value) except -1:
-        """The number in a row; False for null. Above 2^63-1 is 2^63-1."""
+        """Read a row's number, at most 2^63-1 (larger ones are clamped); False for null."""
         if self.kind == NULLS or self.is_null(row):
             return False
         value[0] = self.integer_at(self.offset + row)
@@ -437,7 +437,7 @@ cdef class Column:
         return INT64_MAX if i64 < 0 and not self.signed else i64
 
     cdef int read_range(self, int64_t row, int64_t* first, int64_t* end) except -1:
-        """Where the entries of a row's list stand; nowhere for null."""
+        """The range of a row's list entries; empty for null."""
         cdef int64_t at = self.offset + row
         cdef int32_t small[2]
         cdef int64_t large[2]
@@ -549,7 +549,7 @@ cdef class ArrowFeed:
                 self.exhausted = self.source.stream.release == NULL
 
     cdef bint open_batch(self) except -1:
-        """Bind the columns to the next batch that has rows; False if there is none here."""
+        """Bind the columns to the next fetched batch that has rows; False if there is none."""
         cdef ArrowArray* array
         cdef Column column
         cdef int64_t place
@@ -574,7 +574,7 @@ cdef class ArrowFeed:
     # --- slices -------------------------------------------------------------------------------------------------------
 
     cdef void begin_slice(self):
-        """What was looked up may have changed while others had their turn."""
+        """Discard lookups: they may be stale after a turn of the loop."""
         memset(self.slots, 0, sizeof(self.slots))
         self.kept = []
         self.own_queues = None if self.own_topic is None else self.producer.accumulator.find_topic(self.own_topic)
@@ -643,7 +643,7 @@ cdef class ArrowFeed:
         return 1
 
     cdef int find_topic(self, int64_t at) except -1:
-        """The row's topic, which is the call's where its own is null."""
+        """Look up the row's topic; the call's topic if it is null."""
         cdef const char* name
         cdef Py_ssize_t size = -1
         cdef TopicSlot* slot
@@ -701,7 +701,7 @@ cdef class ArrowFeed:
     # --- headers ------------------------------------------------------------------------------------------------------
 
     cdef int encode_headers(self, int64_t at, RecordView* record) except -1:
-        """Encode the row's headers, as they go into the record, into the scratch memory."""
+        """Encode the row's headers, in record format, into the scratch memory."""
         cdef int64_t entry = 0
         cdef int64_t end = 0
         cdef Py_ssize_t used
@@ -717,7 +717,7 @@ cdef class ArrowFeed:
             self.write_header(self.headers.values, self.headers.entries.offset + entry, &used, False)
             entry += 1
             if used > self.producer.max_record_bytes:
-                break       # the record is too large already, and this is where that is found
+                break       # the record is already too large, so stop encoding
         record.headers = self.scratch
         record.headers_size = used
         return 0
@@ -752,7 +752,7 @@ cdef class ArrowFeed:
             self.scratch_size = size
         return 0
 
-    # --- the row that waits -------------------------------------------------------------------------------------------
+    # --- the waiting row ----------------------------------------------------------------------------------------------
 
     @property
     def holds_record(self):
@@ -784,7 +784,7 @@ cdef class ArrowFeed:
     # --- rows as Python objects ---------------------------------------------------------------------------------------
 
     def next_record(self):
-        """The next row as a Record, for user code to see, or the error that it is; None if none is here."""
+        """The next row as a Record for user code, or the row's error; None if no row is here."""
         cdef int64_t at
         cdef int64_t partition = -1
         cdef int64_t timestamp_ms = -1
@@ -837,7 +837,7 @@ cdef class ArrowFeed:
 
 
 cdef object object_at(Column column, int64_t row):
-    """What a row holds, as str or bytes."""
+    """The row's content as str or bytes."""
     cdef const char* data
     cdef Py_ssize_t size
     column.read_bytes(row, &data, &size)

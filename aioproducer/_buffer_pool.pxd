@@ -8,17 +8,17 @@ cdef class Buffer:
     """Memory of one batch, lent by the pool.
 
     Owner   the RecordBatch it was taken for, until it calls BufferPool.release().
-    Always  0 <= used <= capacity; the bytes below `used` never change once a view was given out. Of the last buffer of
-            a batch, the owner sets it when somebody is about to read.
-    Views   a transport may read the bytes after we let go, so live views are counted and the block returns to the
-            pool only when the owner has released it and views == 0.
+    Always  0 <= used <= capacity; the bytes below `used` never change once a view was given out. In the last buffer
+            of a batch, the owner updates `used` only before a read.
+    Views   a transport may read the bytes after the owner let go, so live views are counted and the block returns
+            to the pool only when the owner has released it and views == 0.
     """
     cdef unsigned char* data
     cdef readonly Py_ssize_t capacity   # bytes
     cdef readonly Py_ssize_t used       # bytes
     cdef readonly int views
     cdef bint lent                      # the owner still holds it
-    cdef Buffer next                    # of the same batch
+    cdef Buffer next                    # next in the same batch
     cdef BufferPool pool
     cdef Py_ssize_t shape[1]            # of a view under construction; equal for all views, `used` being final by then
     cdef Py_ssize_t strides[1]
@@ -26,17 +26,17 @@ cdef class Buffer:
 
 @cython.final
 cdef class BufferPool:
-    """The producer's memory: never more than `total_bytes` lent, nor held, blocks kept for reuse included."""
+    """The producer's memory: lends at most `total_bytes`, and holds no more, blocks kept for reuse included."""
     cdef readonly Py_ssize_t total_bytes
     cdef readonly Py_ssize_t available_bytes
     cdef readonly Py_ssize_t block_bytes
-    cdef readonly Py_ssize_t small_bytes    # of the block that a batch begins with
-    cdef readonly Py_ssize_t large_bytes    # of those that a large batch takes
-    cdef readonly Py_ssize_t idle_bytes     # of the blocks that are kept for reuse
+    cdef readonly Py_ssize_t small_bytes    # first block of a batch
+    cdef readonly Py_ssize_t large_bytes    # blocks of a large batch
+    cdef readonly Py_ssize_t idle_bytes     # in blocks kept for reuse
     cdef list free_blocks
     cdef list free_small
     cdef list free_large
-    cdef bint keeps                         # blocks that come back, for reuse
+    cdef bint keeps                         # returned blocks for reuse
     cdef object on_late_return          # WeakMethod, called when a block comes back after its owner let go
 
     cdef void tell_of_late_return(self) noexcept

@@ -24,26 +24,25 @@ class Buffer:
 
 @final
 class BufferPool:
-    """The producer's memory: never more than ``total_bytes`` lent, nor held, with what is kept for reuse, at a time.
+    """The producer's memory: lends at most ``total_bytes``, and holds no more, blocks kept for reuse included.
 
     Args:
         total_bytes: the budget, ``buffer_memory``.
-        block_bytes: size of the blocks that batches chain, but for the first, which has an eighth of it, and those of
-            a batch that holds two blocks already, which have four times as much; a larger record gets one block of its
-            own size.
-        keeps: whether blocks that come back are kept for reuse.
+        block_bytes: size of an ordinary block. A batch's first block has an eighth of it; a batch that holds two
+            ordinary ones gets blocks of four times the size; a larger record gets one block of its own size.
+        keeps: whether returned blocks are kept for reuse.
     """
 
     def __init__(self, total_bytes: int, block_bytes: int, *, keeps: bool = True) -> None: ...
     def call_on_late_return(self, method: Callable[[], object]) -> None:
-        """Have something called when a block comes back because its last view died after its batch had let go of it.
+        """Set the callback for blocks that return late: their last view died after the batch had let go.
 
         Args:
-            method: a bound method, whose object is held weakly.
+            method: a bound method; its object is held weakly.
         """
 
     def keep_nothing(self) -> None:
-        """Free what is kept for reuse, and from now on what comes back: nobody will take any more."""
+        """Free the blocks kept for reuse, and from now on every returned one: nothing will be taken any more."""
 
     @property
     def total_bytes(self) -> int:
@@ -51,11 +50,11 @@ class BufferPool:
 
     @property
     def available_bytes(self) -> int:
-        """Budget that is not lent."""
+        """Budget not lent."""
 
     @property
     def used_bytes(self) -> int:
-        """Budget that is lent: the blocks of the live batches."""
+        """Budget lent: the blocks of the live batches."""
 
     @property
     def block_bytes(self) -> int:
@@ -63,12 +62,12 @@ class BufferPool:
 
     @property
     def small_bytes(self) -> int:
-        """Size of the block that a batch begins with, if its first record fits."""
+        """Size of a batch's first block, if its first record fits."""
 
     @property
     def large_bytes(self) -> int:
-        """Size of the blocks that a batch takes when it holds two ordinary ones, while memory is plenty."""
+        """Size of the blocks for a batch that already holds two, while memory is plentiful."""
 
     @property
     def idle_bytes(self) -> int:
-        """Of the blocks that are kept for reuse."""
+        """Bytes of the blocks kept for reuse."""

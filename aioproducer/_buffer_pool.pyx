@@ -1,21 +1,19 @@
 """Memory for the records: a byte budget and the blocks that batches chain.
 
 Theory of operation. `take(size, held_bytes)` lends a block, or a larger one-off block, and charges its capacity to the
-budget; it returns None rather than go above `total_bytes`, and the caller waits its turn elsewhere (see
-memory_queue.py). Blocks grow with the batch that takes them: the first is small, so that the batches of thousands of
-partitions, with a record or two each, fit into the budget; those of a batch that has filled several are large, because
-each block costs a view, a checksum call and a buffer of the transport. `release` returns the block once no view of it
-is left: a transport may still hold the bytes of a request whose answer has come, and memory that is on its way to the
-wire must not change.
+budget; it returns None rather than exceed `total_bytes`, and the caller waits its turn elsewhere (see memory_queue.py).
+Blocks grow with their batch. The first is small, so that the batches of thousands of partitions, with a record or two
+each, fit into the budget. A batch that has filled several gets large ones, because each block costs a view, a checksum
+call and a transport buffer. `release` returns the block once no view of it is left: a transport may still hold the
+bytes of a request whose answer has come, and memory on its way to the wire must not change.
 
-A record lies in one block, so what is left of one when the next record does not fit stays unused. A record that is
-larger than an ordinary block gets one of its own size, even in a batch that takes large blocks: at most a fourth of
-those is lost.
+A record lies within one block, so the rest of a block stays unused when the next record does not fit. A record larger
+than an ordinary block gets a block of its own size, even in a batch of large blocks, which thus waste at most a fourth.
 
-Blocks of all three sizes are kept for reuse, and freed where otherwise more memory than the budget would be held.
+Blocks of all three sizes are kept for reuse, and freed when the pool would otherwise hold more than the budget.
 
-The garbage collector does not track blocks and pool, because nothing that they hold leads back to them, and thousands
-of blocks are lent at a time. So the pool has only a weak reference to the one it tells of late returns.
+The garbage collector does not track blocks and pool: thousands of blocks may be lent, and nothing they reference leads
+back to them. So the pool has only a weak reference to its callback for late returns.
 """
 
 import cython
@@ -30,9 +28,9 @@ from libc.stdlib cimport free, malloc
 from aioproducer._not_by_hand cimport aiop_not_by_hand
 
 cdef enum:
-    SMALL_SHARE = 8     # of a block: what a batch begins with
-    LARGE_BLOCKS = 4    # in a large one, and so many large ones have to be available
-    LARGE_AFTER = 2     # blocks that a batch holds
+    SMALL_SHARE = 8     # fraction of a block: the first block of a batch
+    LARGE_BLOCKS = 4    # ordinary blocks per large one; also how many large ones must be available
+    LARGE_AFTER = 2     # ordinary blocks held before a batch gets large ones
 
 cdef char* UNSIGNED_BYTE = b"B"
 
@@ -74,7 +72,7 @@ cdef class Buffer:
         cdef PyObject* traceback
         self.views -= 1
         if self.views == 0 and not self.lent and pool is not None:
-            PyErr_Fetch(&kind, &error, &traceback)      # the view may go because of an exception, which goes on
+            PyErr_Fetch(&kind, &error, &traceback)      # an exception may be releasing the view: keep it
             pool.give_back(self)
             pool.tell_of_late_return()
             PyErr_Restore(kind, error, traceback)
@@ -103,7 +101,7 @@ cdef class BufferPool:
         self.on_late_return = WeakMethod(method)
 
     def keep_nothing(self):
-        """Free what is kept for reuse, and from now on what comes back: nobody will take any more."""
+        """Free the blocks kept for reuse, and from now on every returned one: nothing will be taken any more."""
         self.keeps = False
         while self.idle_bytes:
             self.let_go()
@@ -127,7 +125,7 @@ cdef class BufferPool:
         if capacity > self.available_bytes:
             if size > self.available_bytes:
                 return None
-            capacity = self.available_bytes     # the last piece of the budget may be shorter than a block
+            capacity = self.available_bytes     # the rest of the budget may be less than a block
         if capacity == block_bytes and free_ones:
             buffer = <Buffer>free_ones.pop()
             self.idle_bytes -= capacity
@@ -146,7 +144,7 @@ cdef class BufferPool:
         return buffer
 
     cdef void let_go(self):
-        """Free the memory of a block that is kept for reuse."""
+        """Free a block kept for reuse."""
         cdef Buffer buffer = <Buffer>(self.free_large or self.free_blocks or self.free_small).pop()
         self.idle_bytes -= buffer.capacity
 

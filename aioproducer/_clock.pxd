@@ -1,4 +1,4 @@
-"""The clock of the fast path, in C where the platform's agrees with ``time.monotonic``."""
+"""The clock of the fast path, in C where the platform clock agrees with ``time.monotonic``."""
 
 from libc.stdint cimport int64_t
 

@@ -1,4 +1,4 @@
-"""What the metrics add up, window by window."""
+"""The sums behind the metrics, window by window."""
 
 import cython
 
@@ -71,7 +71,7 @@ cdef class ProducerCounts(Counts):
 
 @cython.final
 cdef class Window:
-    """The counts of one stretch of time."""
+    """The counts of one time window."""
     cdef int64_t start_ms
     cdef int64_t last_event_ms
     cdef Counts counts
@@ -79,7 +79,7 @@ cdef class Window:
 
 @cython.final
 cdef class Windows:
-    """The counts of the latest windows, and of the whole life."""
+    """The counts of the latest windows, and of the whole lifetime."""
     cdef object make            # the class of the counts
     cdef int64_t samples
     cdef int64_t window_ms
@@ -94,6 +94,6 @@ cdef class Windows:
 
 @cython.final
 cdef class Traffic:
-    """What goes over one connection, counted for its node and for all."""
+    """Traffic of one connection, counted for its node and for all nodes."""
     cdef Windows node
     cdef Windows network

@@ -1,4 +1,4 @@
-"""What the metrics add up, window by window."""
+"""The sums behind the metrics, window by window."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar, final
@@ -78,7 +78,7 @@ class ProducerCounts(Counts):
 
 @final
 class Windows(Generic[C]):
-    """The counts of the latest windows, and of the whole life.
+    """The counts of the latest windows, and of the whole lifetime.
 
     Args:
         make: the class of the counts.
@@ -88,16 +88,16 @@ class Windows(Generic[C]):
 
     def __init__(self, make: Callable[[], C], samples: int, window_ms: int) -> None: ...
     def at(self, now_ms: int) -> C:
-        """The counts to which an event of this moment is added."""
+        """The counts that an event at this time is added to."""
 
     def recent(self, now_ms: int) -> C:
         """The sum over the latest windows."""
 
     def total(self, now_ms: int) -> C:
-        """The sum over the whole life."""
+        """The sum over the whole lifetime."""
 
     def elapsed_ms(self, now_ms: int) -> int:
-        """The time that ``recent`` stands for; never less than all full windows but one."""
+        """The time that ``recent`` covers; at least all full windows but one."""
 
 def count_batches_sent(
     producer: Windows[ProducerCounts],
@@ -109,16 +109,16 @@ def count_batches_sent(
     """Count one Produce request and its batches.
 
     Args:
-        topics: by name; a topic that is not there gets what ``make_windows`` makes.
+        topics: by name; a missing topic gets one from ``make_windows``.
     """
 
 @final
 class Traffic:
-    """What goes over one connection, counted for its node and for all.
+    """Traffic of one connection, counted for its node and for all nodes.
 
     Args:
-        node: those of the node.
-        network: those of all nodes together.
+        node: counts of the node.
+        network: counts of all nodes together.
     """
 
     def __init__(self, node: Windows[NodeCounts], network: Windows[NodeCounts]) -> None: ...

@@ -1,8 +1,8 @@
-"""What the metrics add up, window by window; recording comes here once per batch, so it is compiled.
+"""The sums behind the metrics, window by window; compiled, because recording runs once per batch.
 
 Theory of operation. All names of one group (producer, topic, node) are fields of one object per window, so recording
 means finding the window and a few additions. A window opens with the first event after the previous one is over. Its
-counts are recent until its last event is `samples` window lengths ago; then they go into the counts of the whole life.
+counts are recent until its last event is `samples` window lengths ago; then they move to the lifetime counts.
 
 Source: Kafka's SampledStat, Rate, Avg, Max.
 """
@@ -58,7 +58,7 @@ cdef class Window:
 
 
 @cython.final
-@cython.no_gc       # a class and numbers are all that it holds, and there are as many as topics
+@cython.no_gc       # it holds only a class and numbers, and there is one per topic
 cdef class Windows:
 
     def __cinit__(self, make, int64_t samples, int64_t window_ms):
@@ -98,7 +98,7 @@ cdef class Windows:
         return total
 
     def elapsed_ms(self, int64_t now_ms):
-        """A producer that has just started would otherwise divide its first events by next to nothing."""
+        """At least all windows but one: a new producer would otherwise divide its first events by almost nothing."""
         cdef int64_t elapsed_ms = 0
         self.expire(now_ms)
         if self.windows:

@@ -8,10 +8,10 @@ from aioproducer._tally cimport Share, Tally
 
 
 cdef enum Mark:
-    # What is known of the Delivery of one record; a byte each.
+    # State of one record's Delivery; one byte each.
     LIVE = 0        # the program holds it and has not looked
     OBSERVED = 1    # awaited, asked, or given a callback
-    DROPPED = 2     # gone, and nobody had looked
+    DROPPED = 2     # gone without being observed
 
 
 @cython.final
@@ -23,13 +23,13 @@ cdef class DeliveryLedger:
     cdef list entries                       # Failure, oldest first, kept while a flush may still raise it
     cdef list fresh                         # (error, records), until take_fresh()
     cdef dict unseen                        # failed results with live, unobserved Deliveries (a dict as ordered set)
-    cdef int64_t clock                      # counts flush starts and ends, to tell which flush ran beside which
+    cdef int64_t clock                      # counts flush starts and ends, to tell which flushes overlapped
     cdef list running                       # clock values at which the running flushes started
-    cdef object called                      # deque of (callback, Delivery, context) that wait for a turn of the loop
-    cdef readonly object context            # of whoever made it: what the producer calls by itself sees no other
+    cdef object called                      # deque of (callback, Delivery, context) waiting for a turn of the loop
+    cdef readonly object context            # the creator's: the producer's own calls run in it
     cdef bint is_calling                    # a turn of the loop will call some of them
     cdef readonly int64_t callbacks_called  # since the start
-    cdef readonly list deadlines            # of those who wait for callbacks: no turn goes on past the first of them
+    cdef readonly list deadlines            # of waiters for callbacks: a turn ends at the first of these
 
     cdef void call_soon(self)
     cdef void add(self, int64_t serial, object error, int64_t records)
@@ -40,19 +40,19 @@ cdef class ProduceRequestResult:
     """Where and how one batch ended."""
     cdef readonly int32_t record_count
     cdef int32_t marks_capacity
-    cdef unsigned char* marks               # one Mark a record; NULL once acknowledged
+    cdef unsigned char* marks               # one Mark per record; NULL once acknowledged
     cdef readonly str topic
     cdef readonly int32_t partition
     cdef readonly int64_t serial            # of its batch; a flush covers the serials up to its own
     cdef readonly bint done
     cdef readonly object error              # KafkaError, or None once acknowledged
-    cdef readonly int64_t base_offset       # -1: not told
+    cdef readonly int64_t base_offset       # -1: not reported
     cdef readonly int64_t log_append_time_ms  # -1: the records keep their own time
     cdef dict record_errors                 # index -> error, where the broker named records (KIP-467)
     cdef list waiters                       # futures of suspended awaits
-    cdef dict callbacks                     # index -> (fn, delivery, context), or a list of those of one record
+    cdef dict callbacks                     # index -> (fn, delivery, context), or a list of them
     cdef list pieces                        # of a split batch: (first index, result), ascending
-    cdef Share shares                       # of send_many and send_arrow: who counts which records
+    cdef Share shares                       # of send_many and send_arrow: which call counts which records
     cdef int64_t live_failed                # after a failure: records whose Deliveries are still LIVE
     cdef DeliveryLedger ledger
 

@@ -13,22 +13,22 @@ from aioproducer.records import RecordMetadata
 class Delivery:
     """The end of one admitted record: pending, then acknowledged or failed, exactly once and for good.
 
-    Awaitable any number of times, by any number of tasks of the producer's event loop, before the end and after it.
+    Awaitable any number of times, by any number of tasks of the producer's event loop, before or after the end.
     Cancelling a task that awaits it cancels only that wait: an admitted record can't be recalled. Truthy and hashable;
     created only by ``submit`` and ``submit_nowait``.
 
-    A failure counts as observed once somebody has awaited the Delivery, asked for its ``result`` or ``exception``, or
-    attached a callback. One that is dropped unobserved is reported by ``on_error`` and by ``flush`` or ``close``.
+    A failure counts as observed once the Delivery was awaited, asked for its ``result`` or ``exception``, or given a
+    callback. A failure dropped unobserved is reported by ``on_error`` and by ``flush`` or ``close``.
     """
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         """Wait until the record has ended; returns its place in the log.
 
         Raises:
-            KafkaError: the record failed; ``maybe_written`` says whether it may be in the log all the same. Each call
-                raises an error object of its own.
+            KafkaError: the record failed; ``maybe_written`` says whether it may still be in the log. Each call raises
+                a new error object.
             DeliveryTimeoutError: it was not acknowledged within ``delivery_timeout_ms`` of its admission.
-            WrongLoopError: awaited, while pending, in another loop than the producer's.
+            WrongLoopError: awaited while pending in a loop other than the producer's.
         """
 
     def done(self) -> bool:
@@ -50,7 +50,7 @@ class Delivery:
         """
 
     def peek_exception(self) -> KafkaError | None:
-        """As ``exception``, but None while pending, and it does not count as observing. For the producer's own use."""
+        """Like ``exception``, but None while pending and without observing. For the producer's own use."""
 
     def cancel(self, msg: object = None) -> bool:
         """Do nothing and return False: an admitted record can't be recalled."""
@@ -61,14 +61,13 @@ class Delivery:
     def add_done_callback(self, fn: Callable[[Delivery], object], *, context: Context | None = None) -> None:
         """Call ``fn(delivery)`` from the loop once the record has ended, or soon if it already has.
 
-        As with an asyncio future, it runs in ``context``, or in a copy of the caller's context if that is None, so it
-        sees the context variables as they are now.
+        As with an asyncio future, it runs in ``context``, or if that is None in a copy of the caller's current context.
 
-        The callbacks of a batch run in the order of admission, some hundred per turn of the loop, or more if they pile
-        up. An exception goes to the loop's exception handler and does not stop the others.
+        The callbacks of a batch run in admission order, a few hundred per turn of the loop, more if they pile up. An
+        exception goes to the loop's exception handler and does not stop the others.
 
         Raises:
-            WrongLoopError: called in another loop or thread than the producer's.
+            WrongLoopError: called outside the producer's loop or thread.
         """
 
     def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
@@ -87,7 +86,7 @@ class DeliveryWaiter:
 
 @final
 class ProduceRequestResult:
-    """Where and how one batch ended; also of records that ended apart, after a split."""
+    """Where and how one batch ended, also if its records ended separately after a split."""
 
     def __init__(self, topic: str, partition: int, serial: int, ledger: DeliveryLedger) -> None: ...
     @property
@@ -96,7 +95,7 @@ class ProduceRequestResult:
     def partition(self) -> int: ...
     @property
     def serial(self) -> int:
-        """That of the batch: its place in the order of creation, over all partitions."""
+        """The batch's serial: its place in the order of creation, over all partitions."""
 
     @property
     def record_count(self) -> int: ...
@@ -110,34 +109,34 @@ class ProduceRequestResult:
 
     @property
     def base_offset(self) -> int:
-        """Offset of its first record; -1 where the broker did not tell."""
+        """Offset of its first record; -1 if the broker did not report it."""
 
     @property
     def log_append_time_ms(self) -> int:
         """The broker's time for all its records (LogAppendTime); -1 if they keep their own."""
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """End it as acknowledged; nothing happens if it has ended already.
+        """End it as acknowledged; no effect if it has already ended.
 
         Args:
-            base_offset, log_append_time_ms: -1 where the broker did not tell.
+            base_offset, log_append_time_ms: -1 if the broker did not report it.
         """
 
     def fail(
         self, error: KafkaError, record_errors: dict[int, KafkaError] | None = None, unobserved: bool = True
     ) -> None:
-        """End it as failed; nothing happens if it has ended already.
+        """End it as failed; no effect if it has already ended.
 
         Args:
             record_errors: errors of single records by index, where the broker named some (KIP-467).
-            unobserved: False keeps a failure that the program itself brought about out of the ledger.
+            unobserved: False keeps a failure the program itself caused out of the ledger.
         """
 
     def split_into(self, pieces: Sequence[tuple[int, ProduceRequestResult]]) -> None:
         """Hand every record, with its awaits and callbacks, over to smaller results.
 
         Args:
-            pieces: (index of its first record here, result), ascending; together they hold every record.
+            pieces: (index of the piece's first record here, result), ascending; together they hold every record.
         """
 
 class Deadline(Protocol):
@@ -150,13 +149,12 @@ class Deadline(Protocol):
 class DeliveryLedger:
     """What the Deliveries of one producer share: its loop, and the failures that nobody observed.
 
-    A failure is kept until a flush that covers it has raised it. Flushes that run side by side all raise it, later
-    ones do not.
+    A failure is kept until a flush that covers it has raised it. Overlapping flushes all raise it; later ones do not.
     """
 
     loop: asyncio.AbstractEventLoop
     on_failure: Callable[[], object] | None
-    """Called when the first failure since the last ``take_fresh`` is booked, from wherever that happens."""
+    """Called when the first failure since the last ``take_fresh`` is booked, in whatever code books it."""
 
     @property
     def unobserved_count(self) -> int:
@@ -164,19 +162,19 @@ class DeliveryLedger:
 
     @property
     def context(self) -> Context:
-        """That of whoever made it: of ``start()``. What no task of the program asked for is called in a copy of it."""
+        """The context of ``start()``, which made it. Calls that no task of the program asked for run in a copy."""
 
     @property
     def callbacks_waiting(self) -> int:
-        """Done callbacks of ended records that wait for their turn of the loop."""
+        """Done callbacks of ended records that still wait for a turn of the loop."""
 
     @property
     def callbacks_called(self) -> int:
-        """Done callbacks, since the start."""
+        """Done callbacks called since the start."""
 
     @property
     def deadlines(self) -> list[Deadline]:
-        """Of those who wait for done callbacks: no turn of the loop goes on calling them past the first of these."""
+        """Of waiters for done callbacks: no turn of the loop goes on calling callbacks past the first of these."""
 
     def book(self, serial: int, error: KafkaError, records: int) -> None:
         """Count records of the batch ``serial`` as failed and unobserved."""
@@ -191,16 +189,16 @@ class DeliveryLedger:
         """End a flush; returns the unobserved failures it has to raise as (error, records), oldest first.
 
         Args:
-            last_serial: it covers the batches up to this one. Failed records of theirs whose Deliveries are alive and
-                unobserved count as unobserved from now on.
-            report: False leaves everything to other flushes, for one that did not finish.
+            last_serial: it covers the batches up to this one. Their failed records with live, unobserved Deliveries
+                count as unobserved from now on.
+            report: False, for a flush that did not finish, leaves everything to other flushes.
         """
 
 def count_in(delivery: Delivery, tally: Tally) -> None:
-    """Let a Tally count a record, pending or ended, as its next row, which counts as looking at the record's end."""
+    """Have a Tally count a record, pending or ended, as its next row; this counts as observing it."""
 
 def watch(delivery: Delivery, fn: Callable[[Delivery], object]) -> None:
-    """As ``Delivery.add_done_callback``, but in the ledger's context, and does not count as looking at the end."""
+    """Like ``Delivery.add_done_callback``, but in the ledger's context and without observing."""
 
 def run_callbacks(ledger: DeliveryLedger) -> None:
-    """Call the next done callbacks in order, some hundred a turn of the loop, or more if they pile up."""
+    """Call the next done callbacks in order: a few hundred per turn of the loop, more if they pile up."""

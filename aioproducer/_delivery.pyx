@@ -1,19 +1,18 @@
 """Delivery: the end of one record; ProduceRequestResult: the end of one batch, shared by its Deliveries.
 
-Theory of operation. A Delivery is a batch's result and an index, nothing more: what it reports is computed when
-somebody asks. No future exists until a pending Delivery is awaited; then each suspended await has a future of its own
-in the result's list (a shared one would be cancelled for all by one cancelled task), and the batch's end wakes them
-together.
+Theory of operation. A Delivery is just a batch's result and an index: what it reports is computed on demand. No future
+exists until a pending Delivery is awaited; then each suspended await has its own future in the result's list (one
+cancelled task would cancel a shared future for all), and the batch's end wakes them together.
 
     Delivery --owner--> ProduceRequestResult --(split)--> pieces: smaller results, found by index
 
-Who looked. The result keeps one mark per record: LIVE, OBSERVED (awaited, asked, given a callback) or DROPPED (the
-Delivery is gone and nobody had looked). When the batch fails, dropped records are unobserved failures at once; live
-ones become so when they are dropped, or when a flush that covers the batch ends.
+Observed or not. The result keeps one mark per record: LIVE, OBSERVED (awaited, asked, given a callback) or DROPPED (the
+Delivery is gone and was never observed). When the batch fails, dropped records are unobserved failures at once; live
+ones become unobserved failures when they are dropped, or when a flush that covers the batch ends.
 
-Which flush raises it. Flushes that run at the same time and cover a failure all raise it, later ones do not: the ledger
-stamps each failure with the time of the first flush that raised it, on a clock that ticks at each start and end of a
-flush; a flush raises what is unstamped or was stamped after it started.
+Which flush raises it. Flushes that overlap and cover a failure all raise it; later ones do not. The ledger stamps each
+failure with the time of the first flush that raised it, on a clock that ticks at each start and end of a flush. A flush
+raises failures that are unstamped or were stamped after it started.
 """
 
 import cython
@@ -39,8 +38,8 @@ from aioproducer.errors import WrongLoopError
 
 cdef enum:
     CALLBACKS_A_TURN = 256      # at least,
-    CALLBACKS_BACKLOG = 8       # and such a part of those that wait: at most so many turns' worth of them can pile up
-    MAX_ENTRIES = 1000      # failures that no flush has raised yet; the records of further ones join the last
+    CALLBACKS_BACKLOG = 8       # and at least this fraction (1/8) of those waiting, which bounds the backlog
+    MAX_ENTRIES = 1000      # failures not yet raised by a flush; records of further ones join the last
 
 
 @cython.final
@@ -66,14 +65,14 @@ cdef class DeliveryLedger:
         self.context = PyContext_CopyCurrent()
 
     cdef void call_soon(self):
-        """Have the waiting callbacks called; one queue for all batches keeps the order of their ends."""
+        """Schedule the waiting callbacks; one queue for all batches keeps them in the order the batches ended."""
         if self.is_calling or not self.called:
             return
         try:
             self.loop.call_soon(run_callbacks, self, context=PyContext_Copy(self.context))
             self.is_calling = True
         except RuntimeError:
-            self.called.clear()     # the loop is closed: nobody is left to be told
+            self.called.clear()     # the loop is closed: nobody is left to notify
 
     @property
     def callbacks_waiting(self):
@@ -85,7 +84,7 @@ cdef class DeliveryLedger:
         self.unobserved_count += records
         last = <Failure>self.entries[len(self.entries) - 1] if self.entries else None
         if last is not None and last.raised_at == 0 and (last.error is error or len(self.entries) >= MAX_ENTRIES):
-            last.records += records     # one record of a batch is dropped after the other: one entry for all
+            last.records += records     # records of a batch are dropped one by one: one entry for all
             last.serial = max(last.serial, serial)
         else:
             last = Failure.__new__(Failure)
@@ -113,12 +112,12 @@ cdef class DeliveryLedger:
     def end_flush(self, int64_t token, int64_t last_serial, bint report=True):
         cdef ProduceRequestResult result
         cdef Failure entry
-        cdef dict raised = {}   # by error: what a batch has dropped and what it has left may be entries of their own
+        cdef dict raised = {}   # by error: one batch may have one entry for dropped records, one for the rest
         cdef list kept = []
         self.clock += 1
         self.running.remove(token)
         if report:
-            # What is told of a failure may run code that drops the Deliveries of another one.
+            # Reporting a failure may run code that drops Deliveries of another one.
             for covered in [key for key in self.unseen if (<ProduceRequestResult>key).serial <= last_serial]:
                 result = <ProduceRequestResult>covered
                 self.unseen.pop(result, None)
@@ -166,7 +165,7 @@ cdef class ProduceRequestResult:
         return self.record_count - 1
 
     cdef int assign(self, int32_t index, Tally tally) except -1:
-        """Let a call's Tally count a record as its next row, in place of a Delivery."""
+        """Have a call's Tally count a record as its next row, instead of a Delivery."""
         cdef Share share = self.shares
         if share is None or share.tally is not tally:
             share = self.share_of(tally)
@@ -177,7 +176,7 @@ cdef class ProduceRequestResult:
         return 0
 
     cdef Share share_of(self, Tally tally):
-        cdef Share share = self.shares if tally.admitted else None     # its first record: there is none to be found
+        cdef Share share = self.shares if tally.admitted else None     # on its first record there is none to find
         while share is not None and share.tally is not tally:
             share = share.next
         if share is None:
@@ -212,7 +211,7 @@ cdef class ProduceRequestResult:
         return self.error
 
     cdef object own_error(self, int32_t index):
-        """A copy for the program: what it raises gets a traceback, whose frames hold the Delivery, which holds us."""
+        """A copy for the program: a raised error gets a traceback, whose frames hold the Delivery, which holds us."""
         return None if self.error is None else copy(self.error_of(index))
 
     cpdef complete(self, int64_t base_offset, int64_t log_append_time_ms):
@@ -234,7 +233,7 @@ cdef class ProduceRequestResult:
             return
         cdef int64_t dropped
         if unobserved:
-            # All is counted before anybody is told, who may drop more: from here on drop() counts by itself.
+            # Count everything before notifying anybody, who may drop more; from here on drop() counts by itself.
             dropped = self.count_marks(DROPPED)
             self.live_failed = self.count_marks(LIVE)
             if self.live_failed:
@@ -265,18 +264,18 @@ cdef class ProduceRequestResult:
         if live:
             for i in range(self.record_count):
                 if self.marks[i] == LIVE:
-                    self.marks[i] = OBSERVED    # reported now: dropping it later is nothing new
+                    self.marks[i] = OBSERVED    # reported now: dropping it later adds nothing
             self.ledger.add(self.serial, self.error, live)
 
     cdef void drop(self, int32_t index):
-        """The Delivery of a record goes away and nobody had looked."""
+        """The Delivery of a record goes away unobserved."""
         self.marks[index] = DROPPED
         if self.error is not None:
             self.one_live_less()
             self.ledger.add(self.serial, self.error_of(index), 1)
 
     def split_into(self, list pieces):
-        """Hand every record over to smaller results; `pieces` is a list of (first index, result), ascending."""
+        """Hand all records over to smaller results; `pieces` is a list of (first index, result), ascending."""
         cdef ProduceRequestResult piece
         cdef int32_t first, i
         for first, piece in pieces:
@@ -330,15 +329,15 @@ cdef class ProduceRequestResult:
                     try:
                         future.set_result(None)
                     except RuntimeError:
-                        pass        # the loop is closed: nobody goes on
+                        pass        # the loop is closed: no waiter goes on
 
 
 def run_callbacks(DeliveryLedger ledger not None):
-    """Call the next done callbacks in order, some hundred a turn of the loop, or more if they pile up.
+    """Call the next done callbacks in order: a few hundred per turn of the loop, more if they pile up.
 
-    Their records have given their memory back, so nothing else would keep a busy program, whose loop has few turns,
-    from filling the memory with records that wait to be told of. A turn ends early where somebody's time to wait for
-    them is over.
+    Their records have returned their pool memory, so without the growing share a busy program with few loop turns could
+    fill the process's memory with ended records that wait for their callbacks. A turn ends early when the deadline of
+    a waiter for callbacks passes.
     """
     cdef object called = ledger.called
     cdef Py_ssize_t left = max(CALLBACKS_A_TURN, len(called) // CALLBACKS_BACKLOG)
@@ -373,12 +372,12 @@ def run_callbacks(DeliveryLedger ledger not None):
 cdef class Delivery:
     """The end of one admitted record: pending, then acknowledged or failed, exactly once and for good.
 
-    Awaitable any number of times, by any number of tasks of the producer's event loop, before the end and after it.
+    Awaitable any number of times, by any number of tasks of the producer's event loop, before or after the end.
     Cancelling a task that awaits it cancels only that wait: an admitted record can't be recalled. Truthy and hashable;
     created only by ``submit`` and ``submit_nowait``.
 
-    A failure counts as observed once somebody has awaited the Delivery, asked for its ``result`` or ``exception``, or
-    attached a callback. One that is dropped unobserved is reported by ``on_error`` and by ``flush`` or ``close``.
+    A failure counts as observed once the Delivery was awaited, asked for its ``result`` or ``exception``, or given a
+    callback. A failure dropped unobserved is reported by ``on_error`` and by ``flush`` or ``close``.
     """
 
     def __dealloc__(self):
@@ -391,7 +390,7 @@ cdef class Delivery:
             owner.drop(self.index)
 
     cdef ProduceRequestResult settled(self):
-        """The result that decides about this record now; a split moves it."""
+        """The result this record now belongs to; a split moves it."""
         cdef ProduceRequestResult owner = self.owner
         cdef int32_t first = 0
         while owner.pieces is not None:
@@ -462,14 +461,13 @@ cdef class Delivery:
     def add_done_callback(self, fn, *, context=None):
         """Call ``fn(delivery)`` from the loop once the record has ended, or soon if it already has.
 
-        As with an asyncio future, it runs in ``context``, or in a copy of the caller's context if that is None, so it
-        sees the context variables as they are now.
+        As with an asyncio future, it runs in ``context``, or if that is None in a copy of the caller's current context.
 
-        The callbacks of a batch run in the order of admission, some hundred per turn of the loop, or more if they pile
-        up. An exception goes to the loop's exception handler and does not stop the others.
+        The callbacks of a batch run in admission order, a few hundred per turn of the loop, more if they pile up. An
+        exception goes to the loop's exception handler and does not stop the others.
 
         Raises:
-            WrongLoopError: called in another loop or thread than the producer's.
+            WrongLoopError: called outside the producer's loop or thread.
         """
         cdef ProduceRequestResult owner = self.settled()
         if context is not None and not isinstance(context, Context):
@@ -504,7 +502,7 @@ cdef class Delivery:
 
 
 cdef int check_loop(loop) except -1:
-    """A loop can be told to call something by its own thread alone: while it runs by what runs in it."""
+    """Only the loop's own thread may schedule calls on it, and while it runs only code that runs in it."""
     running = _get_running_loop()
     if running is not loop and (running is not None or loop.is_running()):
         raise WrongLoopError(
@@ -589,7 +587,7 @@ cdef class DeliveryWaiter:
         pass
 
     cdef object checked_step(self):
-        """`step` for whoever awaits a Delivery, wherever that is."""
+        """`step` for an await in any loop or thread."""
         cdef ProduceRequestResult owner = self.delivery.settled()
         if not owner.done and get_running_loop() is not owner.ledger.loop:
             raise WrongLoopError(

@@ -8,11 +8,11 @@ from aioproducer._tally cimport Tally
 
 cdef enum FeedState:
     FED             # nothing is left
-    TURN_DUE        # the loop is to have its turn
+    TURN_DUE        # the loop is due a turn
     BLOCKED         # the next record has to wait for metadata or memory
     CLOSED          # the producer admits nothing
     BROKEN          # the caller's iterable raised
-    EMPTY           # the next records have to be fetched from where they come from
+    EMPTY           # the next records must be fetched from the source
 
 
 @cython.final
@@ -22,9 +22,9 @@ cdef class RecordFeed:
     cdef object topic
     cdef object iterator            # None: records come by offer()
     cdef int stride                 # records between looks at the clock
-    cdef object held                # the record that is to go next
+    cdef object held                # the next record to append
     cdef bint holds
-    cdef object headers             # of the held record, as they can be read twice
+    cdef object headers             # of the held record, in a form that can be read twice
     cdef readonly object error
 
     cdef bint fetch(self) except -1

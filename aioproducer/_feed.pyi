@@ -7,21 +7,21 @@ from aioproducer._admission import Admission
 from aioproducer._tally import Tally
 
 FEED_DONE: int
-"""Every record that came is admitted or refused."""
+"""Every record received is admitted or refused."""
 FEED_TURN: int
-"""The event loop is to have its turn."""
+"""The event loop is due a turn."""
 FEED_BLOCKED: int
 """The next record has to wait for metadata or memory."""
 FEED_CLOSED: int
-"""The producer admits nothing any more."""
+"""The producer no longer admits records."""
 FEED_BROKEN: int
 """The caller's iterable raised; see ``error``."""
 FEED_EMPTY: int
-"""The next records have to be fetched first."""
+"""The next records must be fetched first."""
 
 @final
 class RecordFeed:
-    """Turns the caller's records into admitted ones; for producers that have nothing of the user's to run.
+    """Admits the caller's records; for producers without user code to run.
 
     Args:
         tally: counts the records, and has the topic of the call.
@@ -33,25 +33,25 @@ class RecordFeed:
 
     def __init__(self, producer: Admission, tally: Tally, records: Iterable[Any] | None = None) -> None: ...
     def run(self) -> int:
-        """Admit records, for a millisecond or 256 KiB at most; one of the FEED constants says why no more."""
+        """Admit records for at most a millisecond or 256 KiB; returns a FEED constant: why it stopped."""
 
     def offer(self, record: Any) -> int:
         """``run`` with one more record."""
 
     @property
     def holds_record(self) -> bool:
-        """Whether a record has come that is neither admitted nor refused."""
+        """Whether it holds a record that is neither admitted nor refused."""
 
     @property
     def wanted(self) -> tuple[str, int | None]:
         """Topic and partition of that record.
 
         Raises:
-            SerializationError: there can't be such a partition.
+            SerializationError: the partition is invalid.
         """
 
     def try_now(self) -> bool:
-        """Admit that record as the first of those who wait for memory; False if it still has to wait."""
+        """Admit that record as the first in the queue for memory; False if it still has to wait."""
 
     def refuse(self, error: Exception) -> None:
         """Fail that record, and go on with the next."""

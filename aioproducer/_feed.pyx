@@ -1,9 +1,9 @@
 """RecordFeed: admits the records of one send_many call, slice by slice.
 
-Theory of operation. `run` takes records from the caller's iterable and appends them, until it is empty, the loop is due
-a turn, or something stands in the way; the shell does the waiting and calls it again. A record that can't go yet is
-held: it is the next one, whatever becomes of it. A record that is itself invalid is refused, and the feed goes on. No
-Delivery is made: the Tally learns from the batches how their records ended.
+Theory of operation. `run` appends records from the caller's iterable until that is empty, the loop is due a turn, or a
+record has to wait; the shell does the waiting and calls it again. A record that can't go yet is held and stays next
+until it is admitted or refused. An invalid record is refused, and the feed goes on. No Delivery is made: the batches
+tell the Tally how their records ended.
 """
 
 import cython
@@ -24,7 +24,7 @@ cdef extern from "Python.h":
     PyObject* PyIter_Next(object iterator) except? NULL
 
 cdef enum:
-    STRIDE = 16     # records of a list between two looks at the clock
+    STRIDE = 16     # records of a list between two clock reads
 
 FEED_DONE = FED
 FEED_TURN = TURN_DUE
@@ -41,7 +41,7 @@ cdef class RecordFeed:
         self.producer = producer
         self.tally = tally
         self.topic = tally.topic
-        self.stride = STRIDE if isinstance(records, (list, tuple)) else 1   # anything else may take its time
+        self.stride = STRIDE if isinstance(records, (list, tuple)) else 1   # any other iterator may be slow
         self.iterator = None if records is None else iter(records)
 
     def offer(self, record):
@@ -71,10 +71,10 @@ cdef class RecordFeed:
             if producer.turn_due():
                 return TURN_DUE
             if not self.admit_held():
-                return BLOCKED if producer.admits() else CLOSED     # by what the record itself has run
+                return BLOCKED if producer.admits() else CLOSED     # the record's own code may have closed it
 
     cdef bint fetch(self) except -1:
-        """Take the caller's next record; False if there is none."""
+        """Hold the caller's next record; False if there is none."""
         cdef PyObject* item = PyIter_Next(self.iterator)
         if item == NULL:
             return False
@@ -131,7 +131,7 @@ cdef class RecordFeed:
         cdef object item = self.held
         if isinstance(item, Record):
             topic = self.topic if item.topic is None else str.__str__(item.topic)
-            return topic, check_partition(item.partition, topic)    # of a topic that is not known nobody has looked
+            return topic, check_partition(item.partition, topic)    # not checked yet if the topic is unknown
         return self.topic, None
 
     def try_now(self):

@@ -10,7 +10,7 @@ def murmur2(data: bytes) -> int:
     """
 
 def fnv1a(data: bytes) -> int:
-    """The absolute value of the 32-bit FNV-1a hash, taken as signed; the partition is it modulo the partition count.
+    """The absolute value of the signed 32-bit FNV-1a hash; the partition is this modulo the partition count.
 
     Source: Sarama's NewHashPartitioner; librdkafka's partitioner fnv1a.
     """

@@ -9,7 +9,7 @@ cdef uint32_t murmur2_raw(const unsigned char* data, Py_ssize_t size) noexcept n
     cdef uint32_t k
     cdef Py_ssize_t rest = size
     while rest >= 4:
-        # Kafka reads the four bytes little endian whatever the machine.
+        # Kafka reads the four bytes little endian on every machine.
         k = data[0] | (<uint32_t>data[1] << 8) | (<uint32_t>data[2] << 16) | (<uint32_t>data[3] << 24)
         k *= m
         k ^= k >> 24

@@ -1,6 +1,6 @@
-"""Keeps Python from making instances of a compiled class, whose parts would be missing.
+"""Keeps Python code from creating incomplete instances of a compiled class.
 
-Only its own module makes them, by ``X.__new__(X)``, which Cython turns into a plain call that does not ask the type.
+Only its own module creates them, by ``X.__new__(X)``, which Cython turns into a plain call that bypasses the slot.
 """
 
 cdef extern from *:

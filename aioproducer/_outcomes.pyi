@@ -12,7 +12,7 @@ def acknowledge(
     base_offset: int,
     log_append_time_ms: int,
 ) -> None:
-    """End a batch that is in the log, as far as ``acks`` asks; -1 for what was not told."""
+    """End a batch as acknowledged at the level of ``acks``; -1 for values the broker did not report."""
 
 def acknowledge_good(
     books: SequenceBooks,
@@ -20,8 +20,8 @@ def acknowledge_good(
     batches: list[ProducerBatch],
     answers: list[PartitionProduceResponse],
 ) -> list[tuple[ProducerBatch, PartitionProduceResponse]]:
-    """End the batches whose answer has no error; the others, which are left as they are, with their answers.
+    """End the batches whose answer has no error; returns the others, unchanged, with their answers.
 
     Args:
-        answers: one a batch, in the same order.
+        answers: one per batch, in the same order.
     """

@@ -1,6 +1,6 @@
 """How the acknowledged batches of one answer end: numbers, Deliveries and memory, in one pass.
 
-Everything else that an answer can say is handled in batch_outcomes.py.
+Every other kind of answer is handled in batch_outcomes.py.
 """
 
 from libc.stdint cimport int64_t

@@ -1,4 +1,4 @@
-"""A hint to the processor that memory is about to be written; it does nothing where the compiler knows no such hint."""
+"""A hint to the CPU that memory is about to be written; a no-op where the compiler has no such hint."""
 
 cdef extern from *:
     """

@@ -1,4 +1,4 @@
-"""Produce requests and responses as bytes; the one API whose path is not made from the schema."""
+"""Produce requests and responses as bytes: the one API whose code is not generated from the schema."""
 
 from typing import final
 
@@ -13,16 +13,16 @@ def encode_produce_request(
     timeout_ms: int,
     batches: list[ProducerBatch],
 ) -> list[bytes | memoryview]:
-    """A whole Produce frame, with its size, as a list of buffers: what surrounds the records, and the records in place.
+    """A whole Produce frame, with its size, as a list of buffers: gathered fields, and records in place.
 
-    Records of up to 4 KiB are copied, and so share a buffer with what surrounds them.
+    Batches with records of up to 4 KiB are copied into the buffers of the fields around them.
 
     Args:
-        version: 3 to 13. From 13 on topics go by ``topic_id``, before that by name.
+        version: 3 to 13. Topics are given by ``topic_id`` from 13 on, by name before.
         client_id, transactional_id: UTF-8.
         timeout_ms: how long the broker may wait for the in-sync replicas.
-        batches: sealed and numbered, at least one, one a partition. Those of a topic go out together: the list is
-            brought into the order of the request.
+        batches: sealed and numbered, at least one, one per partition. The list is sorted in place into request
+            order, which groups them by topic.
     Source: ProduceRequest.json; KIP-482 (flexible versions), KIP-516 (topic ids).
     """
 
@@ -43,7 +43,7 @@ class PartitionProduceResponse:
     def error_code(self) -> int: ...
     @property
     def base_offset(self) -> int:
-        """Offset of the batch's first record; -1 where the broker does not tell."""
+        """Offset of the batch's first record; -1 if the broker does not report it."""
 
     @property
     def log_append_time_ms(self) -> int:
@@ -55,13 +55,13 @@ class PartitionProduceResponse:
 
     @property
     def record_errors(self) -> list[tuple[int, str | None]] | None:
-        """(index of the record, message) of those that made the batch fail; None before version 8 (KIP-467)."""
+        """(index, message) of the records that made the batch fail; None before version 8 (KIP-467)."""
 
     @property
     def error_message(self) -> str | None: ...
     @property
     def leader_id(self) -> int:
-        """The leader's node id as the broker knows it, -1 if it does not tell (KIP-951)."""
+        """The leader's node id as the broker knows it, -1 if not reported (KIP-951)."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -76,27 +76,27 @@ class ProduceResponse:
     def throttle_time_ms(self) -> int: ...
     @property
     def node_endpoints(self) -> list[tuple[int, str, int, str | None]]:
-        """(node id, host, port, rack) of the leaders that the partitions name (KIP-951)."""
+        """(node id, host, port, rack) of the leaders named by the partitions (KIP-951)."""
 
 def decode_produce_response(version: int, frame: bytes) -> ProduceResponse:
-    """Read an answer; the bytes are not trusted.
+    """Decode an answer; the bytes are not trusted.
 
     Args:
         version: 3 to 13, that of the request.
         frame: header and body, without the size.
     Raises:
-        ProtocolError: cut short, too long, or not what the version says; never anything else.
+        ProtocolError: truncated, too long, or not valid for the version; never any other error.
     """
 
 def match_answers(
     partitions: list[PartitionProduceResponse], batches: list[ProducerBatch], names: dict[str, str | bytes]
 ) -> list[PartitionProduceResponse]:
-    """The answer of each batch of a request.
+    """The answer to each batch of a request.
 
     Args:
-        partitions: of the answer, in any order; it is quick if that is the order of the batches.
-        names: what the request called each topic, by its name.
+        partitions: of the answer, in any order; fastest in the order of the batches.
+        names: topic name -> how the request named the topic.
     Raises:
-        KeyError: a partition is left out.
-        ProtocolError: one is there twice, and not with the same end.
+        KeyError: a partition is missing.
+        ProtocolError: a partition occurs twice with different results.
     """

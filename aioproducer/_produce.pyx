@@ -1,8 +1,7 @@
-"""Produce requests and responses as bytes: the one API whose code is not made from the schema.
+"""Produce requests and responses as bytes: the one API whose code is not generated from the schema.
 
-A request is a list of buffers. The records of a large batch are part of it as they lie in memory; what surrounds them
-(the request's fields, each batch's 61-byte header) is gathered in fresh buffers, and so are the records of batches of
-up to 4 KiB.
+A request is a list of buffers. The records of a large batch are referenced in place; the fields around them (the
+request's and each batch's 61-byte header) and the records of batches of up to 4 KiB are gathered in fresh buffers.
 
     v3-v8   old encodings; v7 is the first with zstd        v9      flexible (KIP-482)
     v10     leader hints in the answer (KIP-951)            v13     topic ids in place of names (KIP-516)
@@ -37,19 +36,19 @@ cdef enum:
     FLEXIBLE = 9
     LEADER_HINTS = 10
     TOPIC_IDS = 13
-    COPIED_BYTES = 4096     # a buffer by itself costs the transport and the system more than copying so much
-    GATHERED_BYTES = 65536  # from then on a buffer of what is small is cut off
+    COPIED_BYTES = 4096     # an extra buffer costs the transport and the kernel more than this copy
+    GATHERED_BYTES = 65536  # a gathered buffer is cut off at this size
     MAX_VARINT = 10         # bytes
-    FIXED_BYTES = 30        # at most, of the fields before and behind the topics, but for the two ids
-    FIRST_BYTES = 1024      # of the memory for what is small: many a request has no more
+    FIXED_BYTES = 30        # upper bound of the fields around the topics, without the two ids
+    FIRST_BYTES = 1024      # initial gathered memory: enough for many requests
 
 
 @cython.final
 @cython.no_gc
 cdef class FrameWriter:
-    """A frame under construction: what is small is gathered, and cut off where something goes by itself."""
-    cdef list parts                 # what goes to the transport
-    cdef Py_ssize_t size            # bytes of them
+    """A frame under construction: small parts are gathered into buffers, each cut off before a large part."""
+    cdef list parts                 # for the transport
+    cdef Py_ssize_t size            # their bytes
     cdef unsigned char* gathered
     cdef Py_ssize_t used            # bytes
     cdef Py_ssize_t capacity        # bytes
@@ -61,7 +60,7 @@ cdef class FrameWriter:
         PyMem_Free(self.gathered)
 
     cdef unsigned char* room(self, Py_ssize_t size) except NULL:
-        """Where the next `size` bytes, or less, go; end_at() tells how many they were."""
+        """Room for up to `size` bytes; end_at() tells how many were written."""
         cdef Py_ssize_t capacity
         cdef unsigned char* grown
         if self.used + size > self.capacity:
@@ -115,7 +114,7 @@ cdef class FrameWriter:
 
 
 cdef Py_ssize_t order_by_topic(list batches) except -1:
-    """Bring the batches of each topic side by side, in the order of their first ones; how many topics there are."""
+    """Group the batches by topic, in the order of first appearance; returns the number of topics."""
     cdef set topics = set()
     cdef Py_ssize_t turns = 0
     cdef TopicQueues topic = None
@@ -161,7 +160,7 @@ def encode_produce_request(int version, int32_t correlation_id, bytes client_id,
     cdef TopicQueues topic
     cdef Py_ssize_t at = 0, end
     cdef unsigned char* p = writer.room(FIRST_BYTES)
-    p = put_int32(p, 0)     # the size, which is known in the end
+    p = put_int32(p, 0)     # the size, filled in at the end
     p = put_int16(p, API_KEY)
     p = put_int16(p, <int16_t>version)
     writer.end_at(put_int32(p, correlation_id))
@@ -188,7 +187,7 @@ def encode_produce_request(int version, int32_t correlation_id, bytes client_id,
         writer.put_no_tags(flexible)
     writer.put_no_tags(flexible)
     writer.cut()
-    # Nobody has seen the first part yet, so it may still be written.
+    # Nobody has seen the first part yet, so it may still be changed.
     put_int32(<unsigned char*>PyBytes_AS_STRING(writer.parts[0]), <int32_t>(writer.size - 4))
     return writer.parts
 
@@ -226,7 +225,7 @@ def match_answers(list partitions not None, list batches not None, dict names no
 
 
 @cython.final
-@cython.no_gc       # what it holds are numbers and texts
+@cython.no_gc       # it holds only numbers and strings
 @cython.freelist(1024)
 cdef class PartitionProduceResponse:
     pass
@@ -239,7 +238,7 @@ cdef class ProduceResponse:
 
 @cython.final
 cdef class Reader:
-    """A cursor over an answer; whatever is cut short or too long raises ProtocolError."""
+    """A cursor over an answer; truncated or overlong data raises ProtocolError."""
     cdef const unsigned char* data
     cdef Py_ssize_t size
     cdef Py_ssize_t at
@@ -269,7 +268,7 @@ cdef class Reader:
         return <int64_t>value
 
     cdef int64_t count(self) except? -1:
-        """The length of an array; each element takes a byte or more, so a longer one is refused at once."""
+        """An array's length; each element takes at least a byte, so a count above the remaining bytes is refused."""
         cdef int64_t count = self.uvarint() - 1 if self.flexible else self.int32()
         if count < 0 or count > self.size - self.at:
             raise ProtocolError(f"a Produce answer claims {count} elements at {self.at}")
@@ -292,7 +291,7 @@ cdef class Reader:
             raise ProtocolError(f"a Produce answer has text that is not UTF-8 before {self.at}") from error
 
     cdef int64_t tag(self, int64_t previous) except -1:
-        """The number of the next tagged field; they ascend, so that none is there twice."""
+        """The number of the next tagged field; numbers ascend, so that none occurs twice."""
         cdef int64_t tag = self.uvarint()
         if tag <= previous:
             raise ProtocolError(f"tag {tag} follows tag {previous} in a Produce answer before {self.at}")
@@ -369,7 +368,7 @@ cdef PartitionProduceResponse read_partition(Reader reader, int version, topic):
 
 
 cdef int read_endpoints(Reader reader, int version, ProduceResponse response) except -1:
-    """The body's own tags; tag 0 tells where the new leaders of the hints are."""
+    """The body's tagged fields; tag 0 has the addresses of the new leaders."""
     cdef int64_t _, end, tag = -1
     for _ in range(reader.uvarint()):
         tag = reader.tag(tag)

@@ -1,4 +1,4 @@
-"""ProducerBatch, and the queues that it waits in."""
+"""ProducerBatch, and the queues it waits in."""
 
 import cython
 
@@ -10,7 +10,7 @@ from aioproducer._record_batch cimport RecordBatch
 
 cdef enum BatchState:
     OPEN        # takes records
-    CLOSED      # takes no more; waits to be sealed, or for its turn
+    CLOSED      # takes no more records; waits to be sealed or drained
     SEALING     # a worker compresses it
     IN_FLIGHT   # handed to a connection, not answered
     ENDED       # acknowledged, failed or split
@@ -18,40 +18,40 @@ cdef enum BatchState:
 
 @cython.final
 cdef class ProducerBatch(RecordBatch):
-    """Records of one partition that go out, and end, together: how they lie in memory is RecordBatch's business."""
+    """Records of one partition that go out and end together; RecordBatch manages their memory."""
     cdef readonly PartitionQueue queue
     cdef readonly ProduceRequestResult result
     cdef readonly int64_t serial            # order of creation, over all partitions
     cdef tuple place                        # of a piece of a split: its order
     cdef ProducerBatch next                 # in the partition's queue
-    cdef ProducerBatch older                # of the live ones
+    cdef ProducerBatch older                # in the chain of live batches
     cdef ProducerBatch younger
-    cdef bint live                          # stands among them
+    cdef bint live                          # is in that chain
     cdef readonly int64_t created_ms        # of its first record; survives retries and splits
-    cdef int64_t appended_before            # records that all batches had taken when its first one came
+    cdef int64_t appended_before            # records appended to all batches before its first one
     cdef readonly int64_t closed_ms
     cdef BatchState state
-    cdef bint overdue                       # open past its linger, behind others of its partition
+    cdef bint overdue                       # open past its linger, behind older batches of its partition
     cdef readonly int64_t producer_id
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t base_sequence     # -1: none given yet
     cdef readonly bint transactional
     cdef readonly ProducerBatch parent      # of a piece of a split
-    cdef list pieces                        # of a split batch, those that have not ended
+    cdef list pieces                        # of a split batch: those that have not ended
     cdef bint released                      # its memory is back
     cdef bint awaited                       # holds a record of send()
     cdef readonly bint sealed               # compressed, or found better uncompressed
-    cdef NodeQueue sealing_node             # whose sealing_bytes count it
+    cdef NodeQueue sealing_node             # the node whose sealing_bytes count it
     cdef public int attempts
     cdef public int64_t retry_at_ms
-    cdef readonly int64_t drained_ms        # when it was last taken to be sent
+    cdef readonly int64_t drained_ms        # when it was last drained
     cdef int32_t leader_epoch               # of the partition, when the batch was last drained
     cdef public object last_error
-    cdef public bint maybe_written          # for the user: sticky
-    cdef public bint in_doubt               # an attempt may have written it, and no later answer has ruled that out
-    cdef public int64_t refused_ms          # when, still in doubt, it was first found out of order; -1: not yet
-    cdef public object books                # of its partition's numbers, once it was asked whether it may go
-    cdef public int64_t numbered_before     # how many batches of its partition had got a number before it
+    cdef public bint maybe_written          # for the user; sticky
+    cdef public bint in_doubt               # an attempt may have written it, and no later answer ruled that out
+    cdef public int64_t refused_ms          # when, in doubt, it was first refused as out of order; -1: not yet
+    cdef public object books                # PartitionSequences, set when may_send is first asked
+    cdef public int64_t numbered_before     # batches of its partition numbered before it
     cdef public bint expired                # its Deliveries failed while it was in flight
 
     cdef tuple order_in_partition(self)
@@ -62,12 +62,12 @@ cdef class PartitionQueue:
     """The batches of one partition that are not in flight, oldest first; the last may be open."""
     cdef readonly TopicQueues topic
     cdef readonly int32_t partition
-    cdef readonly int32_t leader            # node id, -1 while there is none
+    cdef readonly int32_t leader            # node id; -1: none
     cdef readonly int32_t leader_epoch
-    cdef ProducerBatch first                # of a chain of batches
-    cdef ProducerBatch last                 # the open one of the partition, if there is one
-    cdef Py_ssize_t length                  # of the chain
-    cdef bint in_ready                      # stands in its node's ready queue
+    cdef ProducerBatch first                # head of the chain of batches
+    cdef ProducerBatch last                 # its tail; the partition's open batch, if there is one
+    cdef Py_ssize_t length                  # batches in the chain
+    cdef bint in_ready                      # is in its node's ready queue
     cdef readonly bint muted                # its batch in flight must end before the next one goes
 
     cdef bint can_go(self, int64_t now_ms)
@@ -80,10 +80,10 @@ cdef class PartitionQueue:
 
 @cython.final
 cdef class LiveBatches:
-    """All batches whose memory is not back, oldest first, with two marks among them that only go forward."""
+    """All batches whose memory is not back in the pool, oldest first, with two marks that only move forward."""
     cdef ProducerBatch oldest
     cdef ProducerBatch youngest
-    cdef ProducerBatch lingering            # none before it lingers; it may have ceased to
+    cdef ProducerBatch lingering            # none before it lingers; it may have stopped too
     cdef ProducerBatch aging                # all before it are past their delivery timeout
 
     cdef void append(self, ProducerBatch batch)
@@ -97,19 +97,19 @@ cdef class TopicQueues:
     cdef readonly str name
     cdef readonly bytes topic_id
     cdef list queues                        # of PartitionQueue, by partition
-    cdef list open                          # by partition: the batch that takes records, the last of its queue; or None
+    cdef list open                          # by partition: the open batch, last of its queue, or None
     cdef int32_t partition_count
     cdef int32_t sticky                     # current partition of keyless records, -1: choose
     cdef Py_ssize_t sticky_bytes
     cdef uint32_t round_robin
-    cdef double compression_ratio           # running estimate, of what goes out to what came in
-    cdef readonly Py_ssize_t batch_limit    # bytes of a batch as it goes out, by what a broker has refused,
-    cdef int64_t limited_ms                 # since when,
-    cdef Py_ssize_t stood_limit             # and the limit that stood until larger batches were tried; 0: none yet
+    cdef double compression_ratio           # running estimate of compressed to plain size
+    cdef readonly Py_ssize_t batch_limit    # bytes of a batch as it goes out, learned from refusals,
+    cdef int64_t limited_ms                 # when it was learned,
+    cdef Py_ssize_t stood_limit             # and the limit before larger batches were tried; 0: none yet
     cdef readonly int64_t used_ms           # when its latest batch was opened
-    cdef readonly Py_ssize_t frame_bytes    # what a request takes at most to name it and count its partitions
-    cdef int64_t drain                      # number of the latest that took a batch of it
-    cdef public int64_t touched_ms          # when metadata was told that it is in use
+    cdef readonly Py_ssize_t frame_bytes    # upper bound of what a request takes to name it and count its partitions
+    cdef int64_t drain                      # number of the latest drain that took a batch of it
+    cdef public int64_t touched_ms          # when metadata was told that the topic is in use
 
     cdef void refused(self, Py_ssize_t size, int64_t now_ms) noexcept
     cdef Py_ssize_t limit(self, Py_ssize_t batch_size, int64_t now_ms) noexcept
@@ -118,8 +118,8 @@ cdef class TopicQueues:
 
 @cython.final
 cdef class NodeQueue:
-    """Partitions that one broker leads and that have a batch to send."""
+    """Partitions led by one broker that have a batch to send."""
     cdef readonly int32_t node_id
     cdef object ready                       # deque of PartitionQueue
-    cdef Py_ssize_t sealing_bytes           # being compressed, or compressed and not yet drained
-    cdef int64_t stalled_ms                 # since when it had something ready and could not be sent to; -1: it can
+    cdef Py_ssize_t sealing_bytes           # being compressed, or compressed but not drained
+    cdef int64_t stalled_ms                 # since when ready batches could not be sent; -1: they can

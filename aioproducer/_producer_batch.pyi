@@ -1,4 +1,4 @@
-"""ProducerBatch: records of one partition that end together; the queues that it waits in, by partition and topic."""
+"""ProducerBatch: records of one partition that end together; and the queues it waits in, by partition and topic."""
 
 from typing import final
 
@@ -8,26 +8,26 @@ from aioproducer.errors import KafkaError
 
 @final
 class ProducerBatch:
-    """Records of one partition that go out, and end, together."""
+    """Records of one partition that go out and end together."""
 
     attempts: int
-    """How often it was handed to a connection."""
+    """How many times it was handed to a connection."""
     retry_at_ms: int
-    """Until when it backs off; 0 if it does not."""
+    """End of its back-off; 0 if it has none."""
     last_error: KafkaError | None
     """Why the latest attempt failed."""
     maybe_written: bool
-    """For the user: some attempt ended without a clear answer; sticky."""
+    """For the user: an attempt ended without a clear answer; sticky."""
     in_doubt: bool
-    """For the numbering: some attempt may have written it, and no later answer has ruled that out."""
+    """For the numbering: an attempt may have written it, and no later answer ruled that out."""
     refused_ms: int
-    """When it was first found out of order after the attempt that left the doubt; -1: not yet."""
+    """When it was first refused as out of order after the attempt that left the doubt; -1: not yet."""
     expired: bool
-    """Its Deliveries have failed, whatever becomes of it."""
+    """Its Deliveries have failed, whatever happens to the batch."""
     numbered_before: int
-    """How many batches of its partition had got a number before it, or before the batch that it is a piece of."""
+    """How many batches of its partition were numbered before it, or before its parent if it is a piece."""
     books: PartitionSequences | None
-    """The numbers of its partition, once it was asked whether it may go."""
+    """Its partition's sequences; set when ``may_send`` is first asked about it."""
 
     @property
     def queue(self) -> PartitionQueue: ...
@@ -43,11 +43,11 @@ class ProducerBatch:
     def partition(self) -> int: ...
     @property
     def serial(self) -> int:
-        """Order of creation over all partitions; pieces of a split have their parent's."""
+        """Order of creation over all partitions; pieces of a split have their parent's serial."""
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Place in its partition: (serial,), and for pieces of a split their parent's with their number behind it."""
+        """Place in its partition: (serial,); for a piece of a split, its parent's order plus the piece's number."""
 
     @property
     def created_ms(self) -> int:
@@ -57,21 +57,21 @@ class ProducerBatch:
     def closed_ms(self) -> int: ...
     @property
     def drained_ms(self) -> int:
-        """When it was last taken to be sent."""
+        """When it was last drained."""
 
     @property
     def record_count(self) -> int: ...
     @property
     def size_bytes(self) -> int:
-        """Of the records section before compression."""
+        """Size of the records section before compression."""
 
     @property
     def memory_bytes(self) -> int:
-        """What it has from the buffer pool now."""
+        """Memory it now holds from the buffer pool."""
 
     @property
     def wire_bytes(self) -> int:
-        """Of the whole batch, header included, as it would go out now."""
+        """Size of the whole batch, header included, as it would go out now."""
 
     @property
     def largest_record_bytes(self) -> int: ...
@@ -81,11 +81,11 @@ class ProducerBatch:
 
     @property
     def attributes(self) -> int:
-        """The codec's bits of the batch header."""
+        """The codec bits of the batch header."""
 
     @property
     def sealed(self) -> bool:
-        """Whether it was compressed, or compression was found not to pay."""
+        """Whether it was compressed, or found no smaller compressed."""
 
     @property
     def producer_id(self) -> int: ...
@@ -93,7 +93,7 @@ class ProducerBatch:
     def producer_epoch(self) -> int: ...
     @property
     def base_sequence(self) -> int:
-        """-1 while it has none."""
+        """-1 until it has one."""
 
     @property
     def has_sequence(self) -> bool: ...
@@ -101,11 +101,11 @@ class ProducerBatch:
     def transactional(self) -> bool: ...
     @property
     def parent(self) -> ProducerBatch | None:
-        """The batch that was split, for one of its pieces."""
+        """For a piece of a split: the batch that was split."""
 
     @property
     def in_flight(self) -> bool:
-        """Handed to a connection and not back."""
+        """Handed to a connection and not answered."""
 
     @property
     def ended(self) -> bool:
@@ -114,22 +114,22 @@ class ProducerBatch:
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False
     ) -> None:
-        """Give it its number, for the headers made from now on; -1 each takes it back."""
+        """Number it, for all headers made from now on; -1 for each value removes the number."""
 
     def contents(self) -> bytes | memoryview:
         """The uncompressed records section, contiguous; copied only if it lies in several blocks.
 
-        The memory stays the batch's while the object lives. Of no use once the batch is sealed compressed.
+        The object keeps the batch's memory in use. Useless once the batch is sealed compressed.
         """
 
     def seal(self, compressed: bytes | None, codec_bits: int) -> None:
-        """Fix what goes out: the compressed records section, or with None, or where it is no smaller, the plain one."""
+        """Fix what goes out: the compressed records section, or the plain one if that is None or no smaller."""
 
     def payload(self) -> list[bytes | memoryview]:
         """The records section as it goes out, in order; nothing is copied. Live views keep the memory in use."""
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """End its Deliveries as acknowledged; -1 where the broker did not tell. The memory is ``release``'s matter."""
+        """End its Deliveries as acknowledged; -1 if the broker did not report it. ``release`` returns the memory."""
 
     def fail(
         self, error: KafkaError, record_errors: dict[int, KafkaError] | None = None, unobserved: bool = True
@@ -146,7 +146,7 @@ class PartitionQueue:
     def partition(self) -> int: ...
     @property
     def leader(self) -> int:
-        """Node id, -1 while there is none."""
+        """Node id; -1 if there is none."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -162,7 +162,7 @@ class TopicQueues:
     """What the accumulator knows of one topic."""
 
     touched_ms: int
-    """When metadata was told that it is in use."""
+    """When metadata was told that the topic is in use."""
 
     @property
     def name(self) -> str: ...
@@ -181,10 +181,10 @@ class TopicQueues:
 
     @property
     def batch_limit(self) -> int:
-        """Bytes of a batch as it goes out, by what a broker has refused; without bound until one has."""
+        """Bytes of a batch as it goes out, learned from brokers' refusals; unbounded before the first."""
 
     def forget_limit(self) -> None:
-        """The topic is another one by now, with a limit of its own."""
+        """The topic was recreated, with its own limit."""
 
     def observe_ratio(self, ratio: float) -> None:
-        """Follow the topic's compression ratio (compressed to plain), by which batches of later records are filled."""
+        """Update the topic's compression ratio (compressed to plain), which sets how far later batches are filled."""

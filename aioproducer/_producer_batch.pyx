@@ -1,8 +1,8 @@
-"""ProducerBatch: records of one partition that end together; and the queues in which it waits, by partition and broker.
+"""ProducerBatch: records of one partition that end together; and the queues it waits in, by partition and broker.
 
 These are the accumulator's own books: only _accumulator.pyx changes them.
 
-    OPEN -> CLOSED <-> SEALING        compression in a worker; small batches are sealed on their way out
+    OPEN -> CLOSED <-> SEALING        compression in a worker; small batches are sealed while drained
               |  ^
               v  | requeue
             IN_FLIGHT -> ENDED        split: ENDED, its pieces start CLOSED
@@ -26,7 +26,7 @@ cdef extern from "Python.h":
 cdef int64_t NEVER = -1 << 62
 
 cdef enum:
-    LIMIT_STANDS_MS = 600000    # a limit that was learned stands so long before larger batches are tried
+    LIMIT_STANDS_MS = 600000    # how long a learned limit stands before larger batches are tried
 
 
 @cython.final
@@ -120,7 +120,7 @@ cdef class PartitionQueue:
         self.link(self.last, batch)
 
     cdef void insert(self, ProducerBatch batch):
-        """Put a batch back where the order of creation wants it."""
+        """Put a batch back in its place in creation order."""
         cdef tuple order = batch.order_in_partition()
         cdef ProducerBatch before = None
         cdef ProducerBatch after = self.first
@@ -130,7 +130,7 @@ cdef class PartitionQueue:
         self.link(before, batch)
 
     cdef void link(self, ProducerBatch before, ProducerBatch batch):
-        """Queue a batch behind `before`, as the first one if that is None."""
+        """Queue a batch behind `before`, or first if that is None."""
         if before is None:
             batch.next = self.first
             self.first = batch
@@ -228,14 +228,14 @@ cdef class TopicQueues:
         return self.partition_count
 
     def observe_ratio(self, double ratio):
-        """Follow the topic's ratio: quickly when batches compress worse than foreseen, slowly when better."""
+        """Update the topic's ratio: fast when batches compress worse than expected, slowly when better."""
         if ratio > self.compression_ratio:
             self.compression_ratio = max(self.compression_ratio + 0.05, ratio)
         elif ratio < self.compression_ratio:
             self.compression_ratio = max(self.compression_ratio - 0.005, ratio)
 
     cdef void refused(self, Py_ssize_t size, int64_t now_ms) noexcept:
-        """A broker found a batch of so many bytes too large; it does not tell how many it takes."""
+        """A broker refused a batch of `size` bytes as too large, without telling its limit."""
         cdef Py_ssize_t limit = HEADER_BYTES + (size - HEADER_BYTES) // 2
         if limit < self.stood_limit < size:
             limit = self.stood_limit
@@ -244,7 +244,7 @@ cdef class TopicQueues:
         self.limited_ms = now_ms
 
     cdef Py_ssize_t limit(self, Py_ssize_t batch_size, int64_t now_ms) noexcept:
-        """Bytes of the next batch as it goes out; now and then more, as the topic's limit may have been raised."""
+        """Size limit of the next batch as it goes out; sometimes raised, as the topic's limit may have been too."""
         if self.batch_limit >= batch_size:
             return batch_size
         if now_ms - self.limited_ms >= LIMIT_STANDS_MS:

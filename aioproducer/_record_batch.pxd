@@ -19,7 +19,7 @@ cdef struct RecordView:
     Py_ssize_t value_size
     int64_t timestamp_ms
     Py_ssize_t headers_size     # encoded bytes of all headers, their count included
-    const void* headers         # those bytes, where they are encoded already; else NULL
+    const void* headers         # those bytes if already encoded, else NULL
 
 
 cdef Py_ssize_t headers_size(list headers) except -1
@@ -27,26 +27,26 @@ cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacit
 
 
 cdef class RecordBatch:
-    """The records of one batch, encoded as they come; base class of ProducerBatch, so that a batch is one object.
+    """The records of one batch, encoded as they arrive; base class of ProducerBatch, so that a batch is one object.
 
-    Always  size_bytes = the sum of the encoded records = the sum of used over the buffers, until sealed.
+    Always  size_bytes = sum of the encoded records = sum of used over the buffers, until sealed.
             Nothing is appended once a view was given out; after seal_compressed() the buffers are back in the pool.
     """
-    # First what each record touches, here and in ProduceRequestResult: the fewer cache lines a partition needs, the
-    # more of them stay in the cache while records go to a thousand of them by turns.
+    # First the fields that each record touches, here and in ProduceRequestResult: the fewer cache lines a partition
+    # needs, the more partitions stay cached while records alternate between a thousand of them.
     cdef unsigned char* at                  # where the next record goes, in the last buffer,
-    cdef unsigned char* end                 # and where that one ends
+    cdef unsigned char* end                 # and the end of that buffer
     cdef readonly int32_t record_count
     cdef readonly int attributes            # codec bits, set by seal
     cdef readonly Py_ssize_t size_bytes     # of the records section, uncompressed
     cdef readonly Py_ssize_t largest_record_bytes
     cdef readonly int64_t base_timestamp_ms
     cdef readonly int64_t max_timestamp_ms
-    cdef Py_ssize_t limit_bytes             # that it may take as it goes out, if it has more than one record
+    cdef Py_ssize_t limit_bytes             # maximum size as it goes out, if it has more than one record
     cdef BufferPool pool
-    cdef Buffer head                        # the first of a chain of buffers,
-    cdef Buffer tail                        # which takes records at its last one
-    cdef readonly bytes compressed          # the records section as it goes out, if it was compressed
+    cdef Buffer head                        # the first of a chain of buffers
+    cdef Buffer tail                        # the last, which takes records
+    cdef readonly bytes compressed          # the records section as it goes out, if compressed
     cdef readonly Py_ssize_t memory_bytes   # charged to the pool
 
     cdef Py_ssize_t record_size(self, RecordView* record) noexcept

@@ -1,4 +1,4 @@
-"""Record batch v2 in memory; Python meets it only through the batches of ``_accumulator``, and here."""
+"""Record batch v2 in memory; Python reaches it only through the batches of ``_accumulator``, and here."""
 
 from typing import TypeAlias
 
@@ -13,9 +13,9 @@ def split_records(data: Buffer, record_count: int) -> list[SplitRecord]:
         data: the records section alone, without the 61-byte batch header; contiguous.
         record_count: how many records it holds.
     Returns:
-        One (timestamp delta in ms to the batch's base timestamp, key, value, headers) a record; headers are None if
+        One (timestamp delta in ms to the batch's base timestamp, key, value, headers) per record; headers are None if
         there are none.
     Raises:
-        ProtocolError: a length is not true, or bytes are missing or left over; never anything else.
+        ProtocolError: a length is wrong, or bytes are missing or left over; never any other error.
     Source: Kafka's message format, record batch with magic 2 (KIP-98).
     """

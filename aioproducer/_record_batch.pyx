@@ -1,12 +1,12 @@
 """Record batch v2: append, seal, header, split.
 
 Theory of operation. Records are encoded, uncompressed, straight into blocks of the pool, each record within one block.
-The 61-byte header is not stored with the records: it is made anew for each attempt, so epoch and sequence can change
-while the records, which a transport may still be reading, stay as they are. The checksum covers the header from byte 21
-and all the records; it is computed with the header, block by block.
+The 61-byte header is not stored with the records but built for each attempt, so epoch and sequence can change while the
+records, which a transport may still be reading, stay unchanged. The checksum covers the header from byte 21 and all
+records; it is computed with the header, block by block.
 
-Records go to many partitions in turn, and the place where a batch continues has left the processor's cache by the time
-its next record comes. So with each record the memory of the next one is prefetched.
+Records alternate between many partitions, so a batch's write position has left the CPU cache by the time its next
+record comes. Each append therefore prefetches the memory of the next one.
 
     0 baseOffset i64 | 8 batchLength i32 | 12 partitionLeaderEpoch i32 | 16 magic i8 | 17 crc u32 | 21 attributes i16
     23 lastOffsetDelta i32 | 27 baseTimestamp i64 | 35 maxTimestamp i64 | 43 producerId i64 | 51 producerEpoch i16
@@ -47,10 +47,10 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
 
 cdef enum:
-    MAX_HEADER_OVERHEAD = 10    # bytes of the two lengths of a header
-    CHECKED_FROM = 21   # where what the checksum covers begins
+    MAX_HEADER_OVERHEAD = 10    # bytes of a header's two lengths
+    CHECKED_FROM = 21   # first byte the checksum covers
     CACHE_LINE = 64     # bytes
-    LINES_AHEAD = 3     # asked for, behind the one that is being written
+    LINES_AHEAD = 3     # prefetched beyond the one being written
 
 
 cdef Py_ssize_t headers_size(list headers) except -1:
@@ -69,10 +69,10 @@ cdef Py_ssize_t headers_size(list headers) except -1:
 
 
 cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacity) except -1:
-    """Write headers with their count, and return how many bytes they took; 0 leaves them to who can do more.
+    """Write headers with their count, and return the bytes they took; 0 leaves them to the general encoder.
 
-    That is if they are no list, tuple or dict of pairs of ASCII str and bytes or None, all exactly that, or need more
-    room. Nothing is allocated here, and so nothing of the user's runs that could change them in between.
+    That is, unless they are exactly a list, tuple or dict of pairs of ASCII str and bytes or None, and fit into the
+    room. Nothing is allocated here, so no user code runs that could change them meanwhile.
     """
     cdef unsigned char* end = start + capacity
     cdef unsigned char* p
@@ -105,7 +105,7 @@ cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacit
 
 
 cdef inline unsigned char* put_plain_header(unsigned char* p, unsigned char* end, name, value) except? NULL:
-    """Write one header; NULL if there is no room for it, or if it has to be looked at more closely."""
+    """Write one header; NULL if there is no room for it, or if it needs the general encoder."""
     cdef Py_ssize_t name_size = 0
     cdef Py_ssize_t value_size = -1
     cdef const char* text
@@ -115,7 +115,7 @@ cdef inline unsigned char* put_plain_header(unsigned char* p, unsigned char* end
         if not PyBytes_CheckExact(value):
             return NULL
         value_size = PyBytes_GET_SIZE(value)
-    text = PyUnicode_AsUTF8AndSize(name, &name_size)    # of ASCII that is where it stands already
+    text = PyUnicode_AsUTF8AndSize(name, &name_size)    # for ASCII this is the str's own memory
     if name_size > end - p or value_size > end - p or name_size + value_size + MAX_HEADER_OVERHEAD > end - p:
         return NULL
     p = put_bytes(put_varint(p, name_size), text, name_size)
@@ -130,7 +130,7 @@ cdef class RecordBatch:
         self.pool = pool
 
     def __dealloc__(self):
-        self.give_back_buffers()    # one by one; freed each within the one before, thousands would need much stack
+        self.give_back_buffers()    # one by one: a nested free of thousands would need much stack
 
     cdef Py_ssize_t record_size(self, RecordView* record) noexcept:
         """Encoded bytes of `record` if it were appended next."""
@@ -143,7 +143,7 @@ cdef class RecordBatch:
         return varint_size(size) + size
 
     cdef bint reserve(self, Py_ssize_t size) except -1:
-        """Make room for a record of `size` bytes; False, with nothing changed, if the pool has not got it."""
+        """Make room for a record of `size` bytes; False, with nothing changed, if the pool has no memory."""
         if size <= self.end - self.at:
             return True
         cdef Buffer buffer = self.pool.take(size, self.memory_bytes)
@@ -161,7 +161,7 @@ cdef class RecordBatch:
         return True
 
     cdef void settle(self) noexcept:
-        """Tell the last buffer how much of it is used."""
+        """Set `used` of the last buffer."""
         if self.tail is not None:
             self.tail.used = self.at - self.tail.data
 
@@ -210,7 +210,7 @@ cdef class RecordBatch:
 
     cdef int put_header(self, unsigned char* p, int64_t producer_id, int16_t epoch, int32_t base_sequence,
                         bint transactional) except -1:
-        """Write the 61 bytes that stand before the records, with the checksum over both."""
+        """Write the 61-byte header, with the checksum over header and records."""
         cdef unsigned char* checked = p + CHECKED_FROM
         cdef unsigned char* at = put_int16(checked, <int16_t>(self.attributes | (0x10 if transactional else 0)))
         at = put_int32(at, self.record_count - 1)
@@ -270,14 +270,14 @@ cdef class RecordBatch:
         return views[0] if len(views) == 1 else b"".join(views)
 
     cdef int seal_compressed(self, bytes data, int codec_bits) except -1:
-        """Take the compressed records in place of the plain ones, whose blocks go back to the pool."""
+        """Replace the plain records by the compressed ones, and return their blocks to the pool."""
         self.compressed = data
         self.attributes = codec_bits
         self.give_back_buffers()
         return 0
 
     cdef void release(self):
-        """Give the memory back; the batch has no content after this."""
+        """Return the memory; the batch has no content after this."""
         self.compressed = None
         self.give_back_buffers()
 
@@ -291,7 +291,7 @@ cdef class RecordBatch:
         self.memory_bytes = 0
         while buffer is not None:
             next = buffer.next
-            buffer.next = None      # a view may keep this one alive, and only this one
+            buffer.next = None      # a view may keep this buffer alive, but not the rest
             self.pool.release(buffer)
             buffer = next
 
@@ -312,7 +312,7 @@ cdef unsigned char* put_headers(unsigned char* p, list headers) except NULL:
 
 
 cdef inline Py_ssize_t uvarint_size_of_length(Py_ssize_t record_size) noexcept:
-    """Bytes of the length prefix of a record whose prefix and body take `record_size` together."""
+    """Bytes of a record's length prefix, given `record_size` of prefix and body together."""
     cdef Py_ssize_t prefix = 1
     while uvarint_size(zigzag(record_size - prefix)) > prefix:
         prefix += 1

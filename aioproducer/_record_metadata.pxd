@@ -1,4 +1,4 @@
-"""Where an acknowledged record stands, made once an awaited record."""
+"""RecordMetadata: one is made for each awaited record."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,8 +1,7 @@
-"""Which event loop runs in this thread, as far as that can be told without a system call.
+"""Which event loop runs in this thread, if that can be found without a system call.
 
-On Python 3.11 ``asyncio.get_running_loop`` asks the system for the process id, to notice a fork, which costs more than
-a record. Here the loop is taken from where asyncio keeps it there. From 3.12 on it asks the system for nothing, so
-asking asyncio will do.
+On Python 3.11 ``asyncio.get_running_loop`` makes a getpid system call to notice a fork, which costs more than a record.
+There the loop is read from where asyncio stores it. From 3.12 on asyncio makes no system call, so it is simply asked.
 
 Source: PyRunningLoopHolder in CPython 3.11's _asynciomodule.c.
 """

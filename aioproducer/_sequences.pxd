@@ -1,4 +1,4 @@
-"""The numbering of batches, as far as every batch passes through it."""
+"""The part of batch numbering that every batch passes through."""
 
 import cython
 
@@ -15,12 +15,12 @@ cdef class PartitionSequences:
     cdef public int32_t epoch
     cdef public int32_t next
     cdef public int64_t known_producer_id   # the producer id under which the leader has acknowledged something
-    cdef public bytes topic_id              # of the topic whose log the next attempt goes to
-    cdef public tuple former                # order of the last batch that may have gone to a topic of another id
+    cdef public bytes topic_id              # of the topic whose log gets the next attempt
+    cdef public tuple former                # order of the last batch that may have gone to a topic with another id
     cdef public list numbered
-    cdef public int64_t count               # of the batches that have been numbered
+    cdef public int64_t count               # batches numbered so far
     cdef public tuple gap                   # order of the last batch that failed; None while there is no gap
-    cdef public tuple absent                # order of a batch that is surely not in the log, nor any after it
+    cdef public tuple absent                # order of a batch surely not in the log; later ones aren't either
 
     cdef bint is_first(self, batch)
     cdef int turn(self, bytes topic_id) except -1

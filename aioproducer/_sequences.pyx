@@ -1,7 +1,7 @@
-"""SequenceBooks: which batch of a partition may go next, under which number, and what an acknowledgement changes.
+"""SequenceBooks: which batch of a partition may go next, with which sequence, and what an acknowledgement changes.
 
-Every batch passes through here. What follows a failure (gaps and bumps) is in transaction/manager.py, which also has
-the theory of operation for both.
+Every batch passes through here. The handling of failures (gaps and epoch bumps) is in transaction/manager.py, with the
+theory of operation for both.
 """
 
 import cython
@@ -74,8 +74,8 @@ cdef class PartitionSequences:
         self.gap = batch.order if self.gap is None else max(self.gap, batch.order)
 
     def rule_out(self, batch):
-        # A leader that does not know the producer takes any sequence for the first, so that a batch behind this one may
-        # still be written when it is sent again: to the log of a topic that was made again, before it has any of ours.
+        # A leader that does not know the producer accepts any sequence as the first. So a batch behind this one may
+        # still be written when it is resent to the log of a recreated topic that has none of our batches yet.
         if self.known_producer_id == self.producer_id:
             self.absent = batch.order if self.absent is None else min(self.absent, batch.order)
         for other in self.numbered:
@@ -99,7 +99,7 @@ cdef class SequenceBooks:
         books = self.books_of(batch)
         books.turn(batch.topic_id)
         if batch.has_sequence:
-            # A repeated batch goes only as the first of its partition; whatever overtakes another is out of order.
+            # A retried batch goes only as the first of its partition; a batch that overtakes another is out of order.
             return books.is_first(batch)
         if self.producer_id == NO_PRODUCER_ID:
             return False
@@ -107,9 +107,9 @@ cdef class SequenceBooks:
             return False
         if not books.numbered:
             return True
-        # A leader that does not know the producer yet takes any sequence for the first (KIP-360), so until it has
-        # acknowledged one batch, a second one could be written in the place of the first. That of a topic that was
-        # made again knows nobody.
+        # A leader that does not know the producer yet accepts any sequence as the first (KIP-360), so until it has
+        # acknowledged one batch, a second one could be written in place of the first. The leader of a recreated
+        # topic knows no producer.
         return (books.known_producer_id == books.producer_id and books.gap is None and self.is_current(books)
                 and books.has_room())
 
@@ -127,7 +127,7 @@ cdef class SequenceBooks:
         books = self.books_of(batch)
         if batch.has_sequence:
             if books.absent is not None and batch.order <= books.absent:
-                books.absent = None     # it goes to the wire again, so it may be written now
+                books.absent = None     # it is sent again, so it may be written now
             return 0
         if not books.numbered and not self.is_current(books):
             books.producer_id, books.epoch, books.next = self.producer_id, self.epoch, 0

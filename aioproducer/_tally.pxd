@@ -1,4 +1,4 @@
-"""Tally: how the records of one send_many or send_arrow ended; Share: which records of one batch are its."""
+"""Tally: how the records of one send_many or send_arrow ended; Share: the records of one batch that belong to it."""
 
 import cython
 
@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 
 
 cdef struct Run:
-    # Records that stand together, in the batch and in the call.
+    # Records that are consecutive both in the batch and in the call.
     int32_t place       # of the first in the batch
     int32_t count
     int64_t row         # of the first in the call
@@ -31,16 +31,16 @@ cdef class Share:
 cdef class Tally:
     """Counts, offsets and errors of one call."""
     cdef readonly object topic      # the call's own, str or None
-    cdef readonly int64_t rows      # that came from the caller: admitted or refused
+    cdef readonly int64_t rows      # received from the caller: admitted or refused
     cdef readonly int64_t admitted
     cdef readonly int64_t acked
     cdef readonly int64_t failed
     cdef int64_t refused            # of failed: those that were not admitted
-    cdef readonly bint abandoned    # nobody waits for the result any more
+    cdef readonly bint abandoned    # nobody waits for the result any longer
     cdef dict ranges                # partition, or TopicPartition of another topic -> list of (first, last) offsets
-    cdef list errors                # (row, error), until they are too many only the first
-    cdef Py_ssize_t most_errors     # of them in the result
-    cdef int64_t errors_below       # rows from here on are not among the first
+    cdef list errors                # (row, error): all until there are too many, then only the first
+    cdef Py_ssize_t most_errors     # most of them in the result
+    cdef int64_t errors_below       # rows from here on are too late for the result
     cdef list failures              # (error, serial of the batch, records), at most MAX_FAILURES
     cdef object waiter
 

@@ -1,4 +1,4 @@
-"""Tally: how the records of one send_many or send_arrow ended; Share: which records of one batch are its."""
+"""Tally: how the records of one send_many or send_arrow ended; Share: the records of one batch that belong to it."""
 
 import asyncio
 from typing import final
@@ -12,8 +12,8 @@ class Tally:
     """Counts, offsets and errors of one call; the batches that hold its records tell it how they ended.
 
     Args:
-        topic: the call's own; offsets in it are told by partition, others by TopicPartition.
-        most_errors: in the result, those of the first rows; at least 1.
+        topic: the call's own; its offsets are keyed by partition, those of other topics by TopicPartition.
+        most_errors: errors in the result, of the first failed rows; at least 1.
     """
 
     def __init__(self, topic: str | None, most_errors: int = MAX_ERRORS) -> None: ...
@@ -21,7 +21,7 @@ class Tally:
     def topic(self) -> str | None: ...
     @property
     def rows(self) -> int:
-        """Records that came from the caller, admitted or refused."""
+        """Records received from the caller, admitted or refused."""
 
     @property
     def admitted(self) -> int: ...
@@ -29,28 +29,28 @@ class Tally:
     def acked(self) -> int: ...
     @property
     def failed(self) -> int:
-        """Refused, or admitted and not acknowledged."""
+        """Refused, or admitted and failed."""
 
     @property
     def pending(self) -> int:
-        """Admitted, and not ended yet."""
+        """Admitted and not yet ended."""
 
     @property
     def abandoned(self) -> bool: ...
     def refuse(self, error: Exception) -> None:
-        """Book the next row as failed without having been admitted."""
+        """Book the next row as failed, never admitted."""
 
     def ended(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """A future that is done once all that was admitted has ended; nothing may be admitted after."""
+        """A future that is done once all admitted records have ended; no record may be admitted after this call."""
 
     def abandon(self, ledger: DeliveryLedger) -> None:
-        """Nobody waits for the result any more: failures, past and to come, are unobserved."""
+        """Nobody waits for the result any longer: failures, past and future, are unobserved."""
 
     def failed_batches(self) -> list[tuple[KafkaError, int]]:
         """(error, records) for each failed batch and each refused record, in the order of their ends."""
 
     def result(self) -> BatchResult:
-        """What is known now."""
+        """The result so far."""
 
 @final
 class Share:

@@ -1,13 +1,12 @@
-"""Tally: how the records of one send_many or send_arrow call ended; Share: which records of one batch are part of it.
+"""Tally: how the records of one send_many or send_arrow call ended; Share: the records of one batch that belong to it.
 
 Theory of operation. These calls make no Delivery. Each batch that takes a record of such a call gets a Share, which
 notes the record's place in the batch and its row in the call, as runs: a batch full of consecutive rows is one run.
-When the batch ends it hands its Shares to their Tallies, which turn places into ranges of offsets, or rows into errors.
-A split batch cuts its Shares as it cuts its records.
+When the batch ends it hands its Shares to their Tallies, which turn places into offset ranges, or rows into errors. A
+split batch splits its Shares along with its records.
 
-Who looked. The records of a Share count as looked at, because the call reports how they ended. When the call is
-cancelled, the Tally is abandoned: what has failed and what fails from then on goes to the ledger of unobserved
-failures.
+Observed or not. The records of a Share count as observed, because the call reports how they ended. When the call is
+cancelled, the Tally is abandoned: its failures, past and future, go to the ledger of unobserved failures.
 """
 
 import cython
@@ -20,7 +19,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from aioproducer.records import MAX_ERRORS, BatchResult, TopicPartition
 
 cdef enum:
-    MAX_FAILURES = 1000     # failed batches that are told apart; the records of further ones join the last
+    MAX_FAILURES = 1000     # failed batches listed one by one; records of further ones join the last
 
 cdef extern from *:
     """
@@ -30,7 +29,7 @@ cdef extern from *:
 
 
 @cython.final
-@cython.trashcan(True)      # they hang on each other, as many as calls share a batch
+@cython.trashcan(True)      # a chain as long as the number of calls sharing a batch
 cdef class Share:
 
     def __dealloc__(self):
@@ -65,7 +64,7 @@ cdef class Share:
         return 0
 
     cdef Share cut(self, int32_t first, int32_t count):
-        """The part that lies in `count` records from `first` on, its places counted from there; None if it is empty."""
+        """The part within `count` records from `first` on, with places relative to `first`; None if empty."""
         cdef Share part = Share.__new__(Share)
         cdef Run* run
         cdef int32_t begin, end
@@ -99,7 +98,7 @@ cdef class Tally:
         return self.unended()
 
     def refuse(self, error):
-        """Book the next row as failed without having been admitted."""
+        """Book the next row as failed, never admitted."""
         self.keep(self.rows, error)
         self.rows += 1
         self.failed += 1
@@ -140,7 +139,7 @@ cdef class Tally:
         cdef Py_ssize_t i
         cdef int32_t j
         cdef Py_ssize_t kept = 0
-        error = copy(error)     # the batch's own is raised elsewhere, and gets a traceback there
+        error = copy(error)     # the batch's own error is raised elsewhere and gets a traceback there
         self.failed += share.count
         self.add_failure(error, serial, share.count)
         for i in range(share.run_count):
@@ -153,7 +152,7 @@ cdef class Tally:
         self.look()
 
     cdef void keep(self, int64_t row, object error):
-        """Note an error if it is among the first."""
+        """Keep an error if its row is among the first."""
         if row >= self.errors_below:
             return
         self.errors.append((row, error))
@@ -179,10 +178,10 @@ cdef class Tally:
             try:
                 self.waiter.set_result(None)
             except RuntimeError:
-                pass        # the loop is closed: nobody goes on
+                pass        # the loop is closed: no waiter goes on
 
     def ended(self, loop):
-        """A future that is done once all that was admitted has ended."""
+        """A future that is done once all admitted records have ended."""
         self.waiter = loop.create_future()
         self.look()
         return self.waiter

@@ -22,7 +22,7 @@ class Session:
 
     def begin(self, ends_ms: int | None) -> None:
         """A login has succeeded; the session lasts until ``ends_ms``, or forever if that is None."""
-        self.is_paused: bool = False
+        self.is_paused = False
         self._ends_ms = ends_ms
 
     def takes_requests(self, now_ms: int) -> bool:
