@@ -1,17 +1,17 @@
-"""Audit: the interceptor that marks the records of a producer, and states what became of them.
+"""Audit: the interceptor that marks the records of a producer, and states how they ended.
 
-Theory of operation. A record gets its sequence number in ``on_send``. Its number is given back if it fails before
-another record got one, and surely is not in the log: a program that fills the buffer until it is full leaves no gaps.
-The numbers of an aborted transaction are given out again, under the next attempt, so a read_committed reader finds no
-gap either. What is left are numbers whose record failed while later ones did not; the statement names them.
+Theory of operation. A record gets its sequence number in ``on_send``. The number is returned if the record fails before
+another one got a number, and is surely not in the log: a program that submits until the buffer is full leaves no gaps.
+The numbers of an aborted transaction are reused under the next attempt, so a read_committed reader finds no gap either.
+What remains are numbers whose record failed while later ones did not; the statement lists them.
 
-Records end in any order. A statement covers numbers up to the first that has not ended, or whose transaction has not.
+Records end in any order. A statement covers numbers up to the first whose record or transaction has not ended.
 
     on_send -> open -> on_acknowledgement -> ended -> all before it ended, transaction committed -> stated
                 |                                                  |
-                `--- number given back                             `--- abort: forgotten, numbers given out again
+                `--- number returned                               `--- abort: forgotten, numbers reused
 
-Files are written by a worker thread, for a disk may be slow; the last lines by the loop if there is no thread left.
+A worker thread writes the files, as a disk may be slow; the loop writes the last lines if no thread is left.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from aioproducer.forks import ForkWatch
 from aioproducer.records import Record, RecordMetadata
 
 RUNS_A_LINE = 1_000
-"""A line is written when it is so long, whatever the time: making a long one would hold the event loop up."""
+"""Runs after which a line is written early: building a longer one would block the event loop."""
 
 logger: logging.Logger = logging.getLogger("aioproducer.audit")
 
@@ -51,7 +51,7 @@ class _Topic:
         self.begin = 0
         """The first number of the open transaction."""
         self.ended: dict[int, tuple[int, int, int]] = {}
-        """Time in ms, partition or FAILED, and latency in ms of records that are not stated yet, by number."""
+        """Time in ms, partition or FAILED, and latency in ms of ended records not yet stated, by number."""
         self.statement = statement
 
 
@@ -60,19 +60,18 @@ class Audit:
 
         Producer(..., interceptors=[Audit("orders-service", statements="/var/lib/audit")])
 
-    It costs what any interceptor costs, and 60 bytes per record before compression. ``aioproducer audit`` compares the
-    topics with the marks and the statements. Put it last, after other interceptors, which then see records without a
-    mark.
+    It costs as much as any interceptor, plus 60 bytes per record before compression. ``aioproducer audit`` compares the
+    topics with the marks and the statements. Put it after all other interceptors, so that they see unmarked records.
 
     Args:
-        name: the producer's name in reports; a random part is added, so that each instance has a name of its own, as
-            has each process that is forked afterwards.
-        statements: directory of the file in which this producer states what became of its records; None for none.
+        name: the producer's name in reports; a random part is added, so that each instance, and each process forked
+            later, has a unique name.
+        statements: directory for the file in which this producer states how its records ended; None for none.
             Without it, records lost after the last one found go unnoticed.
-        interval_s: the shortest interval between writes; the rest is written when the producer is closed.
+        interval_s: minimum interval between writes; the rest is written when the producer is closed.
         clock: seconds since the epoch.
     Raises:
-        ConfigError: the name has characters unsuitable for a file name, or would make a hidden file.
+        ConfigError: the name has characters unsuitable for a file name, or would create a hidden file.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Audit:
         _audits.add(self)
 
     def _begin(self) -> None:
-        """Take a name of its own, under which nothing was sent; what a process sends is in no statement of another."""
+        """Take a new, unused name: what a process sends is never in another process's statement."""
         part = secrets.token_hex(6)
         self.producer: str = f"{self._name}-{part}" if self._name else part
         self._path = None if self._directory is None else self._directory / f"{self.producer}.jsonl"
@@ -109,7 +108,7 @@ class Audit:
         self._timer: asyncio.TimerHandle | None = None
         self._lines: deque[dict[str, Any]] = deque()
         self._size_bytes = 0
-        """Of the file, as far as its lines are whole."""
+        """Size of the file's complete lines."""
         self._writing = threading.Lock()
 
     def __repr__(self) -> str:
@@ -125,7 +124,7 @@ class Audit:
             topic = self._topics[record.topic] = _Topic(TopicStatement(self.producer, record.topic))
         time_ms = int(self._clock() * 1000)
         value = b"%b%d;%d" % (self._prefix, topic.next, time_ms)
-        while value in self._open:  # the same number of another topic, in the same millisecond
+        while value in self._open:  # same number in another topic, same millisecond
             time_ms += 1
             value = b"%b%d;%d" % (self._prefix, topic.next, time_ms)
         self._open[value] = topic, topic.next, time_ms
@@ -146,7 +145,7 @@ class Audit:
         found = next((pair[1] for pair in reversed(headers or ()) if pair[0] == HEADER), None)
         entry = self._open.pop(found, None) if found is not None else None
         if entry is None:
-            return  # of a transaction that was aborted
+            return  # from an aborted transaction
         topic, number, time_ms = entry
         if error is not None and not error.maybe_written and number == topic.next - 1:
             topic.next = number
@@ -159,13 +158,13 @@ class Audit:
             self._write_rest()
 
     def on_transaction_begin(self) -> None:
-        """What is sent from now on counts when the transaction is committed."""
+        """Records sent from now on count once the transaction is committed."""
         self._in_transaction = True
         for topic in self._topics.values():
             topic.begin = topic.next
 
     def on_transaction_end(self, committed: bool) -> None:
-        """The transaction is committed, or nobody will see its records."""
+        """The transaction was committed, or its records will never be visible."""
         self._in_transaction = False
         if not committed:
             for topic in self._topics.values():
@@ -179,10 +178,10 @@ class Audit:
             self._settle(topic)
 
     def close(self) -> None:
-        """The producer is closed: the last of the statement goes to its file.
+        """The producer is closed: write the rest of the statement to its file.
 
-        It says that it is the last once the ends of all records are known. Some may be told later, because callbacks
-        had no time in ``close``; or never, because the loop that was to call them is closed.
+        The statement is marked as complete once the ends of all records are known. Some may arrive later, because
+        ``close`` left callbacks no time, or never, because their loop is closed.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -194,22 +193,22 @@ class Audit:
     # --- the statement ------------------------------------------------------------------------------------------------
 
     async def written(self) -> None:
-        """Wait until all statements up to now are in the file.
+        """Wait until all statements so far are in the file.
 
         Raises:
-            OSError: it can't be written.
+            OSError: the file can't be written.
         """
         if self._path is not None:
             self._take()
             try:
                 writing = asyncio.get_running_loop().run_in_executor(None, self._write)
-            except RuntimeError:  # no worker thread; somebody waits for this
+            except RuntimeError:  # no worker thread, and a caller is waiting
                 self._write()
             else:
                 await writing
 
     def _settle(self, topic: _Topic) -> None:
-        """Take what is certain into the statement."""
+        """Move what is certain into the statement."""
         statement, ended = topic.statement, topic.ended
         while statement.next in ended and not (self._in_transaction and statement.next >= topic.begin):
             time_ms, partition, latency_ms = ended.pop(statement.next)
@@ -244,7 +243,7 @@ class Audit:
         try:
             job = asyncio.get_running_loop().run_in_executor(None, self._write)
         except RuntimeError as error:  # no worker thread
-            if last:  # rather hold the loop up for once than lose what nobody could tell again
+            if last:  # better block the loop once than lose facts known only here
                 self._write_here()
             else:
                 self._not_written(error)
@@ -262,7 +261,7 @@ class Audit:
             self._not_written(error)
 
     def _not_written(self, error: BaseException) -> None:
-        """The lines are kept, and tried again with what comes next."""
+        """Keep the lines, to be written with the next ones."""
         logger.warning("the statement of %s can't be written to %s: %s", self.producer, self._path, str(error))
 
     def _write(self) -> None:
@@ -274,7 +273,7 @@ class Audit:
                 return
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(self._path, "ab") as file:
-                if file.tell() > self._size_bytes:  # an attempt has failed halfway
+                if file.tell() > self._size_bytes:  # an earlier write failed halfway
                     file.truncate(self._size_bytes)
                 file.write(as_text(lines).encode())
                 size_bytes = file.seek(0, os.SEEK_END)

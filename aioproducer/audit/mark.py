@@ -1,6 +1,6 @@
-"""Mark: what the header of an audited record says, and its form on the wire.
+"""Mark: the content of an audited record's header, and its wire format.
 
-One header and not three, because a record of 100 bytes would double. It is text, so that any tool shows it:
+One header instead of three, because a record of 100 bytes would double. It is text, so that any tool can show it:
 ``orders-service-5f0c27a1;0;1207;1767225600123``.
 """
 
@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 HEADER = "aioproducer.audit"
-"""Name of the header. Of several, in a record that was read from one topic and sent to another, the last counts."""
+"""Name of the header. If a record has several (read from one topic, sent to another), the last one counts."""
 
 PRODUCER_NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9._-]{0,99}")
-"""Also the name of a file: one that begins with a dot or an underscore is hidden, and Spark reads none of these."""
+"""Also a file name: names that begin with a dot or an underscore are hidden, and Spark skips them."""
 
 PATTERN = rf"{PRODUCER_NAME.pattern};[A-Za-z0-9._-]{{0,99}};[0-9]{{1,15}};[0-9]{{1,13}}"
-"""All of a header's value, for Python and Java. What anybody may write into a topic is shown on a terminal and added
-up, so no character controls the one, and no number is beyond what a producer can send or a date can be."""
+"""A whole header value, in Python and Java. Untrusted values are shown on a terminal and added up, so control
+characters, numbers beyond what a producer can send, and impossible dates are excluded."""
 
 _MARK = re.compile(PATTERN.encode())
 
@@ -27,9 +27,9 @@ class Mark(NamedTuple):
     """Which record this is.
 
     Args:
-        producer: instance; its records of a topic have the sequence numbers 0, 1, 2, ...
-        attempt: of the same records, where they may be sent again: after an abort, or by another task of Spark. Each
-            attempt keeps an order of its own.
+        producer: instance; its records in a topic are numbered 0, 1, 2, ...
+        attempt: distinguishes repeated sends of the same records: after an abort, or by another Spark task. Each
+            attempt has its own order.
         sequence: number among the producer's records of this topic.
         time_ms: when the record was given to the producer, ms since the epoch.
     """
@@ -45,7 +45,7 @@ class Mark(NamedTuple):
 
 
 def read_mark(value: bytes | None) -> Mark | None:
-    """What a header's value says; None if it is none of ours."""
+    """Parse a header value; None if it is not ours."""
     if value is None or not _MARK.fullmatch(value):
         return None
     producer, attempt, sequence, time_ms = value.decode().split(";")
@@ -53,5 +53,5 @@ def read_mark(value: bytes | None) -> Mark | None:
 
 
 def without_mark(pairs: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    """The headers that are not ours."""
+    """The headers except ours."""
     return [pair for pair in pairs if pair[0] != HEADER]

@@ -1,9 +1,9 @@
-"""Statement: what a producer says about its records of a topic once it knows how they ended; lines of JSON.
+"""Statement: what a producer reports about its records in a topic once it knows how they ended; JSON lines.
 
-A reader sees what is in the topic, not what should be. Gaps between sequence numbers tell him of losses; only the
-sender can tell that there was more behind the last one, which numbers he knows to have failed, and which partition a
-lost one was acknowledged for. A line covers the sequence numbers from ``first`` up to ``next``, all of which have
-ended, and the lines of a producer and topic follow each other without gaps:
+A reader sees what is in the topic, not what should be there. Gaps between sequence numbers reveal losses; only the
+sender knows that more followed the last one, which numbers failed, and in which partition a lost record was
+acknowledged. A line covers the sequence numbers from ``first`` up to ``next`` (exclusive), all of which have ended,
+and the lines of a producer and topic follow each other without gaps:
 
     {"producer": "orders-5f0c27a1", "topic": "orders", "first": 0, "next": 5,
      "runs": [[0, 1, 1767225600, 3], [2, 2, 1767225600, -1], [3, 4, 1767225601, 0]],
@@ -14,11 +14,11 @@ ended, and the lines of a producer and topic follow each other without gaps:
 runs        [first, last, second, partition]: neighbours of the same second and partition; the partition is -1 for
             records that failed, null where it is not known record by record
 acked       [partition, second, records]
-failed      [first, last, second]: the program was told of an error, so a reader does not count on them
-latency_ms  [partition, second, ms, records]: from the program's call to the acknowledgement, two digits of it
+failed      [first, last, second]: the program got an error, so a reader does not expect them
+latency_ms  [partition, second, ms, records]: from the program's call to the acknowledgement, to two digits
 
-``{"producer": "orders-5f0c27a1", "closed": true}`` is the last line of a producer that was closed, and knows how all
-its records ended. Seconds are those of the epoch in which the records were given to the producer.
+``{"producer": "orders-5f0c27a1", "closed": true}`` is the last line of a producer that was closed and knows how all its
+records ended. Seconds are those since the epoch at which the records were given to the producer.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from collections import Counter
 from typing import Any
 
 FAILED = -1
-"""In place of a partition."""
+"""Stands in place of a partition."""
 
 Run = list[int | None]
 
 
 class TopicStatement:
-    """Collects what became of one producer's records of one topic.
+    """Collects how one producer's records in one topic ended.
 
     Args:
-        first: the sequence number that comes next.
+        first: the next sequence number.
     """
 
     def __init__(self, producer: str, topic: str, first: int = 0) -> None:
@@ -51,14 +51,14 @@ class TopicStatement:
 
     @property
     def runs(self) -> int:
-        """How many there are, which is what a line's size depends on."""
+        """Number of runs, which determines a line's size."""
         return len(self._runs)
 
     def ended(self, second: int, partition: int | None, records: int = 1) -> None:
         """The next records have ended.
 
         Args:
-            partition: FAILED, or that of the acknowledgement; None where it is counted by ``acked``.
+            partition: FAILED, or that of the acknowledgement; None if ``acked`` counts it.
         """
         last = self.next + records - 1
         if self._runs and self._runs[-1][2:] == [second, partition]:
@@ -70,15 +70,15 @@ class TopicStatement:
             self.acked(partition, second, records)
 
     def acked(self, partition: int, second: int, records: int) -> None:
-        """So many records of a second were acknowledged for a partition."""
+        """Count records of a second acknowledged in a partition."""
         self._acked[partition, second] += records
 
     def latency(self, partition: int, second: int, ms: int) -> None:
-        """A record's time until its acknowledgement."""
+        """Count a record's time until its acknowledgement."""
         self._latency[partition, second, two_digits(ms)] += 1
 
     def take(self) -> dict[str, Any] | None:
-        """What came since the last time, as the fields of a line; None if nothing did."""
+        """The fields of a line for everything since the last call; None if there is nothing."""
         if self.next == self._first:
             return None
         line: dict[str, Any] = {
@@ -96,7 +96,7 @@ class TopicStatement:
 
 
 def two_digits(ms: int) -> int:
-    """Milliseconds, from 100 on rounded down to two digits, so that few values stand for all; 0 for less than none."""
+    """Milliseconds, rounded down to two digits from 100 on, to have few distinct values; 0 if negative."""
     step = 1
     while ms >= 100 * step:
         step *= 10
@@ -104,10 +104,10 @@ def two_digits(ms: int) -> int:
 
 
 def closing(producer: str) -> dict[str, Any]:
-    """The last line of a producer."""
+    """A producer's last line."""
     return {"producer": producer, "closed": True}
 
 
 def as_text(lines: list[dict[str, Any]]) -> str:
-    """The lines as they stand in a file."""
+    """The lines in file format."""
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)

@@ -36,5 +36,5 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-# Each part loads what it needs when it is asked for: the environment must be had before PySpark starts Java.
+# Each part is imported on first use: the environment must be usable before PySpark starts Java.
 __getattr__: ModuleGetattr = on_demand(__name__, _HOMES, "spark")

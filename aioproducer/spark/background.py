@@ -1,9 +1,9 @@
 """Background: a thread with an event loop for the producers of this process, so that blocking code can use them.
 
 Spark runs the tasks of a Python worker one after the other, in the worker's main thread, and keeps the worker for later
-tasks. A producer that was made for one task is kept for the next with the same configs, and closed when nobody has used
-it for a while. Whatever a producer holds was acknowledged before its task ended, so a worker that is killed loses
-nothing, nor one that PySpark's daemon ends with ``os._exit``, past what is registered with atexit.
+tasks. A producer made for one task is kept for the next one with the same configs, and closed after some idle time. All
+its records are acknowledged before its task ends, so a worker loses nothing when it is killed, or when PySpark's daemon
+ends it with ``os._exit``, which skips atexit.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from aioproducer.event_loop import new_event_loop
 from aioproducer.producer import Producer
 
 CLOSE_S = 10.0
-"""How long the end of the process may wait for producers to close."""
+"""How long process exit may wait for producers to close."""
 
 TRY_AGAIN_S = 0.5
-"""How long to wait before a cluster is looked for again that could not be reached."""
+"""Pause before trying again to reach a cluster."""
 
 logger: logging.Logger = logging.getLogger("aioproducer.spark")
 
@@ -36,13 +36,13 @@ Result = TypeVar("Result")
 
 
 class Background:
-    """A thread that runs an event loop until the process ends, and the producers that live in it."""
+    """A thread that runs an event loop until the process ends, and the producers in it."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._loop = new_event_loop()
         self.producers: ProducerCache = ProducerCache()
-        # A daemon: the end of the process must not wait for an event loop that never ends by itself.
+        # A daemon: process exit must not wait for an event loop that never ends by itself.
         self._thread = threading.Thread(target=self._loop.run_forever, name="aioproducer spark", daemon=True)
         try:
             self._thread.start()
@@ -55,7 +55,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the loop and wait for its end; interrupted, it is cancelled."""
+        """Run a coroutine in the loop and wait for its end; an interrupt cancels it."""
         future = self.start(work)
         try:
             return future.result()
@@ -93,7 +93,7 @@ async def _entered(manager: AbstractAsyncContextManager[Result]) -> Result:
 
 
 async def _left(manager: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
-    """Leave the block as the ``with`` block was left; what that raised is raised there again."""
+    """Exit the block as the ``with`` block was exited, with the same exception if it raised one."""
     try:
         if error is None:
             await manager.__aexit__(None, None, None)
@@ -105,14 +105,14 @@ async def _left(manager: AbstractAsyncContextManager[Any], error: BaseException 
 
 
 class _TaskProducer(Producer):
-    """One of many: a transaction takes one, and who runs the query can't have it otherwise."""
+    """One of many: each transaction needs its own, and the user who runs the query can't change that."""
 
     _is_counted = False
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A started producer, how many use it, and the timer that closes it when nobody does."""
+    """A started producer, its number of users, and the timer that closes it when idle."""
 
     producer: Producer
     users: int = 0
@@ -120,7 +120,7 @@ class _Kept:
 
 
 class ProducerCache:
-    """The producers of one event loop by their configs."""
+    """The producers of one event loop, by config."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[tuple[str, str], ...], _Kept] = {}
@@ -133,10 +133,10 @@ class ProducerCache:
 
     @asynccontextmanager
     async def borrow(self, configs: Mapping[str, str], idle_s: float) -> AsyncIterator[Producer]:
-        """A started producer with these configs, for the ``async with`` block; one in which it raised is not kept.
+        """A started producer with these configs, for the ``async with`` block; not kept if the block raises.
 
         Args:
-            idle_s: how long to keep it afterwards if nobody uses it.
+            idle_s: how long to keep it afterwards while unused.
         """
         key = tuple(sorted(configs.items()))
         kept = self._kept.get(key)
@@ -150,7 +150,7 @@ class ProducerCache:
         try:
             yield kept.producer
         except BaseException:
-            # It may have failed for good. A new one costs little beside a task that has to be done again.
+            # It may have failed for good. A new one costs little compared with repeating a task.
             if self._kept.get(key) is kept:
                 del self._kept[key]
             raise
@@ -185,9 +185,9 @@ class ProducerCache:
 
 @asynccontextmanager
 async def in_transaction(configs: Mapping[str, str]) -> AsyncIterator[Producer]:
-    """A producer in an open transaction, for the ``async with`` block; one that was not prepared there is aborted.
+    """A producer in an open transaction, for the ``async with`` block; aborted unless prepared there.
 
-    It is not kept: its transaction is ended by another process, after which it would need a new epoch in any case.
+    It is not kept: another process ends its transaction, after which it would need a new epoch anyway.
 
     Args:
         configs: with ``transactional.id``.
@@ -201,9 +201,9 @@ async def in_transaction(configs: Mapping[str, str]) -> AsyncIterator[Producer]:
 
 
 async def _started(configs: Mapping[str, str]) -> Producer:
-    """A producer that has found the cluster; while no broker can be reached it tries again, for max_block_ms.
+    """A started producer; while no broker can be reached it tries again, for max_block_ms.
 
-    A broker that is only restarting shall not cost the task one of its attempts.
+    A restarting broker must not cost the task one of its attempts.
     """
     producer = _TaskProducer.from_config(configs)
     loop = asyncio.get_running_loop()
@@ -223,7 +223,7 @@ async def _close(producer: Producer, timeout: float | None) -> None:
     try:
         await producer.close(timeout)
     except KafkaError as error:
-        # The task that sent these records has reported how they ended.
+        # The task that sent these records has already reported how they ended.
         logger.debug("closing %s: %s", repr(producer), str(error))
 
 
@@ -232,10 +232,10 @@ _starting = threading.Lock()
 
 
 def background() -> Background:
-    """That of this process; started with the first call."""
+    """The Background of this process; started on the first call."""
     global _running
     with _starting:
-        # Workers are forked: a thread of the parent does not exist in the child.
+        # Workers are forked: the parent's thread does not exist in the child.
         if _running is None or _running[0] != os.getpid():
             _running = (os.getpid(), Background())
             atexit.register(_running[1].close)

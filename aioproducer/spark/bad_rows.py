@@ -1,4 +1,4 @@
-"""Rows that can't be written, whatever the state of the cluster, and the dead letters that they become."""
+"""Rows that can't be written whatever the state of the cluster, and the dead letters they become."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioproducer.errors import (
 from aioproducer.records import Record
 
 REFUSED_BY_THE_PRODUCER = (RecordTooLargeError, SerializationError, InvalidTopicError, MetadataTimeoutError)
-"""MetadataTimeoutError only of a partition that the topic does not have: without the topic the whole call ends."""
+"""MetadataTimeoutError only for a partition the topic does not have: a missing topic ends the whole call."""
 
 REFUSED_BY_THE_BROKER = frozenset({10, 18, 32, 44, 87})
 """MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, POLICY_VIOLATION, INVALID_RECORD."""
@@ -30,10 +30,10 @@ ROW_HEADER = "aioproducer.row"
 BYTES_HEADER = "aioproducer.bytes"
 
 REASONS = frozenset({ERROR_HEADER, MESSAGE_HEADER, TOPIC_HEADER, PARTITION_HEADER, TIMESTAMP_HEADER, ROW_HEADER})
-"""What a dead letter keeps that is cut."""
+"""Headers that a shortened dead letter keeps."""
 
 NAMELESS_HEADER = "aioproducer.header"
-"""What a header of a row is called that has no name."""
+"""Name given to a row's header that has none."""
 
 SHORT_VALUE_BYTES = 65_536
 SHORT_KEY_BYTES = 4_096
@@ -41,11 +41,11 @@ SHORT_KEY_BYTES = 4_096
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Where a row stands in its DataFrame.
+    """A row's place in its DataFrame.
 
     Args:
-        partition: of the DataFrame, not of a topic.
-        row: in that partition, counted from 0.
+        partition: partition of the DataFrame, not of a topic.
+        row: number in that partition, from 0.
     """
 
     partition: int
@@ -57,7 +57,7 @@ class RowPlace:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that was not written, as a record, and why."""
+    """A row that was not written, as a record, and its error."""
 
     place: RowPlace
     record: Record
@@ -65,19 +65,19 @@ class BadRow:
 
 
 def is_bad_row(error: Exception) -> bool:
-    """Whether the error is of this very record, so that the next one may well be written."""
+    """Whether only this record is at fault, so that the next one may be written."""
     if getattr(error, "maybe_written", False):
         return False
     return isinstance(error, REFUSED_BY_THE_PRODUCER) or was_refused_by_broker(error)
 
 
 def was_refused_by_broker(error: Exception) -> bool:
-    """Whether the broker refused a batch, in which other records may have been at fault."""
+    """Whether the broker refused the batch, so another record may be at fault."""
     return isinstance(error, BrokerError) and error.code in REFUSED_BY_THE_BROKER
 
 
 def by_column(error: Exception, record: Record, topic: str | None) -> Exception:
-    """The error in words of the DataFrame, where the producer's own is about arguments that nobody there has given.
+    """The error in terms of the DataFrame, where the producer's own names arguments the user never gave.
 
     Args:
         topic: option ``topic``.
@@ -94,10 +94,10 @@ def by_column(error: Exception, record: Record, topic: str | None) -> Exception:
 
 
 def dead_letter(record: Record, error: Exception, place: RowPlace) -> Record:
-    """The record for the dead-letter topic: key, value and headers as they were, and why it is there as headers.
+    """The record for the dead-letter topic: key, value and headers unchanged, plus the reason as headers.
 
-    Marks of an audit are left out, also one from the topic that a row was read from: they count records of that one.
-    Its timestamp is the time of writing: with one of long ago or far ahead the topic might delete it, or refuse it too.
+    Audit marks are left out, including one from the topic the row was read from: they count records of that topic.
+    The timestamp is the time of writing: the topic might delete or refuse a record with one long past or far ahead.
     """
     own = [(NAMELESS_HEADER if name is None else name, value) for name, value in without_mark(_pairs(record))]
     reason: list[tuple[str, bytes | None]] = [
@@ -115,7 +115,7 @@ def dead_letter(record: Record, error: Exception, place: RowPlace) -> Record:
 
 
 def shortened(letter: Record) -> Record:
-    """A dead letter that is too large itself: the beginning of key and value, and how many bytes they had."""
+    """Shorten a dead letter that is itself too large: the start of key and value, and their sizes in bytes."""
     reasons = [(name, value) for name, value in _pairs(letter) if name in REASONS]
     sizes = f"{_size(letter.key)}:{_size(letter.value)}".encode()
     return Record(

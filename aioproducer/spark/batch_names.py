@@ -1,8 +1,8 @@
-"""What a log knows a batch by.
+"""Names of batches in the transaction log.
 
-QUERY:17      micro-batch 17; QUERY is the id in the checkpoint, so a query that begins anew has batches of its own
+QUERY:17      micro-batch 17; QUERY is the id in the checkpoint, so a query started afresh has new batch names
 job:NAME      a batch write with the option jobId
-write:RANDOM  a batch write without: each call of save() is another one
+write:RANDOM  a batch write without it: a new name for each save()
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ def micro_batch(query: str, number: str) -> str:
 
 
 def batch_write(job: str | None) -> str:
-    """A batch write; None for one that is never done again under its name."""
+    """A batch write; None for one that is never repeated under its name."""
     return f"{_WRITE}{uuid.uuid4().hex}" if job is None else f"{_JOB}{job}"
 
 
 def in_file_name(name: str) -> str:
-    """A batch, or the job in it, as it stands in the names of files of the log, where a dot ends it."""
+    """A batch, or the job in it, as part of a log file name, where a dot ends it."""
     return quote(name, safe="").replace(".", "%2E")
 
 
 def is_single(batch: str) -> bool:
-    """Whether nobody will ask for the batch again."""
+    """Whether the batch will never be asked for again."""
     return batch.startswith(_WRITE)
 
 
 def micro_batch_of(batch: str) -> tuple[str, int] | None:
-    """The query and the number of a micro-batch; None for a batch write, and for a name that is none of ours."""
+    """The query and number of a micro-batch; None for a batch write or a name that is not ours."""
     query, _, number = batch.rpartition(":")
     if batch.startswith((_JOB, _WRITE)) or not (number.isascii() and number.isdecimal()):
         return None

@@ -1,4 +1,4 @@
-"""Chunks: rows that are handed to the producer with one call."""
+"""Chunks: rows passed to the producer in one call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aioproducer.spark.marking import TaskAudit
 from aioproducer.spark.rows import payload_bytes, records_of
 
 CHUNK_ROWS = 1_000
-"""Of the row writer, and where each bad row has to be known: a call tells so many."""
+"""Rows per chunk of the row writer, and where each bad row must be known: one call reports at most this many."""
 
 ARROW_COLUMNS = {
     "key": "key",
@@ -40,33 +40,33 @@ READABLE: Mapping[str, pyarrow.DataType] = {
     "headers": pyarrow.list_(pyarrow.struct([("key", BYTES), ("value", BYTES)])),
     "timestamp": pyarrow.int64(),
 }
-"""Types that Python has a form of whatever a row holds: Spark's strings may be no UTF-8, its times beyond year 9999."""
+"""Types that convert to Python for every value: Spark's strings may not be UTF-8, its times may be past year 9999."""
 
 
 class Chunk(Protocol):
-    """Some rows that are sent with one call."""
+    """Some rows, sent with one call."""
 
     second: int
-    """What the marks of an audit name; 0 without marks."""
+    """The second in their audit marks; 0 without marks."""
 
     @property
     def rows(self) -> int: ...
     @property
     def bytes(self) -> int:
-        """Of keys and values."""
+        """Bytes of keys and values."""
         ...
 
     async def send(self, producer: Producer, topic: str | None, admitted: Callable[[], object]) -> BatchResult:
-        """Send all rows; ``admitted`` is called when they are in the buffer."""
+        """Send all rows; calls ``admitted`` when they are in the buffer."""
         ...
 
     def record(self, index: int) -> Record:
-        """One of them as a record."""
+        """One row as a record."""
         ...
 
 
 class RowChunk:
-    """Records that were made from rows."""
+    """Records made from rows."""
 
     def __init__(self, records: Sequence[Record], second: int = 0) -> None:
         self._records = records
@@ -74,29 +74,29 @@ class RowChunk:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         return len(self._records)
 
     @property
     def bytes(self) -> int:
-        """Of keys and values."""
+        """Bytes of keys and values."""
         return payload_bytes(self._records)
 
     async def send(self, producer: Producer, topic: str | None, admitted: Callable[[], object]) -> BatchResult:
-        """Send them; ``admitted`` is called when they are in the buffer."""
-        # As send_many, which would not tell when the next chunk's turn has come.
+        """Send them; calls ``admitted`` when they are in the buffer."""
+        # Like send_many, which would not say when the next chunk may follow.
         return await producer._bulk("a write from Spark", topic, admitted).send(self._records, raise_on_error=False)
 
     def record(self, index: int) -> Record:
-        """One of them."""
+        """One record."""
         return self._records[index]
 
 
 class ArrowChunk:
-    """Columns, which go to the producer as they are.
+    """Columns, passed to the producer unconverted.
 
     Args:
-        batch: has the columns that count, no others.
+        batch: has exactly the columns to write.
     """
 
     def __init__(self, batch: pyarrow.RecordBatch, second: int = 0) -> None:
@@ -105,24 +105,24 @@ class ArrowChunk:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         count: int = self._batch.num_rows
         return count
 
     @property
     def bytes(self) -> int:
-        """Of keys and values."""
+        """Bytes of keys and values."""
         columns = (self._batch.column(name) for name in ("key", "value") if name in self._batch.schema.names)
         return sum(compute.sum(compute.binary_length(column)).as_py() or 0 for column in columns)
 
     async def send(self, producer: Producer, topic: str | None, admitted: Callable[[], object]) -> BatchResult:
-        """Send them; ``admitted`` is called when they are in the buffer."""
+        """Send them; calls ``admitted`` when they are in the buffer."""
         bulk = producer._bulk("a write from Spark", topic, admitted)
-        # Taken over right here: pyarrow only hands out pointers, and a worker thread would cost more than that.
+        # Taken over in this thread: pyarrow only hands out pointers, which is cheaper than a worker thread.
         return await bulk.send_arrow(ArrowSource(self._batch), ARROW_COLUMNS, None, raise_on_error=False)
 
     def record(self, index: int) -> Record:
-        """One of them."""
+        """One record."""
         row = {name: column[index].as_py() for name, column in self._readable.items()}
         headers, time_us = row.get("headers"), row.get("timestamp")
         return Record(
@@ -144,7 +144,7 @@ def _text(name: bytes | None, errors: str) -> str | None:
 
 
 def _pair(header: Mapping[str, bytes | None] | None) -> tuple[Any, bytes | None]:
-    """As `headers_of` has it."""
+    """A header as a pair, like `headers_of`."""
     return (None, None) if header is None else (_text(header["key"], "replace"), header["value"])
 
 
@@ -154,7 +154,7 @@ def arrow_chunks(
     """The batches of a task in chunks.
 
     Args:
-        most: rows of a chunk; None for as many as a batch has.
+        most: rows per chunk; None for whole batches.
         audit: marks the rows; None for no marks.
     """
     second = 0

@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame become which part of a record, and the errors of those that can't.
+"""Which DataFrame column becomes which part of a record, and the errors for those that can't.
 
 Source: Spark's KafkaWriter.validateQuery; the column ``timestamp`` is ours.
 """
@@ -48,20 +48,20 @@ ALLOWED: Mapping[str, tuple[Callable[[DataType], bool], str]] = {
     "headers": (_headers, "array<struct<key: string, value: binary>>"),
     "timestamp": (lambda kind: isinstance(kind, TimestampType), "timestamp"),
 }
-"""Columns by name: the types that they may have."""
+"""Allowed types, by column name."""
 
 OF_THE_SOURCE = frozenset({"offset", "timestampType"})
-"""Columns of Spark's Kafka source that a record to be written has no place for: passed over, as by Spark's own sink."""
+"""Columns of Spark's Kafka source that a written record has no place for: ignored, as by Spark's own sink."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that are written, by name, and whether the topic comes from its column."""
+    """The columns to write, by name, and whether the topic comes from its column."""
 
     names: frozenset[str]
 
     def has(self, name: str) -> bool:
-        """Whether there is such a column and it counts."""
+        """Whether there is such a column and it is used."""
         return name in self.names
 
 

@@ -1,18 +1,18 @@
-"""CommitLog: which transactions of a batch are to be committed, written down before the first of them is.
+"""CommitLog: the transactions of a batch to commit, recorded before the first of them is committed.
 
 Three kinds of files, each written whole:
 
-    NUMBER.ID.claim   who writes batches: the highest claim. Each batch begins with a claim, and no two have a number.
-    BATCH.ID.winners  what is going to be committed; from here on the batch must become visible, and never be written
-                      again. Removed when it turns out that nothing of it can be committed. ID is another one each time:
-                      a driver that was taken for dead must not write over what the next one has recorded.
-    BATCH.committed   everything is; written before the winners are removed, and wins over them
+    NUMBER.ID.claim   the highest claim owns the log. Each batch begins with a claim, and no two share a number.
+    BATCH.ID.winners  what will be committed; from here on the batch must become visible, and never be written again.
+                      Removed if nothing of it turns out to be committable. ID is new each time: a driver that was
+                      taken for dead must not overwrite what the next one has recorded.
+    BATCH.committed   everything is committed; written before the winners are removed, and overrides them
 
-So after a crash at any point the log says whether the batch has to be finished, is finished, or has to be written.
+So after a crash at any point the log says whether the batch must be finished, is finished, or must be written.
 
-A driver claims and then reads the records; it records and then reads the claims. So of two drivers at least one sees
-the other, and the one with the lower claim gives way. That takes a directory that shows what was written to it before,
-as local disks, HDFS and object stores do.
+A driver claims, then reads the records; it records, then reads the claims. So of two drivers at least one sees the
+other, and the one with the lower claim gives way. This requires a directory with read-after-write consistency, as
+local disks, HDFS and object stores have.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ _CLAIM_NAME = re.compile(r"[0-9]{12}\.[0-9a-f]{8}\.claim")
 _RECORD_NAME = re.compile(r"[^.]+\.[0-9a-f]{8}\.winners")
 
 KEPT = 100
-"""How many micro-batches of a query stay in the log; Spark replays the last one only."""
+"""How many micro-batches of a query stay in the log; Spark replays only the last one."""
 
 
 def claim_number(claim: str) -> int:
-    """What counts a claim; 0 for none."""
+    """The number of a claim; 0 for none."""
     return int(claim.partition(".")[0] or 0)
 
 
 def new_id() -> str:
-    """What tells records apart, and claims."""
+    """A unique id for a record or a claim."""
     return uuid.uuid4().hex[:8]
 
 
 @dataclass(frozen=True, slots=True)
 class Winners:
-    """All transactions of one batch that are to be committed.
+    """All transactions of one batch to commit.
 
     Args:
         batch: names it in the log.
-        statement: file of what an audit is told of the batch; empty for none.
-        stated: what is in that file, for a driver that finds it missing.
-        claim: of the driver that has recorded it.
-        record: tells apart what several drivers have recorded of the same batch.
+        statement: file of the batch's audit statement; empty for none.
+        stated: content of that file, for a driver that finds it missing.
+        claim: of the driver that recorded it.
+        record: distinguishes the records of several drivers for the same batch.
     """
 
     batch: str
@@ -74,39 +74,39 @@ class Winners:
 
 
 class CommitLog:
-    """The batches of one query, or of batch writes, that were to be committed."""
+    """The log of batches to commit, of one query or of batch writes."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """Its location, for messages."""
         return self._storage.path("")
 
     def claim(self) -> str:
-        """Take the log over: whoever had it before records nothing any more that counts, see ``is_claimed_by``."""
+        """Take the log over: records of a former owner no longer count, see ``is_claimed_by``."""
         while True:
             number = 1 + claim_number(self._newest_claim())
             claim = f"{number:012}.{new_id()}"
             self._storage.write(claim + CLAIM, b"")
-            # Numbers name tasks, so no two drivers may have the same; of two at once at least one sees the other.
+            # Numbers go into task ids, so no two drivers may share one; of two at once, at least one sees the other.
             if [claim_number(one) for one in _claims(self._storage.names())].count(number) <= 1:
                 return claim
 
     def is_claimed_by(self, claim: str) -> bool:
-        """Whether nobody has taken the log over since."""
+        """Whether nobody else has taken the log over since."""
         return self._newest_claim() <= claim
 
     def _newest_claim(self) -> str:
         return max(_claims(self._storage.names()), default="")
 
     def place_of(self, winners: Winners) -> str:
-        """Where the winners of a batch stand, for people."""
+        """Where the winners of a batch are recorded, for messages."""
         return self._storage.path(_record_name(winners))
 
     def record(self, winners: Winners) -> None:
-        """Write the winners down; when this returns they survive a crash."""
+        """Record the winners; when this returns they survive a crash."""
         said = asdict(winners)
         name = _record_name(winners)
         del said["batch"], said["record"]
@@ -118,13 +118,13 @@ class CommitLog:
         self.tidy(batch)
 
     def withdraw(self, winners: Winners) -> None:
-        """Take a record back, and leave those that other drivers have made of the same batch."""
+        """Remove this record, but not other drivers' records of the same batch."""
         self._storage.remove(_record_name(winners))
 
     def give_up(self, winners: Winners) -> None:
-        """Note that a batch will have to be written again, because none of its winners can be committed.
+        """Note that a batch must be written again, because none of its winners can be committed.
 
-        Older records of the same batch go first, for this one says what they are worth.
+        Older records of the same batch are removed first, because this one decides whether they count.
         """
         for name in _records(self._storage.names()):
             if _batch_of(name) == winners.batch and (older := self._read(name)) and older.claim < winners.claim:
@@ -132,13 +132,13 @@ class CommitLog:
         self.withdraw(winners)
 
     def committed(self) -> frozenset[str]:
-        """Batches that are finished, as far as the log remembers."""
+        """Finished batches that are still in the log."""
         return frozenset(_committed(self._storage.names()))
 
     def unfinished(self) -> list[Winners]:
-        """What was recorded and is not known to be finished; of each batch what was recorded under the highest claim.
+        """Recorded batches not known to be finished; for each, the record under the highest claim.
 
-        A driver records a batch anew, if only to finish it, when it knows what older records of it are worth.
+        A driver records a batch anew, if only to finish it, once it knows whether older records of it count.
         """
         names = self._storage.names()
         done = set(_committed(names))
@@ -149,12 +149,12 @@ class CommitLog:
         return [record for record in found if record.claim == newest[record.batch]]
 
     def tidy(self, keep: str = "") -> None:
-        """Remove what nobody will ask for: old claims, the winners of finished batches, then old batches themselves.
+        """Remove what is no longer needed: old claims, winners of finished batches, then old batches themselves.
 
-        Never a batch whose winners are there: they would be taken for unfinished.
+        Never a batch whose winners are still there: they would be taken for unfinished.
 
         Args:
-            keep: a micro-batch that stays however old it is.
+            keep: a micro-batch to keep, however old.
         """
         try:
             names = self._storage.names()
@@ -167,11 +167,11 @@ class CommitLog:
             for batch in _old(done, keep):
                 self._storage.remove(in_file_name(batch) + COMMITTED)
         except OSError as error:
-            # What is committed stays so, and the next batch does this again.
+            # Commits are not affected, and the next batch tries again.
             logger.warning("old files of the transaction log can't be removed: %s", str(error))
 
     def _read(self, name: str) -> Winners | None:
-        """None if the driver that made the record has taken it back meanwhile."""
+        """Read a record; None if its driver has removed it meanwhile."""
         try:
             said = json.loads(self._storage.read(name))
             transactions = tuple(_transaction(one) for one in said.pop("transactions"))
@@ -189,7 +189,7 @@ def _transaction(said: Mapping[str, object]) -> PreparedTransaction:
 
 
 def _check_types(said: Mapping[str, object], kinds: Mapping[str, type], otherwise: type) -> None:
-    """JSON may have anything in place of what was written."""
+    """Check field types: JSON from a file may hold anything."""
     for name, value in said.items():
         if type(value) is not kinds.get(name, otherwise):
             raise TypeError(f"{name} is a {type(value).__name__}")
@@ -216,7 +216,7 @@ def _committed(names: Sequence[str]) -> list[str]:
 
 
 def _old(batches: set[str], keep: str) -> set[str]:
-    """Batches that nobody will ask for; jobs are never among them, for a scheduler may repeat them at any time."""
+    """Batches no longer needed; never jobs, which a scheduler may repeat at any time."""
     numbered = {batch: place for batch in batches if (place := micro_batch_of(batch)) is not None}
     newest: dict[str, int] = {}
     for query, number in numbered.values():

@@ -1,6 +1,6 @@
-"""What runs on the driver: before the tasks, and when they have ended. Spark starts a Python process for each of these.
+"""What runs on the driver: before the tasks, and after they end. Spark starts a Python process for each.
 
-Without transactions there is nothing to do but to tell. With them see exactly_once.py.
+Without transactions there is nothing to do but log. With them, see exactly_once.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger: logging.Logger = logging.getLogger("aioproducer.spark")
 
 
 def prepare(sink: Sink) -> Sink:
-    """Before the first task of a batch: end what earlier ones have left, and tell the tasks what is done already."""
+    """Before a batch's first task: end what earlier batches left, and tell the tasks what is already done."""
     transactional = sink.options.transactional
     if transactional is None:
         return sink
@@ -46,14 +46,14 @@ def prepare(sink: Sink) -> Sink:
 
 
 def commit(sink: Sink, messages: Sequence[object], what: str) -> None:
-    """Make visible what the tasks have written, and log it.
+    """Make the tasks' output visible, and log it.
 
     Args:
-        what: was written, for the log.
+        what: name of the write, for the log.
     """
     _show_log()
     if not all(isinstance(one, TaskMessage) for one in messages):
-        # Spark does so with the trigger continuous: the rows don't come to Python, and the checkpoint is to pass them.
+        # Spark's continuous trigger does this: rows never reach Python, but the checkpoint would advance past them.
         raise SparkWriteError(
             f"{what}: not every task was called with its rows, so nothing is committed. Spark has no Python writers "
             "for the continuous trigger; stop the query, and use another trigger"
@@ -76,20 +76,20 @@ async def _commit(sink: Sink, messages: Sequence[TaskMessage], statement: tuple[
         )
     prepared = [message.prepared for message in messages if message.prepared is not None]
     async with _transactions(sink.options) as transactions:
-        for batch in batches:  # none if the DataFrame has no partition
+        for batch in batches:  # none if the DataFrame has no partitions
             await transactions.commit(_claim(messages), batch, prepared, statement)
 
 
 def _claim(messages: Sequence[object]) -> str:
-    """Under which the tasks have written, as they say; empty if none does. The writer of a stream does not know."""
+    """The claim the tasks wrote under, from their messages; empty if none has it. A stream writer does not know it."""
     return min((one.claim for one in messages if isinstance(one, TaskMessage)), default="")
 
 
 def abort(sink: Sink, messages: Sequence[object], what: str) -> None:
-    """End what the tasks of a failed batch have written; without transactions, log what stands in the topics.
+    """Abort what the tasks of a failed batch wrote; without transactions, log what is in the topics.
 
     Args:
-        what: was written, for the log.
+        what: name of the write, for the log.
     """
     _show_log()
     if sink.options.transactional is not None:
@@ -107,7 +107,7 @@ def abort(sink: Sink, messages: Sequence[object], what: str) -> None:
 
 
 def _statement(messages: Sequence[object]) -> tuple[str, bytes]:
-    """File and content of what an audit is to find; both empty if no task has said anything."""
+    """File and content of the audit statement; both empty if no task has one."""
     said = [one.statement for one in messages if isinstance(one, TaskMessage) and one.statement is not None]
     if not said:
         return "", b""
@@ -129,7 +129,7 @@ async def _transactions(options: SinkOptions) -> AsyncIterator[QueryTransactions
 
 
 def _show_log() -> None:
-    """Write the log to standard error, which Spark passes on, in a process in which nobody has set up logging."""
+    """Log to standard error, which Spark forwards, if the process has no logging set up."""
     if not logging.getLogger().handlers and not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -1,7 +1,6 @@
-"""What Spark needs beside its own package to read and write Kafka on this machine: Java and the connector's jars.
+"""What Spark needs besides its own package to read and write Kafka on this machine: Java and the connector's jars.
 
-A Spark cluster already has both; this is for local sessions, such as those of tests, of the demo and of ``aioproducer
-audit``.
+A Spark cluster already has both; this is for local sessions, such as in tests, the demo and ``aioproducer audit``.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ CONNECTOR = Artifacts(
         "org.apache.kafka:kafka-clients:4.1.0",
         "org.apache.commons:commons-pool2:2.12.0",
     ),
-    # What else they depend on comes with Spark itself, in versions that fit each other.
+    # Spark itself ships their other dependencies, in matching versions.
     dependencies=False,
 )
-"""Spark's own Kafka source and sink, in versions that were seen to work together, under PySpark 4.3.0."""
+"""Spark's own Kafka source and sink, in versions known to work together under PySpark 4.3.0."""
 
 VECTOR_MODULE = "jdk.incubator.vector"
-"""Spark's launcher adds this module; a Java runtime without it does not start then."""
+"""Spark's launcher adds this module; a Java runtime without it then fails to start."""
 
 # Drops one option and starts the real Java. POSIX sh: nothing else can be relied on where only pip installed Java.
 WRAPPER = f"""#!/bin/sh
@@ -72,7 +71,7 @@ def java_home(environ: Mapping[str, str] = os.environ) -> Path:
     """
     java = find_java(environ, machine_first=True)
     if _has_vector_module(java):
-        # The executable of a Java home stands in its bin; the link in /usr/bin was followed already.
+        # A Java home has its executable in bin; the link in /usr/bin is already resolved.
         return java.path.parent.parent
     home = cache_directory(environ) / "java-for-spark" / java.key
     script = WRAPPER.format(java=java.path)
@@ -90,13 +89,13 @@ def _has_vector_module(java: Java) -> bool:
 def local_session(
     name: str, *, cores: int | str = 2, configs: Mapping[str, object] | None = None, progress: Progress = _log.info
 ) -> SparkSession:
-    """A Spark session in this process that has Spark's own Kafka source and sink, and this package's data source.
+    """A Spark session in this process with Spark's own Kafka source and sink, and this package's data source.
 
     Args:
-        name: of the application.
-        cores: how many tasks run at once; ``*`` for one per core of the machine. ``2, 3``: each with up to three
-            attempts.
-        configs: further Spark configs, which override the ones chosen here.
+        name: name of the application.
+        cores: how many tasks run at once; ``*`` for one per core of the machine; ``2, 3`` for two, each with up to
+            three attempts.
+        configs: further Spark configs; they override the ones set here.
     Raises:
         JavaNotFoundError, DownloadError: a part is missing and can't be obtained.
         KeyboardInterrupt: once Spark has started and been stopped; a second Ctrl-C does not wait for that.
@@ -125,7 +124,7 @@ def local_session(
         JAVA_HOME=str(java_home()),
         PYSPARK_PYTHON=sys.executable,
         PYSPARK_DRIVER_PYTHON=sys.executable,
-        # Else Spark looks its own host's name up before anything, and ends where a container's name has no address.
+        # Else Spark first looks up its own host name, and fails where a container's name has no address.
         SPARK_LOCAL_IP=os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
     ):
         spark = started(builder)
@@ -134,9 +133,9 @@ def local_session(
 
 
 def started(builder: SparkSession.Builder) -> SparkSession:
-    """The session of a builder. Ctrl-C while it starts comes when it has started, and stops it.
+    """Start a builder's session. Ctrl-C meanwhile takes effect once it has started, and stops it.
 
-    A JVM whose start is interrupted would miss what it has to tell PySpark, and then wait forever.
+    An interrupted JVM start would lose the JVM's message to PySpark, which would then wait forever.
     """
     interrupts = 0
 
@@ -147,14 +146,14 @@ def started(builder: SparkSession.Builder) -> SparkSession:
             signal.default_int_handler(number, frame)
 
     before = signal.getsignal(signal.SIGINT)
-    # It may not be ours to change: only the main thread may, and a shell has its background jobs ignore the signal.
+    # We may not change it: only the main thread may, and a shell makes its background jobs ignore the signal.
     ours = before is not signal.SIG_IGN and threading.current_thread() is threading.main_thread()
     if ours:
         signal.signal(signal.SIGINT, count)
     try:
         spark = builder.getOrCreate()
     finally:
-        # PySpark has installed a handler of its own, if all is well.
+        # On success PySpark has installed its own handler.
         if signal.getsignal(signal.SIGINT) is count:
             signal.signal(signal.SIGINT, before)
     if interrupts:
@@ -165,7 +164,7 @@ def started(builder: SparkSession.Builder) -> SparkSession:
 
 @contextmanager
 def _environment(**variables: str) -> Iterator[None]:
-    """Set environment variables while Spark's JVM is started, which inherits them."""
+    """Set environment variables while Spark's JVM starts, which inherits them."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

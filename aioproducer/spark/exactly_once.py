@@ -1,20 +1,20 @@
-"""QueryTransactions: what the driver does with the transactions that the tasks of one query have prepared.
+"""QueryTransactions: what the driver does with the transactions prepared by the tasks of one query.
 
-    settle   before the first task of a batch: claim the log, finish what a driver before has begun to commit, say what
-             it may not have said of that, abort whatever else is open under the query's ids; so a batch is never
-             written while an earlier attempt at it may come to light
-    commit   record the winners, see that nobody else has claimed the log, say what an audit is to find, see that all
-             are open, commit them all, note that they are; then abort the losers
-    abort    abort everything that is open, but never what is on record
+    settle   before the first task of a batch: claim the log, finish what an earlier driver began to commit, write its
+             audit statement if it did not, abort whatever else is open under the query's ids. So a batch is never
+             written while an earlier attempt at it may still become visible
+    commit   record the winners, check that nobody else has claimed the log, write the audit statement, check that all
+             are open, commit them all, record that; then abort the losers
+    abort    abort everything that is open, but never what is recorded
 
-The record is what makes it all or none: from the moment it is there the batch is committed, by this driver or by the
-next one; before, it is not. A driver that dies in between leaves nothing that the next one's ``settle`` can't decide
-(see ``recovery``). The commits of a batch are single requests, so a reader may see a part of it for a moment.
+The record makes the commit atomic: once it exists the batch will be committed, by this driver or the next; before that,
+it will not. Whatever a driver that dies in between leaves, the next one's ``settle`` can decide (see ``recovery``).
+Each transaction of a batch is committed by its own request, so a reader may briefly see part of the batch.
 
-The driver before may not be dead, only slow, or cut off from whoever started the next one. From the claim on it commits
-nothing that it has not recorded before (then both commit the same), and aborts nothing that it finds later: each looks
-at the claims after it has recorded, and between finding what is open and aborting that. The tasks of two claims share
-no transactional id, so they can't fence each other.
+The previous driver may not be dead but slow, or cut off from whatever started the next one. Once the log is claimed, it
+commits only what it recorded before (then both commit the same), and aborts nothing it finds later: each driver checks
+the claims after recording, and again between finding open transactions and aborting them. The tasks of two claims
+share no transactional id, so they can't fence each other.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from aioproducer.transactions import OPEN_STATES
 logger: logging.Logger = logging.getLogger("aioproducer.spark")
 
 SLOTS = 8
-"""By how many ids the attempts at one task may differ beyond their attempt number, see transactional_id()."""
+"""Ids per attempt number that the attempts at one task are spread over, see transactional_id()."""
 
 TURNS = 8
-"""After how many claims their tasks have the same ids again."""
+"""Number of claims after which task ids repeat."""
 
 
 class Transactions(Protocol):
-    """What is asked of the cluster; ``aioproducer.transactions.TransactionClient``."""
+    """The requests to the cluster; see ``aioproducer.transactions.TransactionClient``."""
 
     async def outcome(self, prepared: PreparedTransaction) -> TransactionOutcome:
-        """What has become of a transaction."""
+        """How a transaction ended, or that it is open."""
         ...
 
     async def commit(self, prepared: PreparedTransaction) -> None:
-        """Commit it; also if it is committed already."""
+        """Commit it; no error if it is already committed."""
         ...
 
     async def abort(self, prepared: PreparedTransaction) -> None:
@@ -63,21 +63,21 @@ class Transactions(Protocol):
     async def list_transactions(
         self, prefix: str = "", *, states: Collection[str] = ()
     ) -> Sequence[TransactionListing]:
-        """The transactions in one of some states under ids with a prefix."""
+        """The transactions with an id prefix that are in one of the given states."""
         ...
 
     async def fence(self, transactional_id: str) -> None:
-        """Abort what is open under an id, and keep its producer from going on."""
+        """Abort what is open under an id, and fence its producer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Whose turn it is, and what is done already.
+    """The current claim, and what is already done.
 
     Args:
         claim: of the log; batches are committed and aborted under it.
-        committed: batches that are not to be written again.
+        committed: batches that must not be written again.
     """
 
     claim: str
@@ -85,10 +85,10 @@ class Settled:
 
 
 def query_prefix(prefix: str, location: str) -> str:
-    """What the transactional ids of a query begin with.
+    """The prefix of a query's transactional ids.
 
     Args:
-        location: of its log, which no other query shares and which stays over restarts.
+        location: of its log, which no other query shares and which survives restarts.
     """
     return f"{prefix}-{hashlib.sha256(location.encode()).hexdigest()[:12]}-"
 
@@ -96,25 +96,25 @@ def query_prefix(prefix: str, location: str) -> str:
 def transactional_id(query: str, claim: str, *, partition: int, attempt: int, task_attempt_id: int) -> str:
     """The id of one attempt at one task.
 
-    Attempts of a batch must not share one, for the second would fence the first, which may have won already. Attempt
-    numbers tell them apart, but count from 0 again when Spark does a whole stage again while tasks of its first attempt
-    still run; the number of the attempt in the application tells most of those. Nor must the tasks of a driver that
-    still lives share one with those of the next; of eight claims in a row none do. Few ids, used again by later
-    batches, fence what is left of much earlier ones, and a broker remembers each for 7 days.
+    Attempts of a batch must not share an id: the second would fence the first, which may have won already. Attempt
+    numbers distinguish them, but restart at 0 when Spark repeats a whole stage while tasks of its first attempt still
+    run; the application-wide attempt id distinguishes most of those. Nor may the tasks of a driver that is still alive
+    share an id with those of the next; among eight successive claims none do. Ids are few and reused by later batches:
+    that fences what is left of much earlier ones, and a broker remembers each id for 7 days.
 
     Args:
-        claim: of the driver, as ``settle`` gave it.
+        claim: the driver's, from ``settle``.
     """
     return f"{query}{claim_number(claim) % TURNS}-{partition}-{attempt}-{task_attempt_id % SLOTS}"
 
 
 class QueryTransactions:
-    """The transactions of one query, as its driver sees them.
+    """The driver's view of one query's transactions.
 
     Args:
-        log: of this query alone.
-        query: what its transactional ids begin with.
-        statements: where it says what an audit is to find; None for nowhere.
+        log: used by this query alone.
+        query: prefix of its transactional ids.
+        statements: where audit statements are written; None for nowhere.
     """
 
     def __init__(
@@ -126,11 +126,11 @@ class QueryTransactions:
         self._statements = statements
 
     async def settle(self) -> Settled:
-        """Take the log over, and end what earlier batches and attempts have left.
+        """Take the log over, and end what earlier batches and attempts left.
 
         Raises:
-            TakenOverError: somebody else has done so at the same time.
-            SparkWriteError: a batch is torn, see recovery; the query must not go on before somebody has decided.
+            TakenOverError: another driver did so at the same time.
+            SparkWriteError: a batch is torn, see recovery; the query must not continue until somebody has decided.
         """
         claim = self._log.claim()
         self._log.tidy()
@@ -147,15 +147,15 @@ class QueryTransactions:
     async def commit(
         self, claim: str, batch: str, prepared: Iterable[PreparedTransaction], statement: tuple[str, bytes] = ("", b"")
     ) -> None:
-        """Make a batch visible: all of its transactions, or none.
+        """Make a batch visible: all its transactions or none.
 
         Args:
-            claim: under which the batch was written.
-            statement: file and content of what an audit is to find once the batch is committed.
+            claim: the one the batch was written under.
+            statement: file and content of the audit statement, valid once the batch is committed.
         Raises:
             TakenOverError: another driver has claimed the log since; this one has committed nothing.
             SparkWriteError: nothing was committed, as transactions were lost meanwhile; or the batch is torn; or it is
-                on record, and the cluster could not be asked for all of it.
+                recorded, but not all of it could be committed.
             KafkaError: the cluster could not be asked, and nothing was committed.
         """
         if batch not in self._log.committed():
@@ -179,10 +179,10 @@ class QueryTransactions:
         await self._abort_losers(claim)
 
     async def abort(self, claim: str = "") -> None:
-        """Abort what is open, but for what is on record and so going to be committed.
+        """Abort what is open, except what is recorded and will thus be committed.
 
         Args:
-            claim: under which the batch was written; empty if no task has told it, then the log is claimed anew.
+            claim: the one the batch was written under; empty if no task reported it: then the log is claimed anew.
         """
         try:
             await self._abort_open(claim or self._log.claim())
@@ -190,17 +190,17 @@ class QueryTransactions:
             logger.warning("nothing is aborted: %s", str(error))
 
     async def _abort_losers(self, claim: str) -> None:
-        """Abort what nobody will commit; what becomes of the batch does not hang on that."""
+        """Abort what nobody will commit; the batch does not depend on it."""
         try:
             await self._abort_open(claim)
         except (KafkaError, OSError, SparkWriteError) as error:
-            # The next settle() does this again, or the broker in its time.
+            # The next settle() does it, or the broker after its timeout.
             logger.warning("transactions of losing attempts could not be aborted: %s", str(error))
 
     async def _abort_open(self, claim: str) -> None:
-        """Abort what is open under the query's ids and is not on record.
+        """Abort what is open under the query's ids and not recorded.
 
-        The look at the claims stands between finding and aborting: what was found is not of a driver that claims later.
+        The claims are checked between finding and aborting, so nothing found belongs to a driver that claims later.
         """
         recorded = {one.transactional_id for winners in self._log.unfinished() for one in winners.transactions}
         if recorded:
@@ -211,17 +211,17 @@ class QueryTransactions:
         await _all(self._transactions.fence(one) for one in wanted)
 
     def _record(self, winners: Winners) -> None:
-        """Put on record what is going to be committed, if this driver may."""
+        """Record what will be committed, if this driver still may."""
         self._log.record(winners)
         try:
             self._check(winners.claim)
         except TakenOverError:
-            # Nobody has touched it: the other driver acts on records of its own.
+            # Nobody has touched it: the other driver acts on its own records.
             self._log.withdraw(winners)
             raise
 
     def _record_anew(self, winners: Winners, claim: str) -> Winners:
-        """Have a batch on record under this driver's claim; whoever has recorded it may live, and take that back."""
+        """Record a batch under this driver's claim: the driver that recorded it may be alive, and remove its record."""
         own = replace(winners, claim=claim, record=new_id())
         self._record(own)
         self._log.withdraw(winners)
@@ -236,7 +236,7 @@ class QueryTransactions:
             )
 
     async def _finish(self, winners: Winners, *, untouched: bool) -> Prepared:
-        """Commit what is on record, or withdraw the record; the transactions for which it had to be withdrawn."""
+        """Commit what is recorded, or withdraw the record; returns the transactions that made it withdraw."""
         try:
             outcomes = await asyncio.gather(*(self._transactions.outcome(one) for one in winners.transactions))
         except KafkaError:
@@ -256,18 +256,18 @@ class QueryTransactions:
                 f"batch {winners.batch} is recorded, but could not be committed in full: {error}. {_advice(winners)}"
             ) from error
         if not untouched:
-            # The driver that has recorded it may not have come to that. After the commits, which may not wait for long.
+            # Its driver may not have written it. After the commits, which must not wait long.
             self._state(winners)
         self._log.finish(winners.batch)
         return ()
 
     async def _give_up(self, winners: Winners, found: Plan) -> None:
-        """Abort what is left of a batch of which nothing is committed, and take its record back."""
+        """Abort the rest of a batch of which nothing is committed, and remove its record."""
         logger.warning("batch %s: nothing is committed, as some were aborted: %s", winners.batch, _names(found.lost))
         ends = await asyncio.gather(*(self._transactions.abort(one) for one in found.open), return_exceptions=True)
         committed = [one for one, end in zip(found.open, ends, strict=True) if isinstance(end, TransactionStateError)]
         if committed:
-            # By the driver that has recorded it, just now.
+            # By the driver that recorded it, just now.
             raise self._torn(winners, replace(found, open=(), committed=tuple(committed)))
         for end in ends:
             if end is not None:
@@ -276,20 +276,20 @@ class QueryTransactions:
         self._log.give_up(winners)
 
     def _take_back(self, winners: Winners) -> None:
-        """Take a record back of which this driver has committed nothing."""
+        """Remove a record of which this driver has committed nothing."""
         if self._log.is_claimed_by(winners.claim):
             self._unstate(winners)
         self._log.withdraw(winners)
-        # From here on "nothing is committed" would be this driver's word alone.
+        # From here on only this driver would know that nothing is committed.
         self._check(winners.claim)
 
     def _state(self, winners: Winners) -> None:
-        """Say what an audit is to find."""
+        """Write the audit statement."""
         if self._statements is not None and winners.statement:
             self._statements.write(winners.statement, winners.stated.encode())
 
     def _unstate(self, winners: Winners) -> None:
-        """Take back what was said; before the record, for without that nobody knows of it."""
+        """Remove the audit statement; before the record, without which nobody knows of it."""
         if self._statements is not None and winners.statement:
             self._statements.remove(winners.statement)
 
@@ -302,14 +302,14 @@ class QueryTransactions:
 
 
 async def _all(ends: Iterable[Awaitable[None]]) -> None:
-    """Wait for all of them, and raise what the first has raised."""
+    """Wait for all of them, and raise the first error."""
     for end in await asyncio.gather(*ends, return_exceptions=True):
         if end is not None:
             raise end
 
 
 def _advice(winners: Winners) -> str:
-    """What to do about a batch whose commit was cut short."""
+    """What the user can do about a batch whose commit was cut short."""
     if is_single(winners.batch):
         return (
             "The next write with this transactionLog commits the rest. Do not write these rows again, or they will be "

@@ -1,7 +1,7 @@
-"""TaskAudit: marks the rows of a task, column-wise or record by record, and states what became of them.
+"""TaskAudit: marks the rows of a task, by column or by record, and states how they ended.
 
-See docs/audit.md. The instance is a partition of a write, not an attempt to write it: what a second attempt writes
-again has the same numbers, and an audit finds it twice.
+See docs/audit.md. The producer instance is a partition of a write, not an attempt at it: rows that a second attempt
+writes again have the same numbers, so an audit finds them as duplicates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _counting = pyarrow.array([], pyarrow.int64())
 
 
 def write_name(*what: str) -> str:
-    """A short name for a write, or a query, that is the same whenever it is asked for."""
+    """A short, stable name for a write or a query."""
     return f"spark-{hashlib.sha256(chr(0).join(what).encode()).hexdigest()[:NAME_DIGITS]}"
 
 
@@ -39,9 +39,9 @@ class TaskAudit:
     """The marks of one attempt of a task.
 
     Args:
-        producer: what the rows are numbered for.
-        attempt: no other attempt has it.
-        topic: of all rows; None where they have a column for it.
+        producer: instance name for the numbering.
+        attempt: unique to this attempt.
+        topic: of all rows; None if they have a column for it.
         clock: seconds since the epoch.
     """
 
@@ -54,14 +54,14 @@ class TaskAudit:
         self._clock = clock
         self._next: Counter[str] = Counter()
         self._given: list[tuple[str, int, int]] = []
-        """Topic, second and how many, in order."""
+        """Topic, second and count, in order."""
         self._acked: Counter[tuple[str, int, int]] = Counter()
         self._failed: set[tuple[str, int]] = set()
 
     # --- marking ------------------------------------------------------------------------------------------------------
 
     def mark_batch(self, batch: pyarrow.RecordBatch) -> tuple[pyarrow.RecordBatch, int]:
-        """The same rows with marks behind their headers, and the second that the marks name."""
+        """The same rows with marks appended to their headers, and the second in the marks."""
         time_ms = int(self._clock() * 1000)
         numbers = self._numbers(batch, time_ms // 1000)
         text = compute.binary_join_element_wise(
@@ -75,7 +75,7 @@ class TaskAudit:
         return batch.set_column(index, "headers", _behind(batch.column(index), values)), time_ms // 1000
 
     def mark_records(self, records: list[Record]) -> tuple[list[Record], int]:
-        """The same records with marks behind their headers, and the second that the marks name."""
+        """The same records with marks appended to their headers, and the second in the marks."""
         time_ms = int(self._clock() * 1000)
         second = time_ms // 1000
         marked = []
@@ -98,10 +98,10 @@ class TaskAudit:
         counts = Counter(dict.fromkeys(range(len(topics.dictionary)), 0))
         for count in compute.value_counts(topics.indices).to_pylist():
             counts[count["values"]] = count["counts"]
-        # Ranked by topic, and within a topic by row: where its group begins is to be taken off.
+        # Ranked by topic, then by row: subtract the rank at which the topic's group begins.
         shifts, before = [], 1
         for code, name in enumerate(topics.dictionary.to_pylist()):
-            topic = name.decode(errors="surrogateescape")  # Spark's strings may be no UTF-8
+            topic = name.decode(errors="surrogateescape")  # Spark's strings may not be UTF-8
             shifts.append(self._next[topic] - before)
             before += counts[code]
             self._give(topic, second, counts[code])
@@ -114,20 +114,20 @@ class TaskAudit:
             rows += self._given.pop()[2]
         self._given.append((topic, second, rows))
 
-    # --- what became of them ------------------------------------------------------------------------------------------
+    # --- how they ended -----------------------------------------------------------------------------------------------
 
     def acked(self, second: int, offsets: Mapping[Any, list[tuple[int, int]]]) -> None:
-        """Rows that were marked in a second have been acknowledged.
+        """Rows marked in a second were acknowledged.
 
         Args:
-            offsets: of a BatchResult.
+            offsets: from a BatchResult.
         """
         for key, ranges in offsets.items():
             topic, partition = key if isinstance(key, TopicPartition) else (self._topic or "", key)
             self._acked[topic, partition, second] += sum(last - first + 1 for first, last in ranges)
 
     def failed(self, record: Record) -> Record:
-        """A row has not been written; the record without its mark."""
+        """A row was not written; returns the record without its mark."""
         headers = list(record.headers.items() if isinstance(record.headers, Mapping) else record.headers or ())
         mark = read_mark(headers.pop()[1])
         assert mark is not None
@@ -135,7 +135,7 @@ class TaskAudit:
         return replace(record, headers=headers)
 
     def statement(self) -> list[dict[str, Any]]:
-        """What a reader is to find when the task has ended well, as the lines of a statement."""
+        """The lines of the statement: what a reader will find if the task succeeds."""
         statements = {topic: TopicStatement(self._producer, topic) for topic, _, _ in self._given}
         failed = sorted(self._failed)
         for topic, second, rows in self._given:
@@ -154,7 +154,7 @@ class TaskAudit:
 
 
 def _up_to(rows: int) -> pyarrow.Array:
-    """0, 1, 2, ...: made once, for the largest batch."""
+    """0, 1, 2, ...: computed once, for the largest batch."""
     global _counting
     if len(_counting) <= rows:
         _counting = pyarrow.array(range(2 * rows + 1), pyarrow.int64())
@@ -162,7 +162,7 @@ def _up_to(rows: int) -> pyarrow.Array:
 
 
 def _alone(values: pyarrow.Array) -> pyarrow.Array:
-    """A list of one header a row."""
+    """A list of one header per row."""
     rows = len(values)
     zeros = pyarrow.array(memoryview(bytes(rows)).cast("b"), pyarrow.int8()) if rows else pyarrow.array([], "int8")
     keys = pyarrow.DictionaryArray.from_arrays(zeros, pyarrow.array([HEADER]))
@@ -171,7 +171,7 @@ def _alone(values: pyarrow.Array) -> pyarrow.Array:
 
 
 def _behind(headers: pyarrow.Array, values: pyarrow.Array) -> pyarrow.Array:
-    """One more header a row, behind those that it has."""
+    """Append one header to those of each row."""
     rows = len(values)
     own = headers.cast(PLAIN)
     entries = compute.list_flatten(own)

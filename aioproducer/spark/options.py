@@ -13,7 +13,7 @@ from aioproducer.spark.batch_names import in_file_name
 from aioproducer.spark.storage import resolved
 
 KAFKA = "kafka."
-"""What follows is a config of the producer, by its Java name."""
+"""Prefix of a producer config, given by its Java name."""
 
 OPTIONS = {
     "topic": "topic of all rows; overrides the column of that name",
@@ -47,20 +47,20 @@ REFUSED = {
 MIN_IDLE_TIMEOUT_MS = 1
 
 MAX_JOB_SIZE = 193
-"""Of a jobId in the name of a file, of whose 255 characters the log needs the others."""
+"""Longest jobId in a file name; the log needs the rest of the 255 characters."""
 
 TRANSACTION_TIMEOUT_MS = 900_000
-"""How long after its first row a task's transaction may stay open, unless configs say otherwise: a broker's most."""
+"""How long a task's transaction may stay open after its first row, unless configured: the brokers' default maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transactional:
-    """What exactly-once takes.
+    """The settings for exactly-once.
 
     Args:
         prefix: of all transactional ids.
-        log: where the driver keeps its record; no other query uses it.
-        job: of a batch write; None lets each one have a name of its own.
+        log: location of the driver's log; no other query uses it.
+        job: the jobId of a batch write; None gives each write its own name.
     """
 
     prefix: str
@@ -70,18 +70,18 @@ class Transactional:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What the tasks need to know; it pickles, and its repr has no secrets.
+    """What the tasks need to know; picklable, with no secrets in its repr.
 
     Args:
-        producer: configs of the producer by their dotted names.
-        topic: None where the rows have it.
+        producer: producer configs by dotted name.
+        topic: None if the rows have it.
         dead_letter_topic: None: a row that can't be written fails the write.
-        arrow: whether columns go to the producer as they are, not row by row.
-        idle_timeout_ms: how long a worker keeps a producer that nobody uses.
+        arrow: whether columns go to the producer as Arrow data, not row by row.
+        idle_timeout_ms: how long a worker keeps an unused producer.
         transactional: None for at-least-once.
         audit: whether records are marked.
         audit_statements: where statements go; None for none.
-        totals: a reference to the driver's accumulator, None if nobody asked for it.
+        totals: a reference to the driver's accumulator; None if not requested.
     """
 
     producer: Mapping[str, str] = field(repr=False)
@@ -96,7 +96,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Read what Spark passes on.
+        """Parse the options that Spark passes on.
 
         Args:
             options: names in any case.
@@ -127,7 +127,7 @@ class SinkOptions:
 
 
 def _topic(name: str, topic: str | None) -> str | None:
-    """Stripped, as Spark's own sink takes it; one for bad rows would else be found wrong by the first of them."""
+    """Strip and check a topic, like Spark's own sink; else the first bad row would find a dead-letter topic invalid."""
     if topic is None:
         return None
     try:
@@ -151,11 +151,11 @@ def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:
 def _check_own(own: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in (*OPTIONS, *SPARKS_OWN)}
     for name, value in own.items():
-        if known.get(name) in OPTIONS and not value.strip():  # a directory may have spaces for a name
+        if known.get(name) in OPTIONS and not value.strip():  # a directory's name may be spaces
             raise ConfigError(f"option {known[name]} is empty")
         if name in known or name.startswith("spark."):
             continue
-        # A misspelled option that is passed over might be the one that was to make the write exactly-once.
+        # Don't ignore a misspelled option: it may be the one meant to make the write exactly-once.
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {known[near[0]]}?" if near else ""
         raise ConfigError(f"unknown option {name!r}{hint} (options: {', '.join(OPTIONS)}, and {KAFKA}* configs)")
@@ -182,7 +182,7 @@ def _transactional(own: Mapping[str, str]) -> Transactional | None:
 
 
 def _check_job(job: str) -> None:
-    """Refuse what the log could not write down, which it has to when all rows are sent."""
+    """Refuse a jobId too long for the log, which would fail only after all rows are sent."""
     size = len(in_file_name(job))
     if size > MAX_JOB_SIZE:
         raise ConfigError(

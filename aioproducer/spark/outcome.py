@@ -1,4 +1,4 @@
-"""Outcome: what a task, or a whole write, has put into Kafka; and the commit message that carries it to the driver."""
+"""Outcome: what a task or a whole write has put into Kafka; and the commit message that carries it to the driver."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Ranges = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class Outcome:
-    """Counts and places of acknowledged records; those of several tasks add up.
+    """Counts and places of acknowledged records; outcomes of several tasks can be added.
 
     Args:
-        records: acknowledged, dead letters not counted.
+        records: acknowledged records, without dead letters.
         bytes: of their keys and values, before compression.
         dead_letters: rows that went to the dead-letter topic instead.
-        offsets: where the records stand, by partition; dead letters too.
+        offsets: offset ranges of the records by partition, dead letters included.
     """
 
     records: int = 0
@@ -31,7 +31,7 @@ class Outcome:
     offsets: dict[TopicPartition, Ranges] = field(default_factory=dict)
 
     def add(self, other: Outcome) -> None:
-        """Count another one in."""
+        """Add another outcome."""
         self.records += other.records
         self.bytes += other.bytes
         self.dead_letters += other.dead_letters
@@ -39,7 +39,7 @@ class Outcome:
             self.offsets[partition] = extended(self.offsets.get(partition, []), ranges)
 
     def add_offsets(self, topic: str, offsets: Mapping[Any, Ranges]) -> None:
-        """Count in the ranges of a BatchResult of calls for a topic; others are named by TopicPartition there."""
+        """Add a BatchResult's ranges for calls to ``topic``; there, other topics have TopicPartition keys."""
         for key, ranges in offsets.items():
             partition = key if isinstance(key, TopicPartition) else TopicPartition(topic, key)
             self.offsets[partition] = extended(self.offsets.get(partition, []), ranges)
@@ -63,10 +63,10 @@ class Outcome:
 
 
 def extended(ranges: Ranges, more: Ranges) -> Ranges:
-    """Ranges that are joined with more of them; may change and return the first list.
+    """Join ranges with more ranges; may change and return the first list.
 
-    Those of one producer come in ascending order, and there are thousands where several tasks write to a partition: to
-    sort all of them for each chunk took time that grew with the square of the task's rows.
+    A producer's ranges arrive in ascending order, thousands of them if several tasks write to a partition; sorting all
+    of them for each chunk took time quadratic in the task's rows.
     """
     for first, last in more:
         if ranges and first <= ranges[-1][1]:
@@ -79,7 +79,7 @@ def extended(ranges: Ranges, more: Ranges) -> Ranges:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The same offsets in as few ascending ranges as there can be."""
+    """The same offsets in as few ascending ranges as possible."""
     found: Ranges = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -91,11 +91,11 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatement:
-    """What an audit is told of a task.
+    """A task's part of the audit statement.
 
     Args:
         write: names the batch write or micro-batch.
-        lines: of the statement.
+        lines: lines of the statement.
     """
 
     write: str
@@ -104,23 +104,23 @@ class TaskStatement:
 
 @dataclass(slots=True)
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver when all its rows are in Kafka."""
+    """A task's message to the driver once all its rows are in Kafka."""
 
     outcome: Outcome
     partition: int
-    """Of the DataFrame, not of a topic."""
+    """Partition of the DataFrame, not of a topic."""
     batch: str = ""
-    """What it was taken for, see batch_names; empty without transactions."""
+    """Name of the batch it belongs to, see batch_names; empty without transactions."""
     claim: str = ""
-    """Of the driver under which it was written; empty without transactions."""
+    """Claim of its driver; empty without transactions."""
     prepared: PreparedTransaction | None = None
-    """What the driver needs to commit them; None without transactions, and of a task that had no rows."""
+    """What the driver needs to commit the rows; None without transactions, or for a task without rows."""
     statement: TaskStatement | None = None
-    """With an audit, of a task that had rows."""
+    """Set with an audit, for a task that had rows."""
 
 
 def total(messages: Iterable[object]) -> Outcome:
-    """The outcomes of all tasks that ended well; None stands for one that did not."""
+    """The sum over all tasks that succeeded; None stands for one that did not."""
     whole = Outcome()
     for message in messages:
         if isinstance(message, TaskMessage):

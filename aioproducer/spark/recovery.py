@@ -1,12 +1,12 @@
-"""What to do with a batch whose winners are on record, by what has become of their transactions. Pure.
+"""What to do with a batch whose winners are recorded, by the state of their transactions. Pure.
 
     all open                        commit them: the ordinary case
     some or all committed already   commit the others: a driver died between two commits
     some aborted, none committed    withdraw the record: nothing was visible, and the batch is written again
     some aborted, some committed    torn: nothing can make it whole
-    of some nobody knows            torn too, unless nobody can have committed anything yet
+    some unknown                    torn too, unless nobody can have committed anything yet
 
-A transaction is aborted by the broker after ``transaction.timeout.ms``, or by somebody's hand.
+The broker aborts a transaction after ``transaction.timeout.ms``; an administrator may abort it too.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Plan:
     """What to do, and with which transactions.
 
     Args:
-        open: to be committed, or aborted where the record is withdrawn.
-        committed: beyond anybody's reach.
-        lost: aborted, or of an outcome that nobody knows any more.
+        open: to be committed, or aborted if the record is withdrawn.
+        committed: can't be undone.
+        lost: aborted, or of unknown outcome.
     """
 
     verdict: Verdict
@@ -46,11 +46,11 @@ class Plan:
 
 
 def plan(transactions: Prepared, outcomes: Sequence[TransactionOutcome], *, untouched: bool) -> Plan:
-    """What to do with a batch whose winners are on record.
+    """What to do with a batch whose winners are recorded.
 
     Args:
-        outcomes: what has become of each of the transactions.
-        untouched: whether it is sure that nobody has begun to commit them.
+        outcomes: the outcome of each transaction.
+        untouched: whether certainly nobody has begun to commit them.
     """
     kinds: dict[TransactionOutcome, list[PreparedTransaction]] = {outcome: [] for outcome in TransactionOutcome}
     for transaction, outcome in zip(transactions, outcomes, strict=True):

@@ -1,4 +1,4 @@
-"""Rows of Spark, as Python objects, to records."""
+"""Converts Spark rows, as Python objects, to records."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def encoded(value: Any) -> bytes | None:
 
 
 def timestamp_ms_of(moment: datetime | None) -> int | None:
-    """Milliseconds since the epoch, rounded down, of a timestamp as Spark has it in Python: local time, no zone."""
+    """Milliseconds since the epoch, rounded down, of a Spark timestamp in Python: local time, no zone."""
     if moment is None:
         return None
     whole = moment.replace(microsecond=0)
     try:
         seconds = whole.timestamp()
     except (ValueError, OverflowError):
-        # Python looks a day to either side, which the first and the last day of its calendar do not have.
+        # Python looks a day to either side, which fails on the first and last day of its calendar.
         inwards = timedelta(days=2 if whole.year == 1 else -2)
         seconds = (whole + inwards).timestamp() - inwards.total_seconds()
     return int(seconds) * 1000 + moment.microsecond // 1000
 
 
 def headers_of(headers: Iterable[Any] | None) -> list[tuple[Any, bytes | None]] | None:
-    """The pairs in a column ``headers``; one that is null has no name, which the producer refuses."""
+    """The pairs in a ``headers`` column; a null header gets no name, which the producer refuses."""
     return None if headers is None else [_pair(one) for one in headers]
 
 
@@ -48,7 +48,7 @@ def records_of(rows: Iterable[Row], columns: Columns) -> Iterator[Record]:
     """Each row as a record.
 
     Raises:
-        SparkWriteError: PySpark can't make Python objects of what Spark has, and tells neither row nor column.
+        SparkWriteError: PySpark can't convert the rows to Python objects, and names neither row nor column.
     """
     has_key, has_topic, has_partition, has_headers, has_timestamp = map(
         columns.has, ("key", "topic", "partition", "headers", "timestamp")
@@ -71,8 +71,8 @@ def _made(rows: Iterable[Row]) -> Iterator[Row]:
             yield row
             count += 1
     except (ValueError, OverflowError) as error:
-        # A string that is not UTF-8, a time beyond the years of Python's calendar: found while PySpark converts a batch
-        # of Arrow's, column by column, before it hands over the first row.
+        # A string that is not UTF-8, or a time outside Python's calendar: raised while PySpark converts an Arrow batch,
+        # column by column, before it yields the first row.
         task = TaskContext.get()
         place = "" if task is None else f"partition {task.partitionId()}, "
         raise SparkWriteError(
@@ -82,5 +82,5 @@ def _made(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def payload_bytes(records: Iterable[Record]) -> int:
-    """The bytes of keys and values."""
+    """Bytes of keys and values."""
     return sum(len(record.value or b"") + len(record.key or b"") for record in records)

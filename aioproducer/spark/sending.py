@@ -1,8 +1,7 @@
-"""TaskSend: all rows of one task, chunk by chunk, into a producer; runs in its event loop.
+"""TaskSend: sends all rows of one task, chunk by chunk; runs in the producer's event loop.
 
-Chunks are admitted one after the other, so that the rows of a task keep their order, and a chunk is taken while earlier
-ones still wait for their acknowledgements: ``put`` returns when its rows are in the buffer. ``finish`` waits for the
-rest.
+Chunks are admitted one after the other, so that the rows of a task keep their order, but a chunk need not wait for the
+acknowledgements of earlier ones: ``put`` returns when its rows are in the buffer. ``finish`` waits for the rest.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class TaskSend:
 
     Args:
         partition: of the DataFrame.
-        audit: hears what became of the rows that it has marked.
+        audit: is told how the rows it marked ended.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class TaskSend:
         self._check()
 
     async def finish(self) -> Outcome:
-        """Wait until every row has ended; what became of them.
+        """Wait until every row has ended; returns the outcome.
 
         Raises:
             SparkWriteError: rows can't be written.
@@ -80,7 +79,7 @@ class TaskSend:
         return self._outcome
 
     async def cancel(self) -> None:
-        """Wait for nothing more; rows that are in the buffer go on."""
+        """Stop waiting; rows already in the buffer are still delivered."""
         for send in self._sends:
             send.cancel()
         if self._sends:
@@ -105,13 +104,13 @@ class TaskSend:
         self._outcome.bytes += chunk.bytes - lost
 
     async def _take_care(self, chunk: Chunk, first_row: int, result: BatchResult) -> int:
-        """Find a place for each row that failed; the bytes of those that are dead letters."""
+        """Handle each failed row; returns the bytes of those that became dead letters."""
         if self._options.dead_letter_topic is None:
             row = self._bad_row(chunk, first_row, *result.errors[0])
             others = f" ({result.failed:,} rows of {chunk.rows:,} failed)" if result.failed > 1 else ""
             raise self._failed(row.place, row.error, others) from row.error
         failed = [self._bad_row(chunk, first_row, index, error) for index, error in result.errors]
-        # The broker refuses whole batches. So that only what is bad is refused once more, nobody else may send now.
+        # The broker refuses whole batches. Nobody else may send now, so that only bad rows are refused again.
         async with self._admission:
             await self._producer.flush()
             dead = [row for row in failed if not was_refused_by_broker(row.error)]
@@ -132,7 +131,7 @@ class TaskSend:
             self._audit.acked(second, result.offsets)
 
     async def _sift(self, refused: list[BadRow], second: int) -> list[BadRow]:
-        """Write what was refused for the sake of others only; what is refused alone too."""
+        """Write rows refused only because of others in their batch; returns those also refused alone."""
         bad: list[BadRow] = []
         groups = [refused] if refused else []
         while groups:
@@ -145,14 +144,14 @@ class TaskSend:
                 bad += again
             else:
                 half = (len(again) + 1) // 2
-                # The first half is the next to be popped, so that rows keep their order.
+                # The first half is popped next, so that rows keep their order.
                 groups += [part for part in (again[half:], again[:half]) if part]
         return bad
 
     async def _bury(self, row: BadRow) -> None:
         if not is_bad_row(row.error):
             raise self._failed(row.place, row.error) from row.error
-        # A dead letter is no record of the topic any more, whose numbers its mark counts.
+        # A dead letter is no longer a record of the topic that its mark counts.
         record = row.record if self._audit is None else self._audit.failed(row.record)
         letter = dead_letter(record, row.error, row.place)
         try:

@@ -26,8 +26,8 @@ class KafkaDataSource(DataSource):
     _ends_a_batch = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Spark makes a data source of its own to plan each batch, and sends a copy of the first one along to end it.
-        # Then the transactions of the batch are open, and nothing may be settled.
+        # Spark creates a new data source to plan each batch, and unpickles a copy of the first one to end it. By then
+        # the batch's transactions are open, and nothing may be settled.
         self.__dict__.update(state)
         self._ends_a_batch = True
 

@@ -1,4 +1,4 @@
-"""Small files that survive the driver, on any file system that pyarrow knows."""
+"""Small files that outlive the driver, on any file system that pyarrow supports."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pyarrow import fs
 from aioproducer.errors import ConfigError
 
 LOCAL_URI = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)
-"""What stands before the path in the URI of a local file."""
+"""The part before the path in a local file's URI."""
 
 
 HADOOP_CONFIGS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
-"""Directories in which Spark looks for core-site.xml."""
+"""Directories where Spark looks for core-site.xml."""
 
 
 class Storage:
-    """The files of one directory, each written once and whole.
+    """The files of one directory, each written once, atomically.
 
     Args:
         location: a path, or a URI such as ``file:/...``, ``hdfs://...``, ``s3://...``; the directory need not exist.
-        option: that names it, for errors.
+        option: the option that gave it, for errors.
     Raises:
         ConfigError: there is no such file system.
     """
@@ -37,13 +37,13 @@ class Storage:
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
 
     def names(self) -> list[str]:
-        """The files that are there whole, sorted."""
+        """The complete files, sorted."""
         selector = fs.FileSelector(self._directory, allow_not_found=True)
         found = [info.base_name for info in self._fs.get_file_info(selector) if info.type == fs.FileType.File]
         return sorted(name for name in found if not _is_part(name))
 
     def read(self, name: str) -> bytes:
-        """All of a file.
+        """A file's content.
 
         Raises:
             FileNotFoundError: it is not there.
@@ -52,7 +52,7 @@ class Storage:
             return bytes(stream.readall())
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file; when this returns it outlives a crash of the machine, and nobody ever sees a part of it."""
+        """Write a file; when this returns it survives a crash of the machine, and nobody ever sees part of it."""
         self._make_directory()
         part = self.path(f".{name}.{uuid.uuid4().hex}.part")
         try:
@@ -72,7 +72,7 @@ class Storage:
             self._sync_directory()
 
     def path(self, name: str) -> str:
-        """Where a file of this name is."""
+        """The location of a file of this name."""
         return f"{self._directory}/{name}"
 
     def _make_directory(self) -> None:
@@ -103,7 +103,7 @@ class Storage:
 
 
 def _sync(directory: Path) -> None:
-    """A file or directory that was made, renamed or removed is so for good when what it is in was synced."""
+    """Sync a directory: only then is a file created, renamed or removed in it durably so."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -112,13 +112,13 @@ def _sync(directory: Path) -> None:
 
 
 def resolved(location: str, option: str) -> str:
-    """A location as every process of a query understands it: a local path that is absolute, or a URI.
+    """A location with one meaning in every process of a query: an absolute local path, or a URI.
 
-    One without a scheme is where Spark would look for it: on the file system that is the default in Hadoop's configs,
-    as far as the environment tells where these are.
+    Without a scheme it is where Spark would look: on the default file system of Hadoop's configs, if the environment
+    says where these are.
 
     Raises:
-        ConfigError: nobody can know where it is.
+        ConfigError: its file system is unknown.
     """
     path = LOCAL_URI.sub("", location)
     if _has_scheme(path, option):
@@ -157,17 +157,17 @@ def _property(file: Path, name: str) -> str | None:
 
 
 def _is_part(name: str) -> bool:
-    """Whether a file is not whole, and a crash may have left it; Spark reads no file whose name begins with a dot."""
+    """Whether it is a partial file that a crash may have left; Spark ignores files whose name begins with a dot."""
     return name.startswith(".") and name.endswith(".part")
 
 
 def _file_system(location: str, option: str) -> tuple[fs.FileSystem, str]:
-    # Hadoop writes file:/path, with one slash, which pyarrow does not take; ?, # and % are letters of a name to it.
+    # Hadoop writes file:/path, with one slash, which pyarrow rejects; to Hadoop ?, # and % are ordinary characters.
     path = LOCAL_URI.sub("", location)
     if not _has_scheme(path, option):
         return fs.LocalFileSystem(), str(Path(path).absolute())
     try:
-        # pyarrow would cut the path at a #, which Hadoop takes for a letter; what follows a ? is meant for pyarrow.
+        # pyarrow would cut the path at a #, an ordinary character to Hadoop; options after a ? are for pyarrow.
         found, path = fs.FileSystem.from_uri(location.replace("#", "%23"))
     except (ValueError, OSError) as error:
         raise ConfigError(f"{location} can't be used: {error}; option {option}") from error

@@ -1,4 +1,4 @@
-"""What runs in a task: the way of its rows to Kafka. All it knows of the query is the Sink, which Spark pickles."""
+"""What runs in a task: it sends its rows to Kafka. All it knows of the query is the Sink, which Spark pickles."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from aioproducer.spark.sending import TaskSend
 from aioproducer.spark.totals import count_in
 
 QUERY_ID = "sql.streaming.queryId"
-"""Local property of Spark's tasks: names the query, also after a restart from its checkpoint."""
+"""Local property of Spark's tasks: the query's id, unchanged by a restart from its checkpoint."""
 
 BATCH_ID = "streaming.sql.batchId"
-"""Another one: the number of the micro-batch. Source: StreamExecution, MicroBatchExecution."""
+"""Local property: the number of the micro-batch. Source: StreamExecution, MicroBatchExecution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """One query's way to Kafka.
+    """How one query writes to Kafka.
 
     Args:
-        is_stream: whether the tasks are those of a micro-batch. The tasks of batch writes have its properties too when
-            ``foreachBatch`` does them, several of them maybe.
-        batch: names a batch write with transactions in its log.
-        claim: under which the driver writes, of the transaction log.
-        committed: batches that were committed already, and are not to be written again.
-        write: names a batch write without transactions.
+        is_stream: whether the tasks belong to a micro-batch. The local properties don't tell: with ``foreachBatch``,
+            batch writes, maybe several, have them too.
+        batch: name in the log of a batch write with transactions.
+        claim: the driver's claim of the transaction log.
+        committed: batches already committed, which must not be written again.
+        write: name of a batch write without transactions.
     """
 
     options: SinkOptions
@@ -52,7 +52,7 @@ class Sink:
 
     def write_batches(self, batches: Iterator[Any]) -> TaskMessage:
         """Write Arrow batches in a task."""
-        # A dead letter has to be known by its row.
+        # Each dead letter's row must be known.
         most = None if self.options.dead_letter_topic is None else CHUNK_ROWS
         audit = self._audit()
         return self._write(batches, arrow_chunks(batches, self.columns, most, audit), audit)
@@ -68,7 +68,7 @@ class Sink:
         if self.options.transactional is None:
             message = self._write_at_least_once(context, chunks, audit)
         elif self._batch(context) in self.committed:
-            # A driver died after it had committed this batch, and before Spark knew.
+            # A driver committed this batch and died before Spark knew.
             for _ in source:
                 pass
             message = TaskMessage(Outcome(), context.partitionId(), self._batch(context), self.claim)
@@ -83,7 +83,7 @@ class Sink:
         return micro_batch(*_micro_batch(context)) if self.is_stream else self.batch
 
     def _write_name(self, context: TaskContext) -> str:
-        """The same for all attempts, also those of a restarted query."""
+        """The same for all attempts, including those of a restarted query."""
         if self.is_stream:
             query, number = _micro_batch(context)
             return f"{write_name(query)}-{number}"
@@ -137,7 +137,7 @@ def _micro_batch(context: TaskContext) -> tuple[str, str]:
 
 
 def _send_all(there: Background, send: TaskSend, chunks: Iterable[Chunk]) -> Outcome:
-    """Hand the chunks over while Spark makes the next ones."""
+    """Pass the chunks on while Spark produces the next ones."""
     handed_over: Future[None] | None = None
     try:
         for chunk in chunks:

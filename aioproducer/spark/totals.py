@@ -1,4 +1,4 @@
-"""WriteTotals: what the tasks have written, in the program that runs the query."""
+"""WriteTotals: what the tasks have written, available in the program that runs the query."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class WriteTotals:
         df.write.format("aioproducer").options(**totals.options, **others).mode("append").save()
         totals.value.records
 
-    It is a Spark accumulator: each task counts once, when it ends successfully, also while a stream runs. Not for Spark
-    Connect, which has no accumulators; there, the driver's log has the same summary.
+    It is a Spark accumulator: each task counts once, when it succeeds, even while a stream runs. Not for Spark Connect,
+    which has no accumulators; there, the driver's log has the same summary.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -51,5 +51,5 @@ class WriteTotals:
 def count_in(totals: str | None, outcome: Outcome) -> None:
     """Add a task's outcome to the accumulator that ``WriteTotals.options`` refers to; called in the task."""
     if totals is not None:
-        # Unpickled in a worker it is a new accumulator of the same number, whose sum Spark sends along with the task.
+        # Unpickled in a worker it is a new accumulator with the same id; Spark sends its sum back with the task.
         pickle.loads(base64.b64decode(totals)).add(outcome)

@@ -1,6 +1,6 @@
-"""The writers that Spark calls: in tasks to write rows, on the driver to commit or abort what the tasks have written.
+"""The writers that Spark calls: in tasks to write rows, on the driver to commit or abort what the tasks wrote.
 
-Spark pickles them; all they hold is the Sink.
+Spark pickles them; they hold only the Sink.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class _Stream:
 
 
 class BatchArrowWriter(_Batch, api.DataSourceArrowWriter):
-    """Writes a DataFrame, columns as they are."""
+    """Writes a DataFrame as Arrow columns."""
 
     def write(self, iterator: Iterator[Any]) -> TaskMessage:
-        """Called by Spark once a task."""
+        """Called by Spark once per task."""
         return self.sink.write_batches(iterator)
 
 
@@ -60,7 +60,7 @@ class BatchRowWriter(_Batch, api.DataSourceWriter):
     """Writes a DataFrame row by row."""
 
     def write(self, iterator: Iterator[Any]) -> TaskMessage:
-        """Called by Spark once a task."""
+        """Called by Spark once per task."""
         return self.sink.write_rows(iterator)
 
 
@@ -68,17 +68,17 @@ class StreamRowWriter(_Stream, api.DataSourceStreamWriter):
     """Writes a micro-batch row by row."""
 
     def write(self, iterator: Iterator[Any]) -> TaskMessage:
-        """Called by Spark once a task."""
+        """Called by Spark once per task."""
         return self.sink.write_rows(iterator)
 
 
 if HAS_STREAM_ARROW:
 
     class StreamArrowWriter(_Stream, api.DataSourceStreamArrowWriter):
-        """Writes a micro-batch, columns as they are."""
+        """Writes a micro-batch as Arrow columns."""
 
         def write(self, iterator: Iterator[Any]) -> TaskMessage:
-            """Called by Spark once a task."""
+            """Called by Spark once per task."""
             return self.sink.write_batches(iterator)
 
 
@@ -88,5 +88,5 @@ def batch_writer(sink: Sink) -> api.DataSourceWriter:
 
 
 def stream_writer(sink: Sink) -> api.DataSourceStreamWriter:
-    """The writer of a streaming query; before PySpark 4.1 there is only the one by rows."""
+    """The writer of a streaming query; before PySpark 4.1 there is only the row writer."""
     return StreamArrowWriter(sink) if sink.options.arrow and HAS_STREAM_ARROW else StreamRowWriter(sink)

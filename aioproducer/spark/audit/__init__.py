@@ -1,9 +1,9 @@
-"""The delivery audit as a Spark job: compares the content of topics with what the marks and statements say.
+"""The delivery audit as a Spark job: compares the content of topics with the marks and statements.
 
     found = audit_topics(spark, {"kafka.bootstrap.servers": ...}, ["orders"], statements=["/audit/orders"])
     found.table.show()
 
-``aioproducer audit`` is the same from the command line. See docs/audit.md.
+``aioproducer audit`` does the same from the command line. See docs/audit.md.
 """
 
 from __future__ import annotations

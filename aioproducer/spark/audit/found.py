@@ -1,18 +1,18 @@
-"""What was found: records that are compared with each other, and what of it the next micro-batch has to know.
+"""What was found: compares records with each other, and keeps what the next micro-batch has to know.
 
-Theory of operation. All records of a producer and topic are brought together, by the one shuffle that the audit makes
-of records, and sorted by sequence number. Then each row needs to know only how far the rows before it reach:
+Theory of operation. The audit's one shuffle of records brings all records of a producer and topic together, sorted by
+sequence number. Then each row needs to know only how far the rows before it reach:
 
-    it reaches this one     a duplicate
-    it reaches the one before   the island of numbers goes on
-    else                    a new island begins, after a gap
+    up to this number           a duplicate
+    up to the number before it  the island of numbers goes on
+    less far                    a new island begins, after a gap
 
-Order is a question of the log: among the rows of one attempt in one partition, sorted by offset, a record is out of
-order if a later one of its producer stands before it. Duplicates have no order.
+Order is that of the log: among the rows of one attempt in one partition, sorted by offset, a record is out of order if
+a later one of its producer precedes it. Duplicates are not checked for order.
 
-What is known already joins as rows of the same form: islands, with a first and a last number, and the highest number by
-attempt and partition. So a micro-batch is a batch in which some is known, and nothing of earlier records is kept but
-their islands. Gaps are looked for in the end, because partitions are not read at the same pace.
+Earlier findings join as rows of the same form: islands, with a first and a last number, and the highest number by
+attempt and partition. So a micro-batch is a batch with some rows known in advance, and of earlier records only these
+are kept. Gaps are looked for at the end, because partitions are not read at the same pace.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ ROW = """producer string, topic string, kind int, first bigint, last bigint, att
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What all records read so far say.
+    """The findings from all records read so far.
 
     Args:
-        islands: producer, topic, first, last, first_ms, last_ms: numbers without a gap between them.
-        highs: producer, topic, attempt, partition, high: the highest number there.
+        islands: producer, topic, first, last, first_ms, last_ms: runs of numbers without a gap.
+        highs: producer, topic, attempt, partition, high: the highest number in each.
         cells: topic, partition, bucket_s, latency_ms, found, duplicated, out_of_order: counts of records.
     """
 
@@ -46,7 +46,7 @@ class Found:
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """Of the tables, in order."""
+        """Names of the tables, in order."""
         return "islands", "highs", "cells"
 
 
@@ -58,14 +58,14 @@ def compared(
     since_ms: int | None = None,
     until_ms: int | None = None,
 ) -> DataFrame:
-    """Records and what is known, compared and counted: one row for each island, place, bucket and latency.
+    """Compare and count records and earlier findings: one row for each island, place, bucket and latency.
 
     Args:
-        records: as of ``records.marked``, all with a mark.
+        records: from ``records.marked``, all with a mark.
         bucket_s: length of a time bucket.
-        known: what was found before.
-        since_ms, until_ms: records of other times are not counted. Their numbers are: where a clock was set back, they
-            stand between those of records that are.
+        known: earlier findings.
+        since_ms, until_ms: records outside these times are not counted, but their numbers are used: if a clock was set
+            back, they lie between those of counted records.
     """
     rows = _rows(
         records, RECORD, first="sequence", last="sequence", first_ms="time_ms", last_ms="time_ms", high="sequence"
@@ -103,7 +103,7 @@ def compared(
 
 
 def found_in(compared: DataFrame, known: Found | None = None) -> Found:
-    """What there is to know, from the rows of ``compared``, which should be kept in memory or on disk.
+    """Collect the findings from the rows of ``compared``, which should be persisted in memory or on disk.
 
     Args:
         known: as given to ``compared``; its counts are added.
@@ -134,12 +134,12 @@ COUNTS = ("found", "duplicated", "out_of_order")
 
 
 def bucket(second: Column, length_s: int) -> Column:
-    """The second in which a second's bucket begins."""
+    """The second at which the bucket of a second begins."""
     return (F.floor(second / length_s) * length_s).cast("bigint")
 
 
 def _rows(frame: DataFrame, kind: int, **sources: str) -> DataFrame:
-    """The columns of ROW: of their own name, or as said, else null."""
+    """The columns of ROW: from the column of the same name or the one given, else null."""
     columns = []
     for column in ROW.split(","):
         name, of_type = column.split()

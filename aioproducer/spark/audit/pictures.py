@@ -1,4 +1,4 @@
-"""The pictures of an audit: what was found over time and by partition, and how long it took."""
+"""The pictures of an audit: findings over time and by partition, and latencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FINDINGS = (("missing", "#d1495b"), ("duplicated", "#edae49"), ("out_of_order", "#66388c"))
-"""What should not be, and its colour."""
+"""Kinds of errors and their colours."""
 FOUND = "#30638e"
 LATENCIES = (("p50", "#30638e"), ("p99", "#edae49"), ("max", "#d1495b"))
 LATENCY_NAMES = {"append": "to the broker", "ack": "to the acknowledgement"}
@@ -23,7 +23,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def draw(by_time: Rows, by_partition: Rows, directory: Path, title: str) -> list[Path]:
-    """Write audit-time.svg and audit-partitions.svg; where they are.
+    """Write audit-time.svg and audit-partitions.svg; returns their paths.
 
     Args:
         by_time: bucket, found, missing, duplicated, out_of_order, and append_p50_ms to ack_max_ms (or None) of the
@@ -34,7 +34,7 @@ def draw(by_time: Rows, by_partition: Rows, directory: Path, title: str) -> list
     from matplotlib.figure import Figure
 
     pictures = {}
-    with mpl.rc_context({"svg.hashsalt": "aioproducer", "font.size": 9}):  # the same rows give the same file
+    with mpl.rc_context({"svg.hashsalt": "aioproducer", "font.size": 9}):  # same rows, same file
         latency = [name for name in LATENCY_NAMES if any(row[f"{name}_max_ms"] is not None for row in by_time)]
         figure = Figure(figsize=(9, 3 + 2.2 * len(latency)), layout="constrained")
         _over_time(figure, by_time, latency, title)
@@ -58,7 +58,7 @@ def _over_time(figure: Figure, rows: Rows, latency: Sequence[str], title: str) -
     bottom = [0] * len(rows)
     for name, colour in (("found", FOUND), *FINDINGS):
         values = [row[name] for row in rows]
-        # Few missing records among millions have to be seen: they are told by number too.
+        # A few missing records among millions must be visible: print the number too.
         counts.bar(times, values, width=width, bottom=bottom, color=colour, align="edge", label=_legend(name, values))
         bottom = [low + value for low, value in zip(bottom, values, strict=True)]
     counts.set_ylabel("records")
@@ -103,6 +103,6 @@ def _legend(name: str, values: Sequence[int]) -> str:
 
 
 def _width(times: Sequence[datetime]) -> float:
-    """Of a bar, in days, as matplotlib counts: the shortest distance of two."""
+    """Width of a bar, in days (matplotlib's unit): the shortest distance between two times."""
     distances = [(after - before).total_seconds() for before, after in itertools.pairwise(times)]
     return 0.95 * min(distances, default=60.0) / 86_400

@@ -1,4 +1,4 @@
-"""The records of topics, as rows with what their marks say."""
+"""The records of topics, as rows with the fields of their marks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LOG_APPEND_TIME = 1
 
 
 def marked(read: DataFrame) -> DataFrame:
-    """The rows of Spark's Kafka source: topic, partition, offset, producer, attempt, sequence, time_ms, latency_ms.
+    """Convert rows of Spark's Kafka source: topic, partition, offset, producer, attempt, sequence, time_ms, latency_ms.
 
-    The four of the mark are null in records that have none. ``latency_ms`` is the time from the mark to the broker's
-    own timestamp, of topics with LogAppendTime; null elsewhere.
+    The mark's four fields are null for unmarked records. ``latency_ms`` is the time from the mark to the broker's own
+    timestamp for topics with LogAppendTime, null for others.
 
     Args:
         read: with headers (option ``includeHeaders``).
@@ -36,7 +36,7 @@ def marked(read: DataFrame) -> DataFrame:
             F.col("mark")[3].cast("bigint").alias("time_ms"),
             F.when(F.col("timestampType") == LOG_APPEND_TIME, F.unix_millis("timestamp")).alias("appended_ms"),
         )
-        # Null stays null, which greatest() alone would pass over.
+        # Null stays null; greatest() alone would skip it.
         .withColumn(
             "latency_ms", F.when(F.col("appended_ms") < F.col("time_ms"), 0).otherwise(F.expr("appended_ms - time_ms"))
         )
@@ -45,7 +45,7 @@ def marked(read: DataFrame) -> DataFrame:
 
 
 def within(time_ms: Column, since_ms: int | None, until_ms: int | None) -> Column:
-    """Whether a time counts; the end is not part of it."""
+    """Whether a time is inside; the end is exclusive."""
     holds = F.lit(True)
     if since_ms is not None:
         holds &= time_ms >= since_ms
@@ -55,6 +55,6 @@ def within(time_ms: Column, since_ms: int | None, until_ms: int | None) -> Colum
 
 
 def two_digits(ms: Column) -> Column:
-    """Milliseconds, from 100 on rounded down to two digits, as statements have them."""
+    """Milliseconds, rounded down to two digits from 100 on, as in statements."""
     step = F.pow(F.lit(10), F.length(ms.cast("string")) - 2).cast("bigint")
     return F.when(ms < 100, ms).otherwise(F.floor(ms / step) * step).cast("bigint")

@@ -1,4 +1,4 @@
-"""Findings: the answer of an audit, as tables."""
+"""Findings: the result of an audit, as tables."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Totals:
 
     Args:
         sent, acked, failed: as stated; None if nothing was stated.
-        found: records that are there, each counted once.
-        missing: records that are not there, although later ones are, or although they were stated as acknowledged.
-        duplicated: further copies of records that are there.
-        out_of_order: records that stand behind later ones.
-        producers, stated, closed: instances found or stated; with a statement; with a statement that says it is the
-            last.
+        found: records in the topics, each counted once.
+        missing: records not in the topics, although later ones are, or although they were stated as acknowledged.
+        duplicated: additional copies of found records.
+        out_of_order: records that follow later ones.
+        producers, stated, closed: instances found or stated; those with a statement; those whose statement is marked
+            as complete.
     """
 
     sent: int | None
@@ -46,13 +46,13 @@ class Totals:
 
     @property
     def clean(self) -> bool:
-        """Whether each record is there, once, in order; true where none was found and none is missing."""
+        """Whether each record is there, once, in order; true if none was found and none is missing."""
         return not (self.missing or self.duplicated or self.out_of_order)
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What an audit has found.
+    """The results of an audit.
 
     Args:
         table: a row for each topic, partition and time bucket: topic, partition, bucket, the counts of Totals up to
@@ -62,7 +62,7 @@ class Findings:
         missing: a row for each range of sequence numbers: topic, partition, producer, first, last, records,
             acknowledged (false: not stated), bucket.
         producers: producer, found, stated, closed.
-        unmarked: how many records without a mark were read; None in streams.
+        unmarked: number of records read without a mark; None in streams.
     """
 
     table: DataFrame
@@ -82,7 +82,7 @@ class Findings:
             frame.unpersist()
 
     def totals(self) -> Totals:
-        """Everything added up."""
+        """Sums over all tables."""
         sums = self.table.agg(*(F.sum(name).alias(name) for name in SUMS)).first()
         flags = self.producers.agg(
             F.count("*").alias("producers"), F.count_if("stated").alias("stated"), F.count_if("closed").alias("closed")
@@ -108,12 +108,12 @@ def findings(
 
     Args:
         statements: read for the same times.
-        heads: whether the first number of each producer that is not stated has to be 0.
-        since_ms, until_ms: records sent at other times are not missing.
+        heads: whether the first number of each producer without a statement must be 0.
+        since_ms, until_ms: records sent outside these times do not count as missing.
     """
     gaps = _gaps(found, statements, heads)
-    # What is in a gap was sent between the records around it. Where a statement's border is there is no time, but
-    # statements have been cut to these times.
+    # The records of a gap were sent between the records around it. A statement's border has no time, but statements
+    # have been cut to these times.
     between = [F.coalesce(within(F.col(name), since_ms, until_ms), F.lit(True)) for name in ("before_ms", "behind_ms")]
     gaps = gaps.where(F.col("acknowledged") | (between[0] & between[1]))
     missing = _missing(gaps, statements).withColumn("bucket_s", bucket(F.floor(F.col("time_ms") / 1000), bucket_s))
@@ -130,7 +130,7 @@ def findings(
 
 
 def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame:
-    """Ranges of numbers that are neither found nor stated to have failed, those a statement covers apart."""
+    """Ranges of numbers neither found nor stated as failed; those covered by a statement are separate."""
     columns = "producer", "topic", "kind", "first", "last", "stated", "first_ms", "last_ms"
 
     def rows(frame: DataFrame, kind: int, first: str, last: Column, stated: Column) -> DataFrame:
@@ -172,7 +172,7 @@ def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame
             F.last("stated", ignorenulls=True).over(before).alias("acknowledged"),
             F.last("last_ms", ignorenulls=True).over(before).alias("before_ms"),
         )
-        # greatest() passes null over; where nothing came before, the first number is where numbers begin.
+        # greatest() skips null; with nothing before, the gap starts at the first possible number.
         .withColumn(
             "from", F.coalesce(F.greatest(F.col("reached") + 1, F.col("boundary")), F.lit(0 if heads else None))
         )
@@ -191,7 +191,7 @@ def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame
 
 
 def _missing(gaps: DataFrame, statements: Statements | None) -> DataFrame:
-    """The gaps with what is known of where they are."""
+    """The gaps with what is known of their place."""
     columns = "producer", "topic", "first", "last", "partition", "acknowledged", "time_ms"
     unknown = gaps.withColumn("partition", F.lit(None).cast("int")).select(*columns)
     if statements is not None:
@@ -242,7 +242,7 @@ def _table(parts: list[DataFrame]) -> DataFrame:
 def _producers(found: Found, statements: Statements | None) -> DataFrame:
     seen = found.highs.select("producer", F.lit(True).alias("found"), F.lit(True).alias("counts"))
     if statements is not None:
-        # The last line names no topic; alone it may be that of a producer of other topics.
+        # The last line names no topic; without other lines it may be from a producer of other topics.
         stated = statements.lines.select(
             "producer",
             F.lit(True).alias("stated"),

@@ -1,4 +1,4 @@
-"""The audit from topics to findings, at once, or in looks that each continue where the last one ended."""
+"""The audit from topics to findings: at once, or in looks that each continue where the last one ended."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BUCKET_S = 60
 LAG_S = 60
 
 LOOK_FOR_END_S = 1
-"""How long ``told_to_end`` may wait to be asked."""
+"""Longest interval between calls of ``told_to_end``."""
 
 DEFAULTS = {"startingOffsets": "earliest", "includeHeaders": "true", "kafka.isolation.level": "read_committed"}
 
 
 def from_the_beginning(options: Mapping[str, str]) -> bool:
-    """Whether Spark's Kafka source reads topics from their beginning, with DEFAULTS beside these options."""
-    given = {name.lower(): value for name, value in options.items()}  # Spark does not tell cases apart
+    """Whether Spark's Kafka source, with DEFAULTS and these options, reads topics from their beginning."""
+    given = {name.lower(): value for name, value in options.items()}  # Spark ignores case
     starts = given.get("startingoffsets", "earliest").strip().lower()
     return starts == "earliest" and not given.keys() & {"startingtimestamp", "startingoffsetsbytimestamp"}
 
@@ -42,17 +42,17 @@ def audit_topics(
     since_ms: int | None = None,
     until_ms: int | None = None,
 ) -> Findings:
-    """Audit what is in some topics now.
+    """Audit the current content of topics.
 
     Args:
         options: of Spark's Kafka source: ``kafka.bootstrap.servers`` and other ``kafka.*`` configs of the consumer,
             ``minPartitions`` and the like. By default the topics are read from their beginning, with
             ``read_committed``.
-        statements: files of statements, or directories, read recursively, from anywhere that Spark reads; a statement
+        statements: files of statements, or directories (read recursively), wherever Spark can read; a statement
             read twice counts once.
         bucket_s: length of a time bucket.
-        since_ms, until_ms: only records whose mark has a time from the first up to the second, ms since the epoch. A
-            second that is only partly inside does not count. With ``since_ms``, or options that do not start at the
+        since_ms, until_ms: only records marked from ``since_ms`` up to, but not including, ``until_ms``, in ms since
+            the epoch; seconds only partly inside do not count. With ``since_ms``, or options that do not start at the
             beginning, nothing counts as missing before a producer's first record that is found or stated. Records of
             other times are still read: their numbers are not missing.
     Returns:
@@ -61,10 +61,10 @@ def audit_topics(
         TypeError: topics or statements are one str.
     """
     _check_lists(topics=topics, statements=statements)
-    # Statements know of whole seconds, marks of milliseconds: both have to leave the same records out.
+    # Statements have whole seconds, marks have milliseconds: both must leave out the same records.
     since_ms = None if since_ms is None else -_whole_seconds(-since_ms)
     until_ms = None if until_ms is None else _whole_seconds(until_ms)
-    # First what was promised, then what is there: on a topic that is written to, the other way round would find losses.
+    # Statements before records: on a topic still being written, the reverse order would find false losses.
     said = Statements.read(spark, statements, topics, since_ms, until_ms).keep() if statements else None
     read = spark.read.format("kafka").options(**{**DEFAULTS, **options}).option("subscribe", ",".join(topics)).load()
     seen = Observation()
@@ -83,7 +83,7 @@ def audit_topics(
         if said is not None:
             said.lines.unpersist()
     if answer.producers.where("found").isEmpty():
-        # Adaptive execution drops a step out of which nothing came, and what it has observed with it.
+        # Adaptive execution drops a step without output, and its observation with it.
         unmarked = records.where("producer IS NULL").count()
     else:
         unmarked = seen.get["all"] - seen.get["marked"]
@@ -91,9 +91,9 @@ def audit_topics(
 
 
 class AuditState:
-    """What the micro-batches of an audit have found, in two directories that take turns, and when the last look began.
+    """The findings of an audit's micro-batches, in two alternating directories, and the start of the last look.
 
-    A micro-batch that Spark repeats finds what was there before it.
+    A micro-batch that Spark repeats finds the state from before its first run.
     """
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
@@ -101,15 +101,15 @@ class AuditState:
         self._directory = directory
 
     def load(self) -> Found | None:
-        """What was found up to the last micro-batch; None before the first."""
+        """The findings up to the last micro-batch; None before the first."""
         done = self._done()
         return self._found(done[max(done)]) if done else None
 
     def load_before(self, number: int) -> Found | None:
-        """What was found up to the micro-batch before another one; None before the first.
+        """The findings up to the micro-batch before ``number``; None before the first.
 
         Raises:
-            ConfigError: it is not there, or later ones are.
+            ConfigError: they are missing, or later ones exist.
         """
         done = self._done()
         if (number and number - 1 not in done) or max(done, default=number) > number:
@@ -120,22 +120,22 @@ class AuditState:
         return self._found(done[number - 1]) if number else None
 
     def save(self, number: int, found: Found) -> None:
-        """Keep what was found up to a micro-batch."""
+        """Keep the findings up to a micro-batch."""
         slot = number % 2
         for name in Found.names():
             getattr(found, name).coalesce(1).write.mode("overwrite").parquet(self._path(f"{slot}/{name}"))
         self._note(f"{slot}/last", number)
 
     def looked_ms(self) -> int | None:
-        """When the last look began that has read all there was, in ms; None before the first has."""
+        """When the last complete look began, in ms; None before the first."""
         return self._number("looked")
 
     def look_ended(self, began_ms: int) -> None:
-        """A look has read all there was when it began."""
-        self._note("looked", began_ms)  # if this dies halfway, it is as before the first look until the next one
+        """Note that a look has read everything that was there when it began."""
+        self._note("looked", began_ms)  # if this dies halfway, there is no complete look until the next one
 
     def _done(self) -> dict[int, int]:
-        """The slots by the micro-batch up to which they are."""
+        """Each slot, by the micro-batch up to which it has findings."""
         return {number: slot for slot in (0, 1) if (number := self._number(f"{slot}/last")) is not None}
 
     def _found(self, slot: int) -> Found:
@@ -166,17 +166,17 @@ def audit_stream(
     told_to_end: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.time,
 ) -> bool:
-    """Take one look at topics: read what is new up to now, and keep the findings for ``stream_findings``.
+    """Take one look at topics: read what is new so far, and keep the findings for ``stream_findings``.
 
     Args:
         options: as for ``audit_topics``.
-        directory: a path or URI, for this audit alone, where it keeps what it has found, and from which it continues.
-        told_to_end: asked during the look; once it returns True, the rest is left to the next look.
+        directory: a path or URI, for this audit alone, where it keeps its findings and continues from.
+        told_to_end: called during the look; once it returns True, the rest is left to the next look.
         clock: seconds since the epoch.
     Returns:
         Whether everything was read.
     Raises:
-        StreamingQueryException: the topics can't be read, or the directory has only a part of what is kept there.
+        StreamingQueryException: the topics can't be read, or the directory is incomplete.
         TypeError: ``topics`` is a single str.
     """
     _check_lists(topics=topics)
@@ -193,8 +193,8 @@ def audit_stream(
 
     read = spark.readStream.format("kafka").options(**{**DEFAULTS, **options}).option("subscribe", ",".join(topics))
     stream = marked(read.load()).writeStream.foreachBatch(take).option("checkpointLocation", f"{directory}/checkpoint")
-    # Noted before the query asks where the topics end, and kept when it has read that far. Not by a micro-batch: there
-    # is none without new records, and then lost ends would never be missing.
+    # Taken before the query asks where the topics end, and saved when it has read that far. Not in a micro-batch:
+    # without new records there is none, and then lost ends would never count as missing.
     began_ms = int(clock() * 1000)
     query = stream.trigger(availableNow=True).start()
     try:
@@ -217,7 +217,7 @@ def stream_findings(
     lag_s: int = LAG_S,
     heads: bool = True,
 ) -> Findings | None:
-    """What was found up to the last look of ``audit_stream``; None before the first has read all there was.
+    """The findings up to the last look of ``audit_stream``; None before the first complete look.
 
     Args:
         directory, bucket_s: as for ``audit_stream``.
@@ -238,7 +238,7 @@ def stream_findings(
 
 def _check_lists(**lists: Sequence[str]) -> None:
     for name, given in lists.items():
-        if isinstance(given, str):  # its letters are names of topics, and paths that Spark reads, too
+        if isinstance(given, str):  # its single letters would be valid topic names and paths
             raise TypeError(f"{name} is the str {given!r}; a list is needed, such as [{given!r}]")
 
 

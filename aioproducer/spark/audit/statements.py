@@ -1,4 +1,4 @@
-"""What producers have stated, as rows."""
+"""Producers' statements, as rows."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SCHEMA = """producer string, topic string, first bigint, next bigint, runs array
 
 
 class Statements:
-    """The lines of all statements, and what they say of one thing each.
+    """The lines of all statements, and a view of each subject.
 
     Args:
         lines: of SCHEMA.
-        since_ms, until_ms: records that were sent at other times do not count.
+        since_ms, until_ms: records sent outside these times do not count.
     """
 
     def __init__(self, lines: DataFrame, since_ms: int | None = None, until_ms: int | None = None) -> None:
-        # A producer that was killed may have left the beginning of a line.
+        # A killed producer may have left a partial line.
         self.lines: DataFrame = lines.where("producer IS NOT NULL AND (topic IS NOT NULL OR closed)")
         self._since_ms = since_ms
         self._until_ms = until_ms
@@ -39,27 +39,27 @@ class Statements:
         since_ms: int | None = None,
         until_ms: int | None = None,
     ) -> Statements:
-        """Read files and directories, with all that is below these.
+        """Read files, and directories recursively.
 
-        A line counts once, however often it is read: a file may be given beside the directory that has it, twice, or
-        by a link. No two lines are the same otherwise, for those of a producer and topic begin at numbers of their own.
+        A line counts once however often it is read: a file may be given twice, by a link, or along with its directory.
+        No two lines are equal otherwise, because each line of a producer and topic begins at its own number.
 
         Args:
-            topics: those that count; None for all.
+            topics: topics that count; None for all.
         """
-        # Spark by itself reads nothing of a directory that has only others in it, and says nothing.
+        # By default Spark silently reads nothing from a directory that has only subdirectories.
         lines = spark.read.schema(SCHEMA).option("recursiveFileLookup", True).json(list(paths))
         if topics is not None:
             lines = lines.where(F.col("closed") | F.col("topic").isin(*topics))
         return cls(lines.distinct(), since_ms, until_ms)
 
     def keep(self) -> Statements:
-        """Read them now, and have Spark keep them."""
+        """Read them now, and have Spark cache them."""
         self.lines.persist(StorageLevel.MEMORY_AND_DISK).count()
         return self
 
     def bounds(self) -> DataFrame:
-        """Where lines begin and end: producer, topic, first, next."""
+        """The range of each line: producer, topic, first, next."""
         if self._since_ms is None and self._until_ms is None:
             return self.lines.where("topic IS NOT NULL").select("producer", "topic", "first", "next")
         kept = F.filter("runs", lambda run: within(run[2] * 1000, self._since_ms, self._until_ms))
@@ -76,11 +76,11 @@ class Statements:
         )
 
     def failed(self) -> DataFrame:
-        """Records whose program was told that they failed: producer, topic, first, last, second."""
+        """Records reported to their program as failed: producer, topic, first, last, second."""
         return self._each("failed", "first", "last", "second")
 
     def runs_of(self, gaps: DataFrame) -> DataFrame:
-        """Where the records of some gaps were acknowledged: those gaps, cut, with partition (or null) and second.
+        """Where the records of gaps were acknowledged: the gaps, split, with partition (or null) and second.
 
         Args:
             gaps: producer, topic, first, last; few of them.
@@ -109,7 +109,7 @@ class Statements:
         )
 
     def cells(self, bucket_s: int) -> DataFrame:
-        """What was sent when: topic, partition (null of records that failed), bucket_s, acked, failed, ack_ms, acks."""
+        """Counts by time: topic, partition (null for failed records), bucket_s, acked, failed, ack_ms, acks."""
         acked = self._each("acked", "partition", "second", "acked")
         failed = self.failed().withColumn("failed", F.col("last") - F.col("first") + 1)
         latency = self._each("latency_ms", "partition", "second", "ack_ms", "acks")
