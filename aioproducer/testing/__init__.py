@@ -1,4 +1,4 @@
-"""Kafka for tests, with nothing but pip: the real one, ``KafkaCluster``, and one inside the process, ``FakeCluster``.
+"""Kafka for tests, with only pip: the real one, ``KafkaCluster``, and one inside the process, ``FakeCluster``.
 
 pytest finds the plugin (``aioproducer.testing.plugin``) by itself once the package is installed.
 """
@@ -57,5 +57,5 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-# pytest imports this package in every session that has it installed, also where no test needs a broker.
+# pytest imports this package in every session where it is installed, even if no test needs a broker.
 __getattr__: ModuleGetattr = on_demand(__name__, _HOMES)

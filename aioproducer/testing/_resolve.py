@@ -1,8 +1,8 @@
-"""Fetches jars from a Maven repository with jgo. Runs as a process of its own, see ``artifacts.py``.
+"""Fetches jars from a Maven repository with jgo. Runs as a separate process, see ``artifacts.py``.
 
-Takes one JSON object as its only argument, the fields of ``Artifacts`` with "repository" and "url", and prints JSON
-lines: {"progress": text} while it goes on, at the end {"jars": [paths]} or {"error": text}. Ends when its standard
-input does, so it can't outlive its parent.
+Its only argument is a JSON object: the fields of ``Artifacts``, "repository" and "url". Prints JSON lines:
+{"progress": text} while it runs, {"jars": [paths]} or {"error": text} at the end. Ends when its standard input does,
+so it can't outlive its parent.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import Any
 
 PARALLEL_DOWNLOADS = 16
 PAUSES_S = (1, 3, 9)
-"""Waits between the attempts at one file."""
+"""Pauses between attempts at one file."""
 TIMEOUT_S = 30
 MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
 
 
 def say(**message: Any) -> None:
-    """One line to the parent. It goes out in one write, for several threads talk."""
+    """Send one line to the parent, in a single write because several threads do so."""
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
 def make_context(repository: Path, url: str | None) -> Any:
-    """A jgo Maven context over our own directory, in which a file is whole or not there."""
+    """A jgo Maven context over our own directory, where a file is complete or absent."""
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext, PythonResolver
 
@@ -41,7 +41,7 @@ def make_context(repository: Path, url: str | None) -> Any:
     staging = MavenContext(repo_cache=staging_path, local_repos=[], remote_repos=remotes, timeout=TIMEOUT_S)
 
     class WholeFiles(PythonResolver):
-        """Downloads beside the repository and moves what arrived whole into it: jgo takes any file that exists."""
+        """Downloads outside the repository and moves complete files into it: jgo accepts any file that exists."""
 
         def download(self, artifact: Any) -> Path:
             staged = staging.project(artifact.groupId, artifact.artifactId).at_version(artifact.version)
@@ -62,7 +62,7 @@ def make_context(repository: Path, url: str | None) -> Any:
 
 
 def fresh_staging(repository: Path) -> Path:
-    """An empty directory for unfinished downloads. Those of processes that were killed are removed."""
+    """An empty directory for unfinished downloads; removes those left by killed processes."""
     for left in repository.parent.glob("staging-*"):
         shutil.rmtree(left, ignore_errors=True)
     return repository.parent / f"staging-{os.getpid()}"
@@ -76,7 +76,7 @@ def with_retries(name: str, fetch: Callable[[], None], part: Path) -> None:
         try:
             return fetch()
         except Exception as error:
-            # jgo says so of every answer but 200: a passing 503 deserves one more attempt, a 404 not four.
+            # jgo reports every status but 200 like this: a passing 503 is worth one retry, a 404 not four attempts.
             if type(error) is RuntimeError:
                 del pauses_s[1:]
             if not pauses_s:
@@ -86,7 +86,7 @@ def with_retries(name: str, fetch: Callable[[], None], part: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Refuse a jar that arrived broken."""
+    """Refuse a corrupt jar."""
     if path.suffix == ".jar":
         with zipfile.ZipFile(path) as jar:
             broken = jar.testzip()
@@ -100,13 +100,13 @@ def short(error: BaseException) -> str:
 
 
 def logger_of(artifacts: list[Any], context: Any) -> Any:
-    """The plainest back-end of the logging interface that Kafka uses, in the interface's version."""
+    """The simplest back-end of Kafka's logging interface, in the interface's version."""
     version = next((one.version for one in artifacts if one.artifactId == "slf4j-api"), "1.7.36")
     return context.create_dependency(f"org.slf4j:slf4j-simple:{version}").artifact
 
 
 def resolve(task: dict[str, Any], repository: Path) -> list[Path]:
-    """The paths of all jars, downloaded where they are not there yet."""
+    """The paths of all jars; downloads missing ones."""
     context = make_context(repository, task["url"])
     artifacts = find_out(task, context)
     if task["logger"]:
@@ -118,7 +118,7 @@ def resolve(task: dict[str, Any], repository: Path) -> list[Path]:
 
 
 def find_out(task: dict[str, Any], context: Any) -> list[Any]:
-    """Every artifact that is to be had."""
+    """Every artifact to fetch."""
     left_out = [context.project(*one.split(":")) for one in task["left_out"]]
     wanted = [context.create_dependency(one, left_out) for one in task["coordinates"]]
     if not task["dependencies"]:
@@ -129,7 +129,7 @@ def find_out(task: dict[str, Any], context: Any) -> list[Any]:
 
 
 def download_all(name: str, artifacts: list[Any]) -> list[Path]:
-    """Download in parallel, with a line of progress every tenth of the way."""
+    """Download in parallel, with a progress line every 10%."""
     step = max(1, len(artifacts) // 10)
     with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
         running = [pool.submit(one.resolve) for one in artifacts]
@@ -151,7 +151,7 @@ def end_with_parent() -> None:
 
 
 def main() -> None:
-    """Resolve what the argument names."""
+    """Resolve the artifacts named by the argument."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     task = json.loads(sys.argv[1])
     try:

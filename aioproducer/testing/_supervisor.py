@@ -1,17 +1,17 @@
-"""The process between a test session and its brokers: when the session ends, in whatever way, they end too.
+"""The process between a test session and its brokers: however the session ends, they end too.
 
-Runs as a script of its own, in a session of its own, so that Ctrl-C does not reach it::
+Runs as a script in its own session, so that Ctrl-C does not reach it::
 
     python _supervisor.py PARENT_PID [DIRECTORY_TO_REMOVE_AT_THE_END]
 
 Reads commands as JSON lines from standard input and answers each in order, with the command's "id":
     {"start": name, "argv": [...], "env": {...}, "cwd": path, "log": path}   -> {"pid": number}
     {"signal": name, "number": n}                                            -> {"sent": bool}
-A refused command gives {"error": text}. In between come {"exited": name, "code": code}, codes as of subprocess.
+A refused command gives {"error": text}. In between come {"exited": name, "code": code}, with codes as in subprocess.
 
 The end of standard input is the end of the parent: every child is killed, with its process group, and the directory is
-removed. A pipe that some other process inherited would hide that end, so the parent's pid is looked at as well. On
-Linux the kernel kills the children should this process itself be killed.
+removed. If another process inherited the pipe, that end would not show, so the parent's pid is checked as well. On
+Linux the kernel kills the children if this process itself is killed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Supervisor:
         self.before_exec = _die_with_this_process()
 
     def run(self) -> None:
-        """Serve the parent until it is gone, then end every child."""
+        """Serve the parent until it is gone, then kill every child."""
         self._wake_on_signals()
         self.selector.register(0, selectors.EVENT_READ, self._read_commands)
         try:
@@ -60,7 +60,7 @@ class Supervisor:
             self._kill_all()
 
     def _wake_on_signals(self) -> None:
-        """SIGCHLD wakes the select; being asked to end is the same as the parent's end."""
+        """SIGCHLD wakes the select; a request to terminate counts as the parent's end."""
         reader, writer = socket.socketpair()
         reader.setblocking(False)
         writer.setblocking(False)
@@ -93,7 +93,7 @@ class Supervisor:
 
     def _start(self, *, start: str, argv: list[str], env: dict[str, str], cwd: str, log: str) -> int:
         with Path(log).open("ab") as output:
-            # A session of its own makes a process group, with which the child's children are killed as well.
+            # A new session has its own process group, so the child's children are killed as well.
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -113,7 +113,7 @@ class Supervisor:
             return False
         _signal_group(child, number)
         if number == signal.SIGSTOP and hasattr(os, "waitid"):
-            # Its threads may run for a moment longer, and a broker that seems to be frozen would still answer.
+            # Its threads may run a moment longer, and a broker thought to be frozen would still answer.
             os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return True
 
@@ -138,7 +138,7 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _die_with_this_process() -> Callable[[], object] | None:
-    """Called in a child before it becomes Java. Safe here, where there is one thread, which never ends first."""
+    """Called in a child before it execs Java. Safe here: this process has one thread, which never ends first."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl

@@ -1,4 +1,4 @@
-"""AccessAdmin: users, their passwords and permissions, on a cluster that is reached by its addresses."""
+"""AccessAdmin: users, their passwords and permissions, on a cluster reached by its addresses."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Rule = tuple[int, str, int, str, int]
 
 
 class AccessAdmin(TopicAdmin):
-    """`TopicAdmin`, and users with their permissions. All brokers see a change when its call returns."""
+    """`TopicAdmin`, plus users and their permissions. All brokers see a change when its call returns."""
 
     def set_scram_user(self, name: str, password: str) -> None:
         """Let a user log in with SCRAM-SHA-256 and SCRAM-SHA-512, or change the password. Kafka 3.5 or newer."""
-        # The number of iterations is all that a broker tells of a credential, so each gets its own.
+        # A broker reveals only a credential's number of iterations, so each credential gets its own number.
         iterations = next(_iterations)
         for mechanism, number in messages.SCRAM_MECHANISMS.items():  # a request may name a user once
             salt = os.urandom(16)
@@ -42,7 +42,7 @@ class AccessAdmin(TopicAdmin):
         wait_until(missing, self.change_timeout_s, f"setting the password of user {name}")
 
     def remove_scram_user(self, name: str) -> None:
-        """Remove a user's SCRAM credentials; open connections go on."""
+        """Remove a user's SCRAM credentials; open connections stay open."""
         for number in messages.SCRAM_MECHANISMS.values():
             credential = messages.ScramCredentialDeletion(name=name, mechanism=number)
             self._alter_scram(messages.AlterUserScramCredentialsRequest(deletions=[credential]))
@@ -72,7 +72,7 @@ class AccessAdmin(TopicAdmin):
         cluster: bool = False,
         prefix: bool = False,
     ) -> None:
-        """Allow operations on resources; needs a cluster that was started with ``acls=True``.
+        """Allow operations on resources; needs a cluster started with ``acls=True``.
 
         Args:
             user: its name, without ``User:``.

@@ -1,4 +1,4 @@
-"""The admin messages about who may come in and do what: SCRAM credentials and access control lists."""
+"""The admin messages for authentication and authorization: SCRAM credentials and access control lists."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ScramCredentialDeletion(Struct):
 
 
 class ScramCredentialUpsertion(Struct):
-    """A credential to make or to replace."""
+    """A credential to create or replace."""
 
     name: str
     mechanism: Int8
@@ -44,7 +44,7 @@ class ScramCredentialUpsertion(Struct):
 
 
 class AlterUserScramCredentialsResult(Struct):
-    """How one user went."""
+    """The result for one user."""
 
     user: str
     error_code: Int16
@@ -52,14 +52,14 @@ class AlterUserScramCredentialsResult(Struct):
 
 
 class AlterUserScramCredentialsResponse(Message):
-    """One result a user."""
+    """One result per user."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: list[AlterUserScramCredentialsResult]
 
 
 class AlterUserScramCredentialsRequest(Request[AlterUserScramCredentialsResponse]):
-    """Change the users that can log in with SCRAM."""
+    """Change which users can log in with SCRAM."""
 
     API_KEY = 51
     MIN_VERSION = 0
@@ -74,7 +74,7 @@ class AlterUserScramCredentialsRequest(Request[AlterUserScramCredentialsResponse
 
 
 class ScramUserName(Struct):
-    """A user that is asked for."""
+    """A requested user."""
 
     name: str
 
@@ -96,7 +96,7 @@ class DescribeUserScramCredentialsResult(Struct):
 
 
 class DescribeUserScramCredentialsResponse(Message):
-    """One result a user."""
+    """One result per user."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16
@@ -131,21 +131,21 @@ class AclCreation(Struct):
 
 
 class AclCreationResult(Struct):
-    """How one rule went."""
+    """The result for one rule."""
 
     error_code: Int16
     error_message: str | None
 
 
 class CreateAclsResponse(Message):
-    """One result a rule."""
+    """One result per rule."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: list[AclCreationResult]
 
 
 class CreateAclsRequest(Request[CreateAclsResponse]):
-    """Make rules."""
+    """Create rules."""
 
     API_KEY = 30
     MIN_VERSION = 1
@@ -171,7 +171,7 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsMatchingAcl(Struct):
-    """A rule that was removed."""
+    """A removed rule."""
 
     error_code: Int16
     error_message: str | None
@@ -185,7 +185,7 @@ class DeleteAclsMatchingAcl(Struct):
 
 
 class DeleteAclsFilterResult(Struct):
-    """How one filter went."""
+    """The result of one filter."""
 
     error_code: Int16
     error_message: str | None
@@ -193,7 +193,7 @@ class DeleteAclsFilterResult(Struct):
 
 
 class DeleteAclsResponse(Message):
-    """One result a filter."""
+    """One result per filter."""
 
     throttle_time_ms: Int32 = field(default=0)
     filter_results: list[DeleteAclsFilterResult]
@@ -232,7 +232,7 @@ class DescribeAclsResource(Struct):
 
 
 class DescribeAclsResponse(Message):
-    """The rules that were asked for."""
+    """The requested rules."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16
@@ -241,7 +241,7 @@ class DescribeAclsResponse(Message):
 
 
 class DescribeAclsRequest(Request[DescribeAclsResponse]):
-    """Ask for rules; the fields are those of DeleteAcls."""
+    """Request rules; the fields are those of DeleteAcls."""
 
     API_KEY = 29
     MIN_VERSION = 1

@@ -26,13 +26,13 @@ TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 ELECTION_NOT_NEEDED = 84
 DYNAMIC_SOURCES = (1, 2)
-"""``config_source`` of a value that was set for this topic or this broker."""
+"""``config_source`` of a value set for this topic or broker."""
 
 
 class TopicAdmin:
-    """The topics of a cluster that is reached by its addresses.
+    """The topics of a cluster reached by its addresses.
 
-    Every call blocks until all running brokers show the change, so that a test never meets stale metadata afterwards.
+    Every call blocks until all running brokers show the change, so a test never sees stale metadata afterwards.
     In a coroutine use ``await asyncio.to_thread(cluster.create_topic, "orders")``; calls may come from several threads.
 
     Args:
@@ -74,7 +74,7 @@ class TopicAdmin:
             replication_factor: None for one replica per broker, at most 3.
             assignments: the brokers of each partition, its first leader first; replaces the two numbers.
         Raises:
-            BrokerError: the broker's answer, for instance TopicAlreadyExistsError.
+            BrokerError: the broker's error, for instance TopicAlreadyExistsError.
         """
         topic = messages.CreatableTopic(
             name=name,
@@ -228,7 +228,7 @@ class TopicAdmin:
         raise ClusterError(f"no broker answers: {'; '.join(failures) or 'none is running'}{self._why_silent()}")
 
     def _why_silent(self) -> str:
-        """What more is known of why no broker answers, to stand behind the failures."""
+        """Further reasons why no broker answers, appended to the failures."""
         return ""
 
     def _live(self) -> dict[int, Address]:
@@ -249,17 +249,17 @@ class TopicAdmin:
     def _change(
         self, request: Request[R], results: Callable[[R], Iterable[tuple[int, str | None]]], done: int, what: str
     ) -> None:
-        """Ask for a change until a broker has decided; the controller may have moved, or the answer been lost.
+        """Repeat a change request until a broker decides: the controller may have moved, or the answer been lost.
 
         Args:
             results: error code and message of each part of an answer.
-            done: the error code that says on a repeated request that an earlier one did it.
+            done: the error code by which a repeated request shows that an earlier one succeeded.
         """
         deadline = time.monotonic() + self.change_timeout_s
         repeated = False
         while True:
             live = self._live()
-            if not live:  # nor is one starting: it would have kept _live() waiting
+            if not live:  # and none is starting: _live() would have waited for it
                 raise ClusterError(f"{what}: no broker is running{self._why_silent()}")
             for address in live.values():
                 try:
@@ -291,7 +291,7 @@ class TopicAdmin:
         wait_until(missing, self.change_timeout_s, f"making {partitions} partitions of topic {name}")
 
     def _not_led(self, topic: str) -> str:
-        """A partition whose leader does not act as one: brokers show a leader before it has taken over."""
+        """A partition whose leader does not act as one yet: brokers show a leader before it has taken over."""
         live = self._live()
         partitions = self.describe_topic(topic).partitions
         waiting = [one.partition_index for one in partitions if one.leader_id not in live]
@@ -303,7 +303,7 @@ class TopicAdmin:
     def _offsets(
         self, topic: str, partitions: list[MetadataResponsePartition], committed: bool
     ) -> list[list_offsets.ListOffsetsPartitionResponse]:
-        """The end offsets of partitions, asked of each leader in one request."""
+        """The end offsets of partitions, with one request to each leader."""
         found: list[list_offsets.ListOffsetsPartitionResponse] = []
         for leader in sorted({one.leader_id for one in partitions}):
             wanted = [
@@ -406,7 +406,7 @@ def _leader(partitions: list[MetadataResponsePartition], partition: int) -> int 
 
 
 def _is_set(found: describe_configs.DescribeConfigsResourceResult | None, value: object) -> bool:
-    """Whether a broker shows the value that was set; secrets are never shown."""
+    """Whether a broker shows the new value; secrets are never shown."""
     if found is None:
         return False
     if value is None:

@@ -41,10 +41,10 @@ class AdminConnection:
         self._ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
 
     def ask(self, request: Request[R]) -> R:
-        """Send a request in the newest version that both sides know, and wait for the answer.
+        """Send a request in the newest version known to both sides, and wait for the answer.
 
         Raises:
-            UnsupportedVersionError: the broker knows no version of it that we know.
+            UnsupportedVersionError: the broker and we have no version of it in common.
             ConnectionLostError: the broker closed the connection.
         """
         first, last = self._ranges.get(request.API_KEY, (0, -1))

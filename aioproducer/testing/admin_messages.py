@@ -1,4 +1,4 @@
-"""The messages of the admin client. Versions are those that brokers from 2.8 to 4.3 have in common."""
+"""The messages of the admin client, in versions common to brokers from 2.8 to 4.3."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CreatableTopicConfig(Struct):
 
 
 class CreatableTopic(Struct):
-    """A topic to make; -1 leaves a number to the broker or to the assignments."""
+    """A topic to create; -1 leaves a number to the broker or the assignments."""
 
     name: str
     num_partitions: Int32 = field(default=-1)
@@ -38,7 +38,7 @@ class CreatableTopic(Struct):
 
 
 class CreatableTopicConfigs(Struct):
-    """A config of the topic that was made."""
+    """A config of the created topic."""
 
     name: str
     value: str | None
@@ -48,7 +48,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """How one topic went."""
+    """The result for one topic."""
 
     name: str
     topic_id: Uuid = field(default=ZERO_UUID, since=7, ignorable=True)
@@ -61,14 +61,14 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Message):
-    """One result a topic."""
+    """One result per topic."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: list[CreatableTopicResult]
 
 
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
-    """Make topics; any broker passes it on to the controller."""
+    """Create topics; any broker forwards the request to the controller."""
 
     API_KEY = 19
     MIN_VERSION = 2
@@ -84,7 +84,7 @@ class CreateTopicsRequest(Request[CreateTopicsResponse]):
 
 
 class DeletableTopicResult(Struct):
-    """How one topic went."""
+    """The result for one topic."""
 
     name: str
     error_code: Int16
@@ -92,7 +92,7 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Message):
-    """One result a topic."""
+    """One result per topic."""
 
     throttle_time_ms: Int32 = field(default=0)
     responses: list[DeletableTopicResult]
@@ -120,7 +120,7 @@ class CreatePartitionsAssignment(Struct):
 
 
 class CreatePartitionsTopic(Struct):
-    """A topic and how many partitions it shall have in all."""
+    """A topic and its new total number of partitions."""
 
     name: str
     count: Int32
@@ -128,7 +128,7 @@ class CreatePartitionsTopic(Struct):
 
 
 class CreatePartitionsTopicResult(Struct):
-    """How one topic went."""
+    """The result for one topic."""
 
     name: str
     error_code: Int16
@@ -136,7 +136,7 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class CreatePartitionsResponse(Message):
-    """One result a topic."""
+    """One result per topic."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: list[CreatePartitionsTopicResult]
@@ -159,7 +159,7 @@ class CreatePartitionsRequest(Request[CreatePartitionsResponse]):
 
 
 class AlterableConfig(Struct):
-    """One config and what to do with it."""
+    """One config and its change."""
 
     name: str
     config_operation: Int8
@@ -175,7 +175,7 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsResourceResponse(Struct):
-    """How one resource went."""
+    """The result for one resource."""
 
     error_code: Int16
     error_message: str | None
@@ -184,7 +184,7 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class IncrementalAlterConfigsResponse(Message):
-    """One result a resource."""
+    """One result per resource."""
 
     throttle_time_ms: Int32 = field(default=0)
     responses: list[AlterConfigsResourceResponse]
@@ -213,7 +213,7 @@ class ElectableTopic(Struct):
 
 
 class PartitionElectionResult(Struct):
-    """How one partition went."""
+    """The result for one partition."""
 
     partition_id: Int32
     error_code: Int16
@@ -221,14 +221,14 @@ class PartitionElectionResult(Struct):
 
 
 class ReplicaElectionResult(Struct):
-    """How the partitions of one topic went."""
+    """The results for the partitions of one topic."""
 
     topic: str
     partition_result: list[PartitionElectionResult]
 
 
 class ElectLeadersResponse(Message):
-    """One result a partition."""
+    """One result per partition."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16
@@ -252,7 +252,7 @@ class ElectLeadersRequest(Request[ElectLeadersResponse]):
 
 
 class ReassignablePartition(Struct):
-    """A partition and the brokers it shall be on, in order of preference for its leader."""
+    """A partition and its new brokers, in order of preference for its leader."""
 
     partition_index: Int32
     replicas: list[Int32] | None
@@ -266,7 +266,7 @@ class ReassignableTopic(Struct):
 
 
 class ReassignablePartitionResponse(Struct):
-    """How one partition went."""
+    """The result for one partition."""
 
     partition_index: Int32
     error_code: Int16
@@ -274,14 +274,14 @@ class ReassignablePartitionResponse(Struct):
 
 
 class ReassignableTopicResponse(Struct):
-    """How the partitions of one topic went."""
+    """The results for the partitions of one topic."""
 
     name: str
     partitions: list[ReassignablePartitionResponse]
 
 
 class AlterPartitionReassignmentsResponse(Message):
-    """One result a partition."""
+    """One result per partition."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16

@@ -20,12 +20,12 @@ class Artifacts:
     """Jars that belong together.
 
     Args:
-        name: what people call them, such as ``Kafka 4.3.1``.
-        key: names their list in the cache; it changes with anything else here.
+        name: display name, such as ``Kafka 4.3.1``.
+        key: names their list in the cache; must change with any other field.
         coordinates: ``group:artifact:version`` of each.
-        dependencies: whether to fetch what they depend on too.
-        left_out: ``group:artifact`` of dependencies that nobody needs.
-        logger: whether to add the plainest back-end of slf4j, in the version that the jars use.
+        dependencies: whether to fetch their dependencies too.
+        left_out: ``group:artifact`` of unneeded dependencies.
+        logger: whether to add the simplest back-end of slf4j, in the version that the jars use.
     """
 
     name: str
@@ -42,7 +42,7 @@ def find_artifacts(wanted: Artifacts, cache: Path, progress: Progress, environ: 
     Any number of processes may call this at once.
 
     Raises:
-        DownloadError: a jar can't be had; the message has the last cause and names the repository setting.
+        DownloadError: a jar can't be fetched; the message has the last cause and names the repository setting.
     """
     found = _read_list(wanted, cache)
     if found is None:
@@ -57,7 +57,7 @@ def _list_path(wanted: Artifacts, cache: Path) -> Path:
 
 
 def _read_list(wanted: Artifacts, cache: Path) -> tuple[Path, ...] | None:
-    """What an earlier resolve found, if every file is still there in its size."""
+    """The result of an earlier resolve, if every file is still there with its size."""
     try:
         listed = json.loads(_list_path(wanted, cache).read_bytes())
         jars = [(cache / one["path"], one["size"]) for one in listed["jars"]]
@@ -76,14 +76,14 @@ def _fetch(wanted: Artifacts, cache: Path, progress: Progress, environ: Mapping[
 
 
 def _run_resolver(wanted: Artifacts, repository: Path, progress: Progress, environ: Mapping[str, str]) -> list[Path]:
-    """Let a process of its own do it: jgo and its HTTP stay out of the tests' process and its warning filters."""
+    """Resolve in a separate process: jgo and its HTTP stay out of the tests' process and its warning filters."""
     if importlib.util.find_spec("jgo") is None:
         raise DownloadError(
             f"the jars of {wanted.name} are fetched by the package jgo: pip install 'aioproducer[testing]'"
         )
     task = {**asdict(wanted), "repository": str(repository), "url": environ.get("AIOPRODUCER_MAVEN_URL")}
     script = Path(__file__).with_name("_resolve.py")
-    # -P keeps the script's own directory from the import path: its files would hide packages of the same name.
+    # -P keeps the script's own directory off the import path: its files would shadow packages of the same name.
     command = [sys.executable, "-P", "-W", "ignore", str(script), json.dumps(task)]
     tail: list[str] = []
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Reading a broker's log for the reason why it ended. Pure, but for reading the file."""
+"""Finds in a broker's log why it ended. Pure, except for reading the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PORT_TAKEN = ("Address already in use", "Failed to bind")
 
 
 def read_log(path: Path, begin: int = 0) -> str:
-    """A log file from a byte on, at most its last megabyte; empty if there is none."""
+    """A log file from a byte position on, at most its last megabyte; empty if there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(max(begin, path.stat().st_size - MAX_READ_BYTES))
@@ -26,7 +26,7 @@ def read_log(path: Path, begin: int = 0) -> str:
 
 
 def has_started(log: str) -> bool:
-    """Whether the broker has opened all its listeners and says that it is up."""
+    """Whether the broker has opened all its listeners and reports that it is up."""
     return _STARTED in log
 
 

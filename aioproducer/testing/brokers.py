@@ -26,16 +26,16 @@ TOOL_S = 120.0
 
 
 class PortTakenError(BrokerStartError):
-    """Another process took a port between our look and the broker's start."""
+    """Another process took a port between our check and the broker's start."""
 
 
 class Brokers:
-    """Processes, directories and states of the brokers, by node id. Not safe for threads, its owner is.
+    """Processes, directories and states of the brokers, by node id. Not thread-safe; its owner is.
 
     Args:
-        directory: has one directory a broker, ``broker-1`` and so on, with ``server.properties`` and ``broker.log``.
-        remove: whether the directory goes at the end.
-        listener: the one by which clients and this class reach the brokers.
+        directory: has one directory per broker, ``broker-1`` and so on, with ``server.properties`` and ``broker.log``.
+        remove: whether the directory is removed at the end.
+        listener: the one clients and this class connect to.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Brokers:
         return self.directory / _name(broker)
 
     def log_path(self, broker: int) -> Path:
-        """The file that has what a broker logs."""
+        """A broker's log file."""
         return self.directory_of(broker) / "broker.log"
 
     @property
@@ -83,11 +83,11 @@ class Brokers:
 
     @property
     def live(self) -> dict[int, Address]:
-        """The addresses of the brokers that run and are not paused."""
+        """The addresses of running brokers that are not paused."""
         return {one: self.address_of(one) for one in self.running if one not in self._paused}
 
     def describe_ended(self) -> str:
-        """Why brokers ended that nobody asked to, by their logs; empty if there are none."""
+        """Why brokers ended unasked, by their logs; empty if none did."""
         return "".join(
             f"\nbroker {one} ended with exit code {code}.{broker_log.describe(broker_log.read_log(self.log_path(one)))}"
             for one in sorted(self._started)
@@ -97,11 +97,11 @@ class Brokers:
     # --- starting
 
     def start(self, brokers: Sequence[int], timeout_s: float) -> None:
-        """Start brokers on their directories and wait until each one that runs sees all others.
+        """Start brokers on their directories and wait until every running one sees all others.
 
         Raises:
             PortTakenError: one of their ports is in use.
-            BrokerStartError: one ended or is not ready in time. Then none of these brokers is left running.
+            BrokerStartError: one ended or is not ready in time. None of these brokers is then left running.
         """
         log_begins = {broker: _size(self.log_path(broker)) for broker in brokers}
         try:
@@ -132,10 +132,10 @@ class Brokers:
             time.sleep(POLL_S)
 
     def _not_started(self, log_begins: Mapping[int, int]) -> tuple[int, str] | None:
-        """A broker that does not say it is up: one of its listeners may answer before another finds its port taken.
+        """A broker that has not reported being up: one listener may answer before another finds its port taken.
 
         Raises:
-            BrokerStartError: one has ended, or will.
+            BrokerStartError: one has ended, or is about to.
         """
         waited_for = None
         for broker, log_begin in log_begins.items():
@@ -143,7 +143,7 @@ class Brokers:
             if code is not None:
                 raise self._start_error(broker, log_begin, f"ended with exit code {code}")
             log = broker_log.read_log(self.log_path(broker), log_begin)
-            # A broker that can't bind its port takes 10 s to end.
+            # A broker that can't bind its port takes 10 s to exit.
             if broker_log.port_was_taken(log):
                 raise self._start_error(broker, log_begin, "found its port taken")
             if waited_for is None and not broker_log.has_started(log):
@@ -162,7 +162,7 @@ class Brokers:
             except (OSError, KafkaError):
                 return broker, "does not answer"
             if seen.cluster_id != self.cluster_id:
-                # Another cluster was faster at the port. Our broker fails to bind it, and then ends.
+                # Another cluster took the port first. Our broker fails to bind it, and then ends.
                 return broker, f"is not at {address}, a broker of another cluster is"
             missing = live.keys() - {one.node_id for one in seen.brokers}
             if missing:
@@ -180,16 +180,16 @@ class Brokers:
             f"{broker_log.describe(log)}"
         )
 
-    # --- ending and holding up
+    # --- stopping and pausing
 
     def kill(self, broker: int) -> None:
-        """End a broker by SIGKILL."""
+        """End a broker with SIGKILL."""
         self._signal(broker, signal.SIGKILL)
         if not self._wait_for_end(broker, KILL_S):
             raise ClusterError(f"broker {broker} survived SIGKILL for {KILL_S:g} s")
 
     def shut_down(self, broker: int, timeout_s: float) -> bool:
-        """End a broker by SIGTERM; False if it still runs after ``timeout_s``."""
+        """End a broker with SIGTERM; False if it still runs after ``timeout_s``."""
         self.resume(broker)
         self._signal(broker, signal.SIGTERM)
         return self._wait_for_end(broker, timeout_s)
@@ -200,7 +200,7 @@ class Brokers:
         self._paused.add(broker)
 
     def resume(self, broker: int) -> None:
-        """Let a paused broker go on."""
+        """Resume a paused broker."""
         if broker in self._paused:
             self._signal(broker, signal.SIGCONT)
             self._paused.discard(broker)
@@ -220,7 +220,7 @@ class Brokers:
     # --- tools
 
     def run_tool(self, name: str, arguments: Sequence[str]) -> tuple[int | None, str]:
-        """Run one of Kafka's tools by its class name; its exit code, None for no end within TOOL_S, and its output."""
+        """Run one of Kafka's tools by its class name; returns exit code (None: not done within TOOL_S) and output."""
         self._tools += 1
         work = self.directory / f"tool-{self._tools}"
         work.mkdir()

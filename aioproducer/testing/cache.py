@@ -1,4 +1,4 @@
-"""Where Kafka's jars are kept between sessions, and how sessions that run at once share them."""
+"""Where Kafka's jars are kept between sessions, and how concurrent sessions share them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 Progress = Callable[[str], None]
-"""Takes one line about something slow that goes on."""
+"""Takes one line about a slow step in progress."""
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
@@ -25,7 +25,7 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def locked(directory: Path, progress: Progress) -> Iterator[None]:
-    """Hold the cache for the time of the ``with`` block; the system lets go of it if this process dies."""
+    """Lock the cache during the ``with`` block; the system releases the lock if this process dies."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("a") as file:
         try:

@@ -1,4 +1,4 @@
-"""Throw-away certificates for the listeners of a test cluster, and for clients that have to present one."""
+"""Throw-away certificates for the listeners of a test cluster, and for clients that must present one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Certificate:
 
 
 class CertificateAuthority:
-    """A certificate authority that lives as long as this object, and signs anything.
+    """A certificate authority that lives as long as this object and signs anything.
 
     Raises:
         ClusterError: the package trustme, of the extra ``testing``, is missing.
@@ -58,7 +58,7 @@ class CertificateAuthority:
         """A certificate for host names or IP addresses.
 
         Args:
-            common_name: what a broker takes as the name of a client.
+            common_name: what a broker takes as a client's name.
             not_before, not_after: the period in which it is valid.
         """
         from cryptography.hazmat.primitives.serialization import NoEncryption

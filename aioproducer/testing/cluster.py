@@ -36,7 +36,7 @@ DEFAULT_VERSION = "4.3.1"
 OWN_LISTENER = "PLAINTEXT"
 """The listener of the cluster itself: brokers talk to each other over it, and so do the methods here."""
 ITSELF = "ANONYMOUS"
-"""Whom brokers take everybody for who comes by the own listener."""
+"""The principal of every client on that listener."""
 START_ATTEMPTS = 5
 STOP_S = 30.0
 TRAINING_STOP_S = 120.0
@@ -60,7 +60,7 @@ class KafkaCluster(AccessAdmin):
         properties: server properties of every broker, overriding ours; None removes one.
         broker_properties: the same for single brokers, by node id.
         feature_versions: initial feature levels, such as ``{"transaction.version": 1}``; Kafka 3.9 or newer.
-        listeners: further listeners of every broker beside the plain one: security protocols (``["SSL",
+        listeners: further listeners of every broker besides the plain one: security protocols (``["SSL",
             "SASL_SSL"]``), or a `Listener` by any name. `client_configs` returns a producer's configs for one.
         users: passwords by name, for PLAIN and SCRAM.
         authority: signs the certificates of the TLS listeners; None for one of the cluster's own.
@@ -69,7 +69,7 @@ class KafkaCluster(AccessAdmin):
         jvm_options: of every broker, after ours, which make for a fast start; ``-XX:TieredStopAtLevel=4`` gives speed.
         class_path: jars and directories of classes after Kafka's own, for plugins that ``properties`` name.
         directory: keeps data and logs there instead of in a temporary directory. Must be empty, or not exist.
-        start_timeout_s: how long the brokers may take to be ready, downloads not included.
+        start_timeout_s: how long the brokers may take to be ready, excluding downloads.
         progress: called with a line about each slow step, such as a download; by default these lines are logged.
     """
 
@@ -132,11 +132,11 @@ class KafkaCluster(AccessAdmin):
             self._start_on(replace(runtime, class_path=self._class_path))
 
     def stop(self) -> None:
-        """Stop all brokers and remove their data; a later ``start`` makes a new cluster. Does nothing if none runs."""
+        """Stop all brokers and remove their data; a later ``start`` creates a new cluster. No effect if none runs."""
         with self._lock:
             up, self._up = self._up, None
             if up:
-                # The data goes too, so an orderly shutdown, which takes a cluster seconds, would save it for nobody.
+                # The data is removed too, so an orderly shutdown, which takes seconds, would save nothing.
                 up.close()
                 _give_back_ports(up)
 
@@ -152,7 +152,7 @@ class KafkaCluster(AccessAdmin):
         try:
             await asyncio.wait([starting])
         except asyncio.CancelledError:
-            # The thread can't be cancelled, and what it starts must not stay.
+            # The thread can't be cancelled, but what it starts must not stay.
             await asyncio.wait([starting])
             if not starting.cancelled():
                 starting.exception()  # nobody is left to hear of it
@@ -173,21 +173,21 @@ class KafkaCluster(AccessAdmin):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers as a producer takes them: ``host:port,host:port``. Restarts keep them."""
+        """The addresses of all brokers as a producer takes them: ``host:port,host:port``; unchanged by restarts."""
         return ",".join("{}:{}".format(*self.address_of(broker)) for broker in self.brokers)
 
     # --- its other listeners
 
     @property
     def authority(self) -> CertificateAuthority:
-        """The authority that signed the certificates of the TLS listeners, and signs those of clients."""
+        """The authority that signed the TLS listeners' certificates, and signs those of clients."""
         with self._lock:
             if self._authority is None:
                 self._authority = CertificateAuthority()
             return self._authority
 
     def bootstrap_of(self, listener: str) -> str:
-        """The addresses of all brokers at one of their listeners."""
+        """The addresses of all brokers on one of their listeners."""
         self._listener(listener)
         nodes = [self._brokers.node(broker) for broker in self.brokers]
         return ",".join("{}:{}".format(*node.address(listener)) for node in nodes)
@@ -196,8 +196,8 @@ class KafkaCluster(AccessAdmin):
         """The configs with which a producer connects to a listener.
 
         Args:
-            user: who logs in; None for the first of ``users``.
-            mechanism: of SASL; None for the first that the listener offers.
+            user: the user to log in; None for the first of ``users``.
+            mechanism: SASL mechanism; None for the first that the listener offers.
         """
         chosen = self._listener(listener)
         configs: dict[str, Any] = {
@@ -239,7 +239,7 @@ class KafkaCluster(AccessAdmin):
             return self._brokers.running
 
     def address_of(self, broker: int) -> Address:
-        """Host and port at which clients reach a broker."""
+        """Host and port where clients reach a broker."""
         return self._brokers.address_of(broker)
 
     def kill(self, broker: int) -> None:
@@ -314,7 +314,7 @@ class KafkaCluster(AccessAdmin):
         return printed
 
     def dump_log_segments(self, topic: str, partition: int = 0, *, broker: int | None = None) -> LogDump:
-        """What Kafka's DumpLogSegments finds in a partition's log; it checks every record.
+        """The output of Kafka's DumpLogSegments for a partition's log; it checks every record.
 
         Args:
             broker: the one whose replica to read; None for the leader.
@@ -330,7 +330,7 @@ class KafkaCluster(AccessAdmin):
             code, printed = self._brokers.run_tool("DumpLogSegments", ["--deep-iteration", "--files", files])
         if code != 0 and not printed.startswith("Dumping "):
             raise _tool_error("DumpLogSegments", code, printed)
-        # At a broken record the tool gives up, and its exception stands among the problems.
+        # The tool gives up at a broken record; its exception is then among the problems.
         return parse_dump(printed)
 
     # --- starting
@@ -355,7 +355,7 @@ class KafkaCluster(AccessAdmin):
         return directory
 
     def _start_new(self) -> None:
-        """Lay out the directories of a new cluster, on ports that are free now, and start it."""
+        """Create the directories of a new cluster, on currently free ports, and start it."""
         up = self._brokers
         rng = random.SystemRandom()
         _give_back_ports(up)
@@ -382,7 +382,7 @@ class KafkaCluster(AccessAdmin):
                 self.set_scram_user(name, password)
 
     def _security(self, directory: Path) -> dict[str, object]:
-        """The properties of the listeners, and the files that they name."""
+        """The properties of the listeners; writes the files they name."""
         properties: dict[str, object] = {}
         if self._acls:
             properties["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -407,7 +407,7 @@ class KafkaCluster(AccessAdmin):
         return path
 
     def _checkpoint(self) -> bytes:
-        """What a log directory of this version begins with. The user's properties have no part in it."""
+        """The initial content of a log directory of this version; independent of the user's properties."""
         layout = self._brokers.directory / "layout"
         layout.mkdir(exist_ok=True)
         node = replace(self._brokers.node(1), log_dir=layout / "data")
@@ -452,7 +452,7 @@ def _tool_error(name: str, code: int | None, printed: str) -> ClusterError:
 
 
 def _train(runtime: Runtime, archive: Path) -> None:
-    """Start and use a broker whose JVM writes a class archive as it ends."""
+    """Start and use a broker whose JVM writes a class archive on exit."""
     trainee = KafkaCluster(version=runtime.jars.version, jvm_options=[training_option(runtime.java, archive)])
     try:
         trainee._start_on(runtime)

@@ -10,7 +10,7 @@ from pathlib import Path
 from aioproducer.testing.jars import KafkaJars
 from aioproducer.testing.java import Java
 
-# Java takes options and class paths from these too. What runs shall not depend on the shell that started the tests.
+# Java reads options and class paths from these too. What runs must not depend on the shell that started the tests.
 _NOT_PASSED_ON = ("CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 _LOG_LEVELS = {
@@ -19,7 +19,7 @@ _LOG_LEVELS = {
     "org.slf4j.simpleLogger.dateTimeFormat": "HH:mm:ss.SSS",
     "org.slf4j.simpleLogger.showThreadName": "false",
     "org.slf4j.simpleLogger.showShortLogName": "true",
-    # Hundreds of lines a broker that say what server.properties said.
+    # Hundreds of lines per broker that repeat server.properties.
     "org.slf4j.simpleLogger.log.kafka.server.KafkaConfig": "warn",
     "org.slf4j.simpleLogger.log.kafka.utils.Log4jControllerRegistration$": "warn",
     "org.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig": "warn",
@@ -32,13 +32,13 @@ _LOG_LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A Java, a Kafka, and the class archive that makes the two start fast, if there is one."""
+    """A Java, a Kafka, and the class archive that speeds up their start, if there is one."""
 
     java: Java
     jars: KafkaJars
     archive: Path | None = None
     class_path: tuple[Path, ...] = ()
-    """Behind Kafka's own."""
+    """Entries after Kafka's own."""
 
     def command(
         self, main_class: str, arguments: Sequence[str], *, options: Sequence[str], temporary: Path
@@ -46,8 +46,8 @@ class Runtime:
         """The command that runs one of Kafka's classes.
 
         Args:
-            options: of the JVM; they come last and so win over ours.
-            temporary: where Kafka's libraries put the native code that they unpack.
+            options: JVM options; they come last and so override ours.
+            temporary: where Kafka's libraries unpack their native code.
         """
         return [
             str(self.java.path),
@@ -69,36 +69,36 @@ class Runtime:
 
 
 def start_options(java: Java) -> list[str]:
-    """What makes a small broker start fast and keep quiet."""
+    """Options that make a small broker start fast and log little."""
     options = [
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
-        # Else every JVM leaves a file in the system's temporary directory when it is killed.
+        # Else every killed JVM leaves a file in the system's temporary directory.
         "-XX:-UsePerfData",
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
-        # Notes about the class archive; the JVM goes on without it. Fatal errors do not come this way.
+        # Notes about the class archive; the JVM runs without it too. Fatal errors are not logged this way.
         "-Xlog:disable",
         "-Xlog:all=error:stderr",
     ]
     if java.feature >= 24:
-        # Java 24 began to warn of what Kafka's compression libraries and buffers do.
+        # Java 24 and newer warn of what Kafka's compression libraries and buffers do.
         options += ["--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow"]
     return options
 
 
 def has_aot_cache(java: Java) -> bool:
-    """Whether this Java makes an ahead-of-time cache in one run (JEP 514); older ones have class-data sharing."""
+    """Whether this Java creates an ahead-of-time cache in one run (JEP 514); older ones have class-data sharing."""
     return java.feature >= 25
 
 
 def training_option(java: Java, archive: Path) -> str:
-    """The option with which a run writes a class archive when it ends."""
+    """The option that makes a run write a class archive on exit."""
     return f"-XX:AOTCacheOutput={archive}" if has_aot_cache(java) else f"-XX:ArchiveClassesAtExit={archive}"
 
 
 def heap_options(heap_mb: int) -> list[str]:
-    """The size of the heap; memory is taken as it is used."""
+    """The heap size; memory is allocated as it is used."""
     return [f"-Xmx{heap_mb}m", f"-Xms{min(heap_mb, 64)}m"]
 
 

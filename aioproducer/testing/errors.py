@@ -1,10 +1,10 @@
-"""Errors around a cluster for tests. Answers of its brokers are the errors of ``aioproducer.errors``."""
+"""Errors of a cluster for tests. Errors answered by its brokers are those of ``aioproducer.errors``."""
 
 from __future__ import annotations
 
 
 class ClusterError(RuntimeError):
-    """A cluster can't do what it was asked to; the message says why, and what helps."""
+    """A cluster can't do what was asked; the message says why, and what helps."""
 
 
 class JavaNotFoundError(ClusterError):

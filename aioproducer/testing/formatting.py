@@ -1,7 +1,7 @@
-"""Formatting the log directories of a new cluster.
+"""Formats the log directories of a new cluster.
 
-Kafka's StorageTool does it with a JVM a broker. What it writes is one file that depends only on the version and the
-features, and a few lines of text; so it runs once, its file is kept in the cache, and the text is written here.
+Kafka's StorageTool does this with one JVM per broker. It writes one file that depends only on version and features,
+and a few lines of text. So it runs once, its file is cached, and the text is written here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RunTool = Callable[[str, Sequence[str]], str]
 
 
 def format_directories(nodes: Sequence[Node], cluster_id: str, checkpoint: bytes, rng: random.Random) -> None:
-    """Make the log directories of a new cluster."""
+    """Create the log directories of a new cluster."""
     for node in nodes:
         node.log_dir.mkdir(parents=True)
         (node.log_dir / "meta.properties").write_text(meta_properties(node.node_id, cluster_id, random_id(rng)))
@@ -33,10 +33,10 @@ def format_directories(nodes: Sequence[Node], cluster_id: str, checkpoint: bytes
 def bootstrap_checkpoint(
     cache: Path, version: str, features: Mapping[str, int], run_tool: RunTool, properties: Path, log_dir: Path
 ) -> bytes:
-    """The content of the file BOOTSTRAP, empty for versions that have none.
+    """The content of the file BOOTSTRAP; empty for versions without it.
 
     Args:
-        features: levels by name, such as ``{"transaction.version": 1}``; those not named are the version's own.
+        features: levels by name, such as ``{"transaction.version": 1}``; others have the version's defaults.
         properties: a server.properties whose log directory is ``log_dir``, which does not exist yet.
     """
     levels = [f"{name}={level}" for name, level in sorted(features.items())]

@@ -1,4 +1,4 @@
-"""Kafka itself: the jars of one version, fetched once and then found in the cache."""
+"""Kafka itself: the jars of one version, fetched once and then cached."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aioproducer.testing.artifacts import Artifacts, find_artifacts
 from aioproducer.testing.cache import Progress
 from aioproducer.testing.errors import ClusterError
 
-# Kafka Connect is half of the download and brokers never load it. The logger is ours, see _resolve.logger_of.
+# Kafka Connect is half of the download, and brokers never load it. The logger is ours, see _resolve.logger_of.
 NOT_NEEDED = (
     "org.apache.kafka:connect-runtime",
     "org.apache.kafka:connect-api",
@@ -35,7 +35,7 @@ class KafkaJars:
         return os.pathsep.join(map(str, self.jars))
 
     def tool(self, name: str) -> str:
-        """The full name of one of Kafka's tool classes; they moved from the package kafka.tools over the versions."""
+        """The full name of one of Kafka's tool classes; later versions moved them out of the package kafka.tools."""
         for package in ("org.apache.kafka.tools", "kafka.tools"):
             if self._has_class(f"{package}.{name}"):
                 return f"{package}.{name}"
@@ -52,7 +52,7 @@ class KafkaJars:
 
 
 def kafka_artifacts(version: str) -> Artifacts:
-    """What a broker and its tools are made of; the rest are their dependencies."""
+    """The jars of a broker and its tools; the rest are their dependencies."""
     return Artifacts(
         name=f"Kafka {version}",
         key=f"kafka-{version}",
@@ -68,6 +68,6 @@ def find_jars(version: str, cache: Path, progress: Progress, environ: Mapping[st
     Any number of processes may call this at once. A first call downloads about 46 MB, later ones need no network.
 
     Raises:
-        DownloadError: a jar can't be had; the message has the last cause and names the repository setting.
+        DownloadError: a jar can't be fetched; the message has the last cause and names the repository setting.
     """
     return KafkaJars(version, find_artifacts(kafka_artifacts(version), cache, progress, environ))

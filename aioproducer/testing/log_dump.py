@@ -1,4 +1,4 @@
-"""What Kafka's own DumpLogSegments says about a partition's log. Pure."""
+"""The output of Kafka's own DumpLogSegments about a partition's log. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBERS = [
 
 @dataclass(frozen=True, slots=True)
 class DumpedBatch:
-    """One record batch as it stands in the log."""
+    """One record batch in the log."""
 
     base_offset: int
     last_offset: int
@@ -42,7 +42,7 @@ class DumpedBatch:
     crc: int
     is_valid: bool
     line: str = field(repr=False)
-    """The tool's own line, which says more."""
+    """The tool's own line, with more details."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class LogDump:
 
     @property
     def record_count(self) -> int:
-        """Records in all batches but the control batches of transactions."""
+        """Records in all batches except the control batches of transactions."""
         return sum(one.count for one in self.batches if not one.is_control)
 
     @property
     def problems(self) -> list[str]:
-        """The tool's lines about invalid batches and records, and about anything else it complains of."""
+        """The tool's lines about invalid batches and records, and any other complaint."""
         complaints = [
             line for line in self.text.splitlines() if re.search(r"isvalid: false|^Found |Exception|corrupt", line)
         ]

@@ -1,4 +1,4 @@
-"""pytest plugin: Kafka as a fixture, either the real one, started for the first test that needs it, or a fake one.
+"""pytest plugin: Kafka as a fixture, either real, started for the first test that needs it, or fake.
 
 Fixtures:
     kafka_cluster        one broker, for the whole session
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-# Sessions that use none of this import the plugin too, so it loads the rest of the package only inside the fixtures.
+# Sessions that use none of this import the plugin too, so the rest of the package is imported only in the fixtures.
 if TYPE_CHECKING:
     from aioproducer.testing.admin import TopicAdmin
     from aioproducer.testing.fake.cluster import FakeCluster
@@ -155,13 +155,13 @@ def _existing(bootstrap: str, brokers: int) -> TopicAdmin:
 
 
 def _fail_for(reason: str) -> None:
-    """Fail what asked for the cluster, with the reason alone: a traceback through this package would bury it."""
+    """Fail the test that asked for the cluster, with only the reason: a traceback of this package would bury it."""
     if reason:
         pytest.fail(reason, pytrace=False)
 
 
 def _shown_by(config: pytest.Config) -> Callable[[str], None] | None:
-    """A function that writes a line about a slow step to the terminal; None where there is none, as under xdist."""
+    """A function that writes a line about a slow step to the terminal; None without a terminal, as under xdist."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     capture = config.pluginmanager.get_plugin("capturemanager")
     if reporter is None or capture is None:
@@ -185,6 +185,6 @@ def _remove(made: list[tuple[TopicAdmin, str]]) -> None:
     from aioproducer.testing.errors import ClusterError
 
     for cluster, name in made:
-        # The test may have removed it, or ended the cluster.
+        # The test may have removed it, or stopped the cluster.
         with suppress(ClusterError, KafkaError):
             cluster.delete_topic(name)

@@ -1,4 +1,4 @@
-"""Free ports for brokers on the loopback, each given to one process of this machine."""
+"""Free loopback ports for brokers, each given to one process of this machine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HOST = "127.0.0.1"
 FIRST, LAST = 20_000, 32_767
 """Below the ports that Linux (32768 on) and macOS (49152 on) give to outgoing connections.
 
-A broker that was killed must find its port free again. A port of that other range could go to any client meanwhile,
-and a client that keeps connecting to a dead port of that range can even connect to itself."""
+A killed broker must find its port free again. A port of the outgoing range could go to any client meanwhile, and a
+client that keeps connecting to a dead port of that range can even connect to itself."""
 
 
 def free_ports(count: int, rng: random.Random) -> list[int]:
-    """Ports that nobody listens on now and that this function gives to nobody else until they are given back.
+    """Ports that are unused now; this function hands them to nobody else until they are given back.
 
-    What was not given back is free again when this process ends. A process that chooses its ports in another way can
+    Ports not given back are free again when this process ends. A process that chooses its ports in another way may
     still take one first: the caller then tries others.
     """
     ports: list[int] = []
@@ -36,12 +36,12 @@ def free_ports(count: int, rng: random.Random) -> list[int]:
             if len(ports) == count:
                 return ports
     give_back(ports)
-    # A machine that full lets the system choose, from the range of outgoing connections.
+    # On a machine this full, let the system choose, from the range of outgoing connections.
     return _from_system(count)
 
 
 def give_back(ports: Iterable[int]) -> None:
-    """Let others have the ports; nothing to do for one that this process does not hold."""
+    """Release the ports; no effect for a port this process does not hold."""
     for port in ports:
         _claims.give_back(port)
 
@@ -49,7 +49,7 @@ def give_back(ports: Iterable[int]) -> None:
 def is_free(port: int) -> bool:
     """Whether a listener could be bound to this loopback port now."""
     with socket.socket() as probe:
-        # As the JVM does: a port whose old connections are in TIME_WAIT is free for a listener.
+        # Like the JVM: a port with old connections in TIME_WAIT is free for a listener.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -60,18 +60,18 @@ def is_free(port: int) -> bool:
 
 
 class _Claims:
-    """The ports that the processes of this user have chosen, which their brokers bind later, and again after a restart.
+    """Ports chosen by processes of this user, which their brokers bind later, and again after a restart.
 
-    A claim is a lock on one byte of a file that all of them open, so it ends with its process, however that ends.
+    A claim is a lock on one byte of a shared file, so it ends with its process, however that ends.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._own: set[int] = set()  # such a lock holds off other processes, but not the one that has it
+        self._own: set[int] = set()  # such a lock excludes other processes, but not its own
         self._file: int | None = None
 
     def claim(self, port: int) -> bool:
-        """Whether nobody else has the port."""
+        """Claim a port; False if another process has it."""
         with self._lock:
             if port in self._own:
                 return False

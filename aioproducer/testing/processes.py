@@ -18,16 +18,16 @@ from typing import Any
 from aioproducer.testing.errors import ClusterError
 
 SLICE_S = 0.05
-"""How long one look at the pipe takes: another thread may have read what this one waits for."""
+"""How long to wait on the pipe at a time: another thread may have read what this one waits for."""
 
 
 class Processes:
-    """Named child processes, killed when this object is closed or dropped and when this process ends in any way.
+    """Named child processes, killed when this object is closed or dropped, or when this process ends in any way.
 
-    Calls block and may come from several threads. A fork of this process has no part in them.
+    Calls block and may come from several threads. A fork of this process does not share them.
 
     Args:
-        directory: removed at the end, also if this process is killed; None for nothing.
+        directory: removed at the end, even if this process is killed; None for none.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -61,7 +61,7 @@ class Processes:
             return pid
 
     def signal(self, name: str, number: int) -> bool:
-        """Send a signal to a process and its children; False if it has ended before."""
+        """Send a signal to a process and its children; False if it has already ended."""
         sent: bool = self._ask({"signal": name, "number": int(number)})["sent"]
         return sent
 
@@ -70,7 +70,7 @@ class Processes:
         return self.wait(name, 0)
 
     def wait(self, name: str, timeout_s: float) -> int | None:
-        """Wait for the end of a process; its exit code, or None if it still runs after ``timeout_s`` seconds."""
+        """Wait for a process to end; its exit code, or None if it still runs after ``timeout_s`` seconds."""
         deadline = time.monotonic() + timeout_s
         while True:
             with self._lock:
@@ -82,12 +82,12 @@ class Processes:
             self._wait_for_news(min(SLICE_S, left_s))
 
     def close(self) -> None:
-        """Kill what still runs and remove the directory. A second call does nothing."""
+        """Kill what still runs and remove the directory. A second call has no effect."""
         with self._lock:
             self._finalizer()
 
     def forget(self) -> None:
-        """In a fork: let go of the pipe, or the supervisor would not see the owner end."""
+        """In a fork: close the pipe, or the supervisor would not see the owner end."""
         for pipe in (self._supervisor.stdin, self._supervisor.stdout):
             if pipe:
                 with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ class Processes:
     def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             self._refuse_others()
-            # A Ctrl-C can come before the answer is read. Then the next command finds it and passes over it.
+            # Ctrl-C may come before the answer is read. The next command then finds that answer and skips it.
             self._last_id += 1
             self._send({"id": self._last_id, **command})
             while True:
@@ -115,12 +115,12 @@ class Processes:
 
     def _wait_for_news(self, timeout_s: float) -> None:
         assert self._supervisor.stdout
-        # Another thread may close it in this moment.
+        # Another thread may close it right now.
         with contextlib.suppress(OSError, ValueError):
             _is_readable(self._supervisor.stdout.fileno(), timeout_s)
 
     def _read(self, timeout_s: float) -> list[dict[str, Any]]:
-        """Take what the supervisor says: exits are filed, answers returned."""
+        """Read the supervisor's messages: store exits, return answers."""
         self._refuse_others()
         assert self._supervisor.stdout
         descriptor = self._supervisor.stdout.fileno()
@@ -147,7 +147,7 @@ class Processes:
 
 
 def _is_readable(descriptor: int, timeout_s: float) -> bool:
-    # Not select(), which knows no descriptors above 1023, and tests may have opened thousands of sockets.
+    # Not select(), which can't handle descriptors above 1023: tests may have opened thousands of sockets.
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
@@ -159,13 +159,13 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _end_supervisor(supervisor: subprocess.Popen[bytes], owner_pid: int) -> None:
-    """Close the pipe, on which the supervisor kills its children, and wait for it."""
+    """Close the pipe, upon which the supervisor kills its children, and wait for it."""
     if os.getpid() != owner_pid:
         return
     assert supervisor.stdin
     assert supervisor.stdout
     supervisor.stdin.close()
-    # It may still write, and must not fail on it before it has cleaned up.
+    # It may still write, which must not fail before it has cleaned up.
     while os.read(supervisor.stdout.fileno(), 65_536):
         pass
     supervisor.stdout.close()

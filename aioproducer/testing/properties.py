@@ -1,4 +1,4 @@
-"""What a broker is configured with: server.properties, and the file that says whose a log directory is. Pure."""
+"""A broker's configuration: server.properties, and the file that identifies a log directory's owner. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTROLLER = "CONTROLLER"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker, which is a controller too.
+    """One broker, also a controller.
 
     Args:
         ports: the port of every listener, the controllers' included.
@@ -41,7 +41,7 @@ def server_properties(
     Args:
         nodes: every node of the cluster, this one included.
         listeners: the security protocol of each client listener by name; brokers talk to each other over the first.
-        overrides: go before ours; None takes a property out.
+        overrides: take precedence over ours; None removes a property.
     """
     protocols = {**listeners, CONTROLLER: "PLAINTEXT"}
     addresses = {name: f"{name}://{HOST}:{node.ports[name]}" for name in protocols}
@@ -75,17 +75,17 @@ def _replication(brokers: int) -> dict[str, object]:
     }
 
 
-# What a production broker has plenty of. Every partition of an internal topic is files, memory maps and time to start.
+# Production brokers have more of these. Each partition of an internal topic costs files, memory maps and start time.
 _SMALL: dict[str, object] = {
     "offsets.topic.num.partitions": 3,
     "transaction.state.log.num.partitions": 3,
     "share.coordinator.state.topic.num.partitions": 3,
     "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
-    # Data sets have timestamps of years ago. By the default of a week they would be gone before they are read.
+    # Data sets have timestamps of years ago. With the default of a week they would be deleted before they are read.
     "log.retention.ms": -1,
 }
 
-# A broker that is gone is noticed in 3 s instead of 9 s, an election takes a fraction of a second instead of seconds.
+# A dead broker is noticed in 3 s instead of 9 s, an election takes a fraction of a second instead of seconds.
 _PROMPT: dict[str, object] = {
     "broker.heartbeat.interval.ms": 500,
     "broker.session.timeout.ms": 3_000,
@@ -128,7 +128,7 @@ def _escape(value: str, *, key: bool = False) -> str:
 
 
 def random_id(rng: random.Random) -> str:
-    """A random uuid in Kafka's text form. It takes none that begins with a dash, tools would see an option."""
+    """A random uuid in Kafka's text form, never with a leading dash, which tools would take for an option."""
     while True:
         encoded = base64.urlsafe_b64encode(rng.randbytes(16)).decode().rstrip("=")
         if not encoded.startswith("-"):
@@ -136,5 +136,5 @@ def random_id(rng: random.Random) -> str:
 
 
 def meta_properties(node_id: int, cluster_id: str, directory_id: str) -> str:
-    """The file meta.properties, by which a broker knows that a log directory is formatted and is its own."""
+    """The file meta.properties, which tells a broker that a log directory is formatted and its own."""
     return render({"version": "1", "cluster.id": cluster_id, "node.id": str(node_id), "directory.id": directory_id})

@@ -1,4 +1,4 @@
-"""RegistryStore: what a schema registry remembers: schemas by id, the versions of each subject, and configs."""
+"""RegistryStore: the state of a schema registry: schemas by id, the versions of each subject, and configs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_CONFIG = {"compatibilityLevel": "BACKWARD"}
 
 
 class RegistryRefusal(Exception):
-    """An answer that is none: HTTP status, the registry's own number, and its words."""
+    """An error answer: HTTP status, the registry's own error code, and its message."""
 
     def __init__(self, status: int, error_code: int, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class RegistryRefusal(Exception):
 
 @dataclass(frozen=True)
 class StoredSchema:
-    """One schema; the same under all subjects that have it."""
+    """One schema, shared by all subjects that have it."""
 
     schema_id: int
     text: str
@@ -33,16 +33,16 @@ class StoredSchema:
     references: tuple[tuple[str, str, int], ...] = ()
     """(name, subject, version) of each."""
     extras: dict[str, Any] = field(default_factory=dict, compare=False)
-    """Metadata and rules, as they were sent."""
+    """Metadata and rules, as received."""
 
     @property
     def guid(self) -> str:
-        """A name for the schema that is the same in all registries."""
+        """A name for the schema, the same in all registries."""
         content = repr((self.schema_type, self.text, self.references)).encode()
         return str(uuid.UUID(bytes=hashlib.md5(content, usedforsecurity=False).digest()))
 
     def described(self) -> dict[str, Any]:
-        """As answers show it."""
+        """Its form in answers."""
         references = [dict(zip(("name", "subject", "version"), each, strict=True)) for each in self.references]
         shown: dict[str, Any] = {"id": self.schema_id, "guid": self.guid, "schema": self.text, **self.extras}
         if self.schema_type != "AVRO":
@@ -51,19 +51,19 @@ class StoredSchema:
 
 
 class RegistryStore:
-    """Subjects and schemas, by the rules of Confluent's registry as far as producers and consumers see them."""
+    """Subjects and schemas, by the rules of Confluent's registry that producers and consumers see."""
 
     def __init__(self) -> None:
         self._schemas: dict[int, StoredSchema] = {}
         self._last_id = 0
         self._subjects: dict[str, dict[int, StoredSchema]] = {}
         self._deleted: set[tuple[str, int]] = set()
-        """Out of sight, but there."""
+        """Soft-deleted versions."""
         self._configs: dict[str | None, dict[str, Any]] = {None: dict(DEFAULT_CONFIG)}
-        """By subject; None has that of all others."""
+        """By subject; None has the global one."""
 
     def register(self, subject: str, body: dict[str, Any], *, normalize: bool = False) -> dict[str, Any]:
-        """Give a schema its id and the next version of the subject, or find both."""
+        """Give a schema its id and the subject's next version, or find both."""
         stored = self._find(body, normalize=normalize) or self._make(body)
         versions = self._subjects.setdefault(subject, {})
         for version, present in versions.items():
@@ -107,7 +107,7 @@ class RegistryStore:
         )
 
     def delete(self, subject: str, *, permanent: bool) -> list[int]:
-        """Take a subject's versions out of sight, readers of their ids still find them; or those that are, for good."""
+        """Soft-delete a subject's versions, whose ids readers still find; or permanently delete soft-deleted ones."""
         there = self.versions(subject, deleted=True)
         chosen = there if permanent else [each for each in there if (subject, each) not in self._deleted]
         if not chosen:
@@ -157,7 +157,7 @@ class RegistryStore:
                     raise RegistryRefusal(422, 42206, f"One or more references exist to the schema {key}.")
 
     def _take(self, subject: str, numbers: Sequence[int], *, permanent: bool) -> None:
-        """Take versions out of sight, or away; a schema that nobody has any more loses its id."""
+        """Delete versions, softly or permanently; a schema without versions loses its id."""
         if not permanent:
             self._deleted.update((subject, number) for number in numbers)
             if subject not in self.subjects():
@@ -176,7 +176,7 @@ class RegistryStore:
         return self._by_id(schema_id).described()
 
     def versions_of(self, schema_id: str, subject: str | None, *, deleted: bool) -> list[dict[str, Any]]:
-        """Where a schema is: for each subject that has it the last version that is it.
+        """The last version with a schema, for each subject that has it.
 
         Args:
             subject: the only one that counts; None for all.
@@ -206,7 +206,7 @@ class RegistryStore:
     # --- configs ------------------------------------------------------------------------------------------------------
 
     def config(self, subject: str | None, *, default_to_global: bool) -> dict[str, Any]:
-        """The config of a subject; None for that of all subjects that have none."""
+        """The config of a subject; None for the global one."""
         found = self._configs.get(subject)
         if found is None and default_to_global:
             found = self._configs[None]
@@ -217,7 +217,7 @@ class RegistryStore:
         return found
 
     def set_config(self, subject: str | None, body: dict[str, Any]) -> dict[str, Any]:
-        """Keep what is given of a config; the rest of it stays as it was."""
+        """Update a config; fields not given keep their values."""
         given = {name: value for name, value in body.items() if value is not None}
         level = given.pop("compatibility", None)
         if level is not None:
@@ -226,7 +226,7 @@ class RegistryStore:
         return body
 
     def delete_config(self, subject: str | None) -> dict[str, Any]:
-        """Forget what was set for a subject, or for all; returns it."""
+        """Remove the config of a subject, or the global one; returns it."""
         if subject not in self._configs:
             raise RegistryRefusal(404, 40401, f"Subject '{subject}' not found.")
         deleted = self._configs.pop(subject)
@@ -239,7 +239,7 @@ class RegistryStore:
         return {"subject": subject, "version": version, **self._subjects[subject][version].described()}
 
     def _find(self, body: dict[str, Any], *, normalize: bool) -> StoredSchema | None:
-        """The stored schema that is the one of a request."""
+        """The stored schema equal to the one in a request."""
         schema_type, text, references = self._read(body)
         for stored in self._schemas.values():
             if (stored.schema_type, stored.references) != (schema_type, references):
@@ -296,7 +296,7 @@ def _number(text: str) -> int:
 
 
 def _level(name: Any) -> str:
-    """A level of compatibility; its case does not matter."""
+    """A compatibility level; case does not matter."""
     level = name.upper() if isinstance(name, str) else ""
     if level not in LEVELS:
         *others, last = (each.lower() for each in LEVELS)

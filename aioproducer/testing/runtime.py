@@ -1,7 +1,7 @@
-"""Everything a cluster runs on, made ready: Java, Kafka's jars, and the class archive that makes them start fast.
+"""Prepares what a cluster runs on: Java, Kafka's jars, and the class archive that makes them start fast.
 
-The archive is what the JVM keeps of a first run. Measured with Kafka 4.3.1 on Java 25 and two cores: a broker is ready
-in 0.55 s instead of 1.3 s, a tool in 0.25 s instead of 0.6 s. It takes 6 s and 64 MB, once for each pair of the two.
+The JVM writes the archive in a first run. Measured with Kafka 4.3.1 on Java 25 and two cores: a broker is ready in
+0.55 s instead of 1.3 s, a tool in 0.25 s instead of 0.6 s. It takes 6 s and 64 MB, once per pair of Java and Kafka.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from aioproducer.testing.jars import find_jars
 from aioproducer.testing.java import find_java
 
 Train = Callable[[Runtime, Path], None]
-"""Runs a broker in such a way that its JVM writes an archive to the path."""
+"""Runs a broker so that its JVM writes an archive to the path."""
 
 _log = logging.getLogger("aioproducer.testing")
 
 
 def prepare(version: str, progress: Progress, train: Train) -> Runtime:
-    """The runtime of a Kafka version, with what is missing downloaded and made.
+    """The runtime of a Kafka version; downloads and creates missing parts.
 
     Raises:
-        DownloadError, JavaNotFoundError: a part is missing and can't be had.
+        DownloadError, JavaNotFoundError: a part is missing and can't be obtained.
     """
     cache = cache_directory(os.environ)
     runtime = Runtime(find_java(os.environ), find_jars(version, cache, progress, os.environ))
@@ -38,7 +38,7 @@ def prepare(version: str, progress: Progress, train: Train) -> Runtime:
             if not archive.exists():
                 progress(f"Kafka {version}: preparing a fast start on Java {runtime.java.feature}")
                 _make(archive, runtime, train)
-    # An empty file says that this Java can't make one.
+    # An empty file marks that this Java can't create one.
     return replace(runtime, archive=archive) if archive.stat().st_size else runtime
 
 
@@ -48,7 +48,7 @@ def _make(archive: Path, runtime: Runtime, train: Train) -> None:
     try:
         train(runtime, part)
     except ClusterError as error:
-        # What really hinders a broker shows again, and better, when the cluster itself starts.
+        # A real obstacle shows again, with a better message, when the cluster itself starts.
         _log.warning("no class archive for Kafka %s: %s", runtime.jars.version, str(error))
     if part.exists():
         part.replace(archive)

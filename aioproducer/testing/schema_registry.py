@@ -1,8 +1,8 @@
 """FakeSchemaRegistry: a schema registry in the test's process, over real HTTP, with faults on demand.
 
-It runs in threads of its own, so any client can talk to it, blocking or asynchronous. Subjects, versions, ids, GUIDs,
-references and deletion, soft or permanent, behave as Confluent's do for producers and consumers. Configs are stored and
-returned. It does not check compatibility: a test that needs a refusal asks for it, ``fail(409, error_code=409)``.
+It runs in its own threads, so any client can use it, blocking or asynchronous. Subjects, versions, ids, GUIDs,
+references and deletion, soft or permanent, behave like Confluent's for producers and consumers. Configs are stored and
+returned. It does not check compatibility: a test that needs a refusal requests it with ``fail(409, error_code=409)``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aioproducer.testing.registry_store import RegistryRefusal, RegistryStore
 
 @dataclass
 class RegistryFault:
-    """What is to go wrong; made by the methods of FakeSchemaRegistry."""
+    """One fault to inject; created by the methods of FakeSchemaRegistry."""
 
     status: int = 0
     error_code: int = 0
@@ -44,12 +44,12 @@ class FakeSchemaRegistry:
             serializer = AvroSerializer(SchemaRegistry(registry.url), SCHEMA)
 
     Args:
-        credentials: (user, password) that every request has to carry; None lets everybody in.
+        credentials: (user, password) that every request must carry; None lets everybody in.
     """
 
     def __init__(self, *, credentials: tuple[str, str] | None = None) -> None:
         self.requests: list[tuple[str, str]] = []
-        """Method and path of every request, in the order in which they came."""
+        """Method and path of every request, in order of arrival."""
         self._credentials = credentials
         self._store = RegistryStore()
         self._faults: list[RegistryFault] = []
@@ -95,7 +95,7 @@ class FakeSchemaRegistry:
         """Register a schema under a subject, bypassing HTTP and faults; returns its id.
 
         Args:
-            schema: text, or the object that the text stands for.
+            schema: JSON text, or the object it represents.
         """
         text = schema if isinstance(schema, str) else json.dumps(schema)
         with self._lock:
@@ -242,7 +242,7 @@ def _basic(user: str, password: str) -> str:
 
 
 class _Server(ThreadingHTTPServer):
-    """One listening port; remembers its connections, which outlive a request each."""
+    """One listening port; tracks its connections, each of which outlives a request."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -261,7 +261,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
+        """Ignore clients that disconnect."""
 
     def stop(self) -> None:
         self.shutdown()
@@ -293,4 +293,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = _serve
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet: ``requests`` tells."""
+        """Log nothing: ``requests`` has everything."""

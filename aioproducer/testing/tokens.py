@@ -1,4 +1,4 @@
-"""Tokens that a test broker accepts: Kafka's own OAUTHBEARER without signatures. Pure but for the time given."""
+"""Tokens that a test broker accepts: Kafka's own OAUTHBEARER without signatures. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 
 
 def unsecured_token(subject: str, *, now_s: float, lifetime_s: float = 3600, **claims: object) -> str:
-    """A JSON web token without a signature, which listeners with OAUTHBEARER accept as coming from ``subject``.
+    """A JSON web token without a signature, which OAUTHBEARER listeners accept for ``subject``.
 
     Args:
         now_s: ``time.time()``.

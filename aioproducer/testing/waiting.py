@@ -1,4 +1,4 @@
-"""Waiting for a cluster: it tells of no change, so it is asked until it says what is hoped for."""
+"""Waits for a cluster by polling: it does not announce changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Kafka cluster without Kafka: a pure model of it, and the same on TCP inside the test's process.
+"""A Kafka cluster without Kafka: a pure model, and that model on TCP inside the test's process.
 
 ``ClusterModel`` has no loop, no I/O and no clock: a simulation drives it. ``FakeCluster`` puts it on sockets.
 """

@@ -1,4 +1,4 @@
-"""What a broker of the model does for each API, and how it says no. Pure."""
+"""What a broker of the model does for each API, and how it refuses. Pure."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
 
 class CloseConnectionError(Exception):
-    """The broker ends the connection in place of an answer."""
+    """The broker closes the connection instead of answering."""
 
 
 Handler = Callable[[ClusterModel, int, RequestFrame, int], Message | None]
-"""(cluster, node id, request, now_ms) -> the answer, None where the protocol has none."""
+"""(cluster, node id, request, now_ms) -> the answer, or None if the protocol has none."""
 
 
 def handle(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message | None:
-    """Do what a request asks of a broker.
+    """Carry out a request to a broker.
 
     Raises:
-        CloseConnectionError: the broker ends the connection instead.
+        CloseConnectionError: the broker closes the connection instead.
     """
     return _HANDLERS[request.api_key](cluster, node_id, request, now_ms)
 
 
 def _api_versions(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message:
     if request.message is None:
-        # In a version that the broker does not know: version 0, with no range but its own for this API (KIP-511).
+        # A version the broker does not know: answered in version 0, with only its range for this API (KIP-511).
         low, high = cluster.ranges[ApiVersionsRequest.API_KEY]
         own = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=low, max_version=high)
         return OldestApiVersions(error_code=UnsupportedVersionError.code or 0, api_keys=[own])
@@ -77,7 +77,7 @@ def _api_versions(cluster: ClusterModel, node_id: int, request: RequestFrame, no
 
 
 class OldestApiVersions(ApiVersionsResponse):
-    """An answer that is written in version 0, whatever was asked for."""
+    """An answer always written in version 0."""
 
     def encode(self, version: int) -> bytes:
         """The body in version 0."""
@@ -116,7 +116,7 @@ def _produce(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms:
     if message.acks != NO_ACKS:
         return response
     if any(one.error_code for topic in response.responses for one in topic.partition_responses):
-        # Nobody waits for an answer, so that is how the client hears that something went wrong.
+        # acks=0 has no answer, so closing the connection is how the client learns of the error.
         raise CloseConnectionError
     return None
 
@@ -174,14 +174,14 @@ API_CLASSES: dict[int, type[Request[Any]]] = {
         TxnOffsetCommitRequest,
     )
 }
-"""The class of each request that can be read, by API key."""
+"""The classes of readable requests, by API key."""
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
 def targets_of(cluster: ClusterModel, request: RequestFrame) -> Targets:
-    """The topics that a request names, with their partitions where it names those too."""
+    """The topics named by a request, with their partitions if it names those too."""
     if request.api_key == ProduceRequest.API_KEY:
         found: dict[str, set[int]] = {}
         for topic in request.message.topic_data:
@@ -196,10 +196,10 @@ def targets_of(cluster: ClusterModel, request: RequestFrame) -> Targets:
 
 
 def refuse(cluster: ClusterModel, request: RequestFrame, fault: Fault, applied: Message | None) -> Message:
-    """The answer to a request that a fault makes fail.
+    """The answer to a request that fails because of a fault.
 
     Args:
-        applied: what the answer would have been, where the request was done all the same.
+        applied: the regular answer, if the request was carried out nevertheless.
     """
     if request.api_key == MetadataRequest.API_KEY:
         return _refused_metadata(cluster, request.message, fault)
@@ -226,7 +226,7 @@ def refuse(cluster: ClusterModel, request: RequestFrame, fault: Fault, applied: 
 
 
 def _refused_metadata(cluster: ClusterModel, request: MetadataRequest, fault: Fault) -> MetadataResponse:
-    """With the error where a broker puts it: rebootstrapping on top, else at the topic or one of its partitions."""
+    """The error where a broker puts it: at the top for rebootstrapping, else at the topic or one of its partitions."""
     answer = metadata(cluster, replace(request, allow_auto_topic_creation=fault.apply))
     if fault.error_code == RebootstrapRequiredError.code:
         return MetadataResponse(brokers=[], topics=[], error_code=fault.error_code)

@@ -1,9 +1,9 @@
-"""Record batches v2 as a broker takes them in: every byte is checked, and nothing is believed before that. Pure.
+"""Record batches v2 as a broker accepts them: every byte is checked, and nothing is trusted before that. Pure.
 
 What is refused, in which order and with which error, follows ProduceRequest.validateRecords, UnifiedLog.append and
-LogValidator of Kafka 4.3, and is compared with a real broker by tests/broker/fake. It is stricter
-where Kafka writes what its readers then stumble over: offset deltas that do not count up, header names that are not
-UTF-8, bytes after the end of gzip and lz4 data.
+LogValidator of Kafka 4.3, and is compared with a real broker by tests/broker/fake. It is stricter where Kafka accepts
+data that its readers then fail on: offset deltas that do not count up, header names that are not UTF-8, bytes after
+the end of gzip and lz4 data.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from aioproducer.errors import (
 HEADER = struct.Struct(">qiibIhiqqqhii")
 CRC_FROM = 21
 PREFIX_BYTES = 12
-"""Offset and length, which the length itself does not count."""
+"""Offset and length, not included in the length."""
 UP_TO_MAGIC_BYTES = 17
 SMALLEST_BATCH_BYTES = 14
-"""The overhead of the oldest message format: a length below it can be no batch of any kind."""
+"""The overhead of the oldest message format: no batch of any format is shorter."""
 MAGIC = 2
 CODEC_BITS = 0x07
 TRANSACTIONAL = 0x10
@@ -48,7 +48,7 @@ MAX_SECTION_BYTES = 256 * 1024 * 1024
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
 SEQUENCES = 2**31
-"""Sequences count from 0 to one below this, and then from 0 again."""
+"""Sequences count from 0 to one below this, then wrap to 0."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -97,14 +97,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What a topic allows.
+    """A topic's limits.
 
     Args:
-        max_message_bytes: of a whole batch (``max.message.bytes``).
-        segment_bytes: of a segment of the log, in which a batch has to fit (``segment.bytes``).
+        max_message_bytes: maximum size of a whole batch (``max.message.bytes``).
+        segment_bytes: size of a log segment, into which a batch must fit (``segment.bytes``).
         compacted: every record needs a key.
-        log_append_time: the broker's time replaces the producer's, which then is not looked at.
-        timestamp_before_ms, timestamp_after_ms: how far a record's time may lie before or after the broker's.
+        log_append_time: the broker's time replaces the producer's, which is then not checked.
+        timestamp_before_ms, timestamp_after_ms: how far a record's time may be before or after the broker's.
     """
 
     max_message_bytes: int = 1_048_588
@@ -120,7 +120,7 @@ class RefusedRecordsError(Exception):
 
     Attributes:
         cause: the error of the batch.
-        records: what is wrong with each of them, by its index (KIP-467).
+        records: the error of each such record, by index (KIP-467).
     """
 
     def __init__(self, cause: InvalidRecordError | InvalidTimestampError, records: Mapping[int, str]) -> None:
@@ -130,10 +130,10 @@ class RefusedRecordsError(Exception):
 
 
 def check_frame(data: bytes | None, produce_version: int) -> bytes:
-    """What a broker looks at before it knows whether it leads the partition: one batch, of the right kind.
+    """What a broker checks before it knows whether it leads the partition: exactly one batch, of the right kind.
 
     Returns:
-        The batch, without what may follow it.
+        The batch, without any bytes that follow it.
 
     Raises:
         InvalidRecordError, CorruptMessageError, UnsupportedCompressionTypeError: the answer to the producer.
@@ -155,7 +155,7 @@ def check_frame(data: bytes | None, produce_version: int) -> bytes:
 
 
 def is_transactional(data: bytes | None) -> bool:
-    """Whether this begins with a batch of a transaction; nothing else about it is looked at."""
+    """Whether this begins with a transactional batch; nothing else is checked."""
     return data is not None and len(data) >= HEADER.size and bool(data[CRC_FROM + 1] & TRANSACTIONAL)
 
 
@@ -170,7 +170,7 @@ def read_batch(batch: bytes, limits: BatchLimits, now_ms: int) -> Batch:
 
     Raises:
         BrokerError: the answer to the producer.
-        RefusedRecordsError: the same, where it names records.
+        RefusedRecordsError: the same, if it names records.
     """
     size = len(batch)
     (
@@ -200,7 +200,7 @@ def read_batch(batch: bytes, limits: BatchLimits, now_ms: int) -> Batch:
 
 
 def _next_batch_bytes(data: bytes, at: int) -> int | None:
-    """The size of the batch that begins here; None if no whole one does."""
+    """The size of the batch that begins here; None if it is not complete."""
     left = len(data) - at
     if left < PREFIX_BYTES:
         return None

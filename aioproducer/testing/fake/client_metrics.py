@@ -1,4 +1,4 @@
-"""What brokers do with the metrics of clients, where they have a receiver for them (KIP-714). Pure.
+"""What brokers do with client metrics if they have a receiver for them (KIP-714). Pure.
 
 Source: Kafka's ClientMetricsManager and ClientMetricsInstance.
 """
@@ -32,12 +32,12 @@ NEVER = -(2**62)
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """One push that a broker took.
+    """One push accepted by a broker.
 
     Attributes:
         broker: its node id.
         client_instance_id: the 16 bytes of the client's id.
-        terminating: whether the client said that it was its last.
+        terminating: whether the client marked it as its last.
         codec: the name of the compression.
         metrics: OTLP MetricsData as protobuf, decompressed.
     """
@@ -63,7 +63,7 @@ class ClientMetrics:
     """See the module.
 
     Args:
-        rng: where the ids of clients come from.
+        rng: generates client ids.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -80,20 +80,20 @@ class ClientMetrics:
     def subscribe(
         self, names: Sequence[str], interval_ms: int, max_bytes: int, delta: bool, codecs: Sequence[int]
     ) -> None:
-        """What clients are to push from now on."""
+        """Set what clients must push from now on."""
         self.names, self.interval_ms, self.max_bytes = tuple(names), interval_ms, max_bytes
         self.delta, self.codecs = delta, tuple(codecs)
         self._version += 1
 
     def instance(self, broker: int, client: bytes) -> Instance:
-        """A client whose subscription has changed is as good as new."""
+        """The state of a client; a changed subscription resets it."""
         found = self._instances.get((broker, client))
         if found is None or found.version < self._version:
             found = self._instances[broker, client] = Instance(self._version)
         return found
 
     def subscription_id(self, client: bytes) -> int:
-        """Of what is wanted now of a client."""
+        """The id of a client's current subscription."""
         wishes = zlib.crc32(f"{self.names} {self.interval_ms} {client.hex()}".encode())
         return wishes - 2**31
 
@@ -101,7 +101,7 @@ class ClientMetrics:
 def subscription(
     metrics: ClientMetrics, broker: int, request: GetTelemetrySubscriptionsRequest, now_ms: int
 ) -> GetTelemetrySubscriptionsResponse:
-    """The answer to a client that asks what is wanted."""
+    """The answer to a client that asks for its subscription."""
     client = request.client_instance_id
     if client == ZERO_UUID:
         client = metrics.rng.randbytes(16)
@@ -121,7 +121,7 @@ def subscription(
 
 
 def push(metrics: ClientMetrics, broker: int, request: PushTelemetryRequest, now_ms: int) -> PushTelemetryResponse:
-    """Take a client's metrics, or not."""
+    """Accept or refuse a client's metrics."""
     return PushTelemetryResponse(error_code=_take(metrics, broker, request, now_ms))
 
 
@@ -155,7 +155,7 @@ def _take(metrics: ClientMetrics, broker: int, request: PushTelemetryRequest, no
 
 
 def refused_subscription(error_code: int) -> GetTelemetrySubscriptionsResponse:
-    """An answer to GetTelemetrySubscriptions that is nothing but an error."""
+    """An answer to GetTelemetrySubscriptions with only an error."""
     return GetTelemetrySubscriptionsResponse(
         error_code=error_code,
         client_instance_id=ZERO_UUID,

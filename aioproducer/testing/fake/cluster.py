@@ -26,12 +26,12 @@ NO_PORT = 0
 class FakeCluster:
     """A Kafka cluster inside the test's process, ready in milliseconds.
 
-    It accepts and refuses what a broker does: batches are checked to the last byte, and sequences, epochs and
-    transactions are kept as Kafka keeps them. It serves no consumers: ``records`` returns what was written. ``faults``
-    makes single requests go wrong.
+    It accepts and refuses the same as a broker: batches are checked to the last byte, and sequences, epochs and
+    transactions follow Kafka's rules. It serves no consumers: ``records`` returns what was written. ``faults`` makes
+    single requests fail.
 
-    Use it in a ``with`` or ``async with`` block. It answers from a thread of its own, so calls may come from any
-    thread or event loop and return within milliseconds, and a test that blocks its loop does not block the brokers.
+    Use it in a ``with`` or ``async with`` block. It answers from its own thread, so calls may come from any thread or
+    event loop and return within milliseconds, and a test that blocks its loop does not block the brokers.
 
     Args:
         brokers: how many; their node ids count from 1.
@@ -43,7 +43,7 @@ class FakeCluster:
         receives_metrics: whether the brokers have a receiver for client metrics (KIP-714); see ``subscribe_metrics``.
         seed: of everything random.
     Raises:
-        ValueError: no Kafka cluster has such a number.
+        ValueError: a number is impossible for a Kafka cluster.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class FakeCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         self.stop()
-        # The clients of this loop see the ends of their connections in its next turn.
+        # Clients in this loop see their connections close in its next turn.
         await asyncio.sleep(0)
 
     @property
@@ -126,7 +126,7 @@ class FakeCluster:
             return tuple(node_id for node_id, broker in self._model.brokers.items() if broker.up)
 
     def address_of(self, broker: int) -> Address:
-        """Host and port at which clients reach a broker. Restarts keep them.
+        """Host and port where clients reach a broker; unchanged by restarts.
 
         Raises:
             ClusterError: the cluster was never started.
@@ -171,9 +171,9 @@ class FakeCluster:
         servers.open(broker)
 
     def change_addresses(self, *brokers: int) -> None:
-        """Move running brokers, all if none is named, to other ports, and close their connections.
+        """Move running brokers (all if none is named) to other ports, and close their connections.
 
-        Clients learn of it from a broker that they still reach; ``bootstrap_servers`` has the new addresses.
+        Clients learn of it from a broker they still reach; ``bootstrap_servers`` has the new addresses.
         """
         servers = self._running_servers()
         self._check_running(*brokers)
@@ -220,7 +220,7 @@ class FakeCluster:
             self._model.alter_configs(topic, configs)
 
     def topics(self) -> tuple[str, ...]:
-        """The names of all topics, in the order in which they were created."""
+        """The names of all topics, in creation order."""
         with self._lock:
             return tuple(self._model.topics)
 
@@ -256,7 +256,7 @@ class FakeCluster:
         with self._lock:
             self._model.shrink_isr(topic, partition, isr)
 
-    # --- what stands in the log
+    # --- the log
 
     def records(self, topic: str, partition: int = 0, *, read_committed: bool = False) -> list[LogRecord]:
         """The records of a partition in the order of the log.
@@ -271,7 +271,7 @@ class FakeCluster:
             return self._model.records(topic, partition, read_committed=read_committed)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset that the next record of each partition will have."""
+        """The offset of the next record in each partition."""
         with self._lock:
             return self._model.end_offsets(topic)
 
@@ -293,7 +293,7 @@ class FakeCluster:
             return self._model.coordinators.node_of(key)
 
     def move_coordinator(self, key: str, broker: int) -> None:
-        """Make a broker coordinate a transactional id or a group from now on, as long as it is running."""
+        """Make a broker coordinate a transactional id or a group from now on, while it is running."""
         with self._lock:
             self._model.coordinators.move(key, self._model.broker(broker).node_id)
 
@@ -338,7 +338,7 @@ class FakeCluster:
         delta: bool = True,
         codecs: Sequence[int] = CODECS,
     ) -> None:
-        """Have clients push metrics; before this is called, and without names, the brokers ask for none.
+        """Have clients push metrics; before this call, and without names, the brokers ask for none.
 
         Args:
             names: prefixes of the wanted names; "*" for all.
@@ -356,7 +356,7 @@ class FakeCluster:
             self._model.client_metrics.subscribe(names, interval_ms, max_bytes, delta, codecs)
 
     def pushed_metrics(self) -> tuple[Push, ...]:
-        """The metrics that clients have pushed, in the order of arrival."""
+        """The metrics pushed by clients, in order of arrival."""
         with self._lock:
             return tuple(self._model.client_metrics.pushes)
 

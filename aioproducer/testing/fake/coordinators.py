@@ -1,4 +1,4 @@
-"""Who coordinates which transactional id and which group, and the state behind them. Pure."""
+"""Which broker coordinates which transactional id or group, and their state. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ V2 = 2
 
 
 class Coordinators:
-    """The coordinators of a cluster. A broker that comes or goes moves those keys alone that it had or gets.
+    """The coordinators of a cluster. A broker that starts or stops moves only the keys it gets or had.
 
     Args:
-        brokers, topics: those of the cluster, as they are at each moment.
+        brokers, topics: the cluster's, always current.
         new_producer_id: takes one from the block of a broker.
         transaction_version: the cluster's level of ``transaction.version``.
     """
@@ -42,22 +42,22 @@ class Coordinators:
         )
 
     def node_of(self, key: str) -> int | None:
-        """The broker that coordinates a transactional id or a group, None if none is up."""
+        """The broker that coordinates a transactional id or a group; None if none is up."""
         up = [node_id for node_id, broker in self._brokers.items() if broker.up]
         if self._moved.get(key) in up:
             return self._moved[key]
         return max(up, key=lambda node_id: zlib.crc32(f"{key}/{node_id}".encode()), default=None)
 
     def move(self, key: str, node_id: int) -> None:
-        """Let a broker coordinate a transactional id or a group from now on, as long as it is up."""
+        """Make a broker coordinate a transactional id or a group from now on, while it is up."""
         self._moved[key] = node_id
 
     def load(self, node_id: int, until_ms: int) -> None:
-        """Let a broker answer COORDINATOR_LOAD_IN_PROGRESS until a time."""
+        """Make a broker answer COORDINATOR_LOAD_IN_PROGRESS until a time."""
         self._loading_until_ms[node_id] = until_ms
 
     def check(self, key: str, node_id: int) -> None:
-        """Whether a broker coordinates a key, and is ready to.
+        """Check that a broker coordinates a key, and is ready to.
 
         Raises:
             NotCoordinatorError, CoordinatorLoadInProgressError: the answer to the client.
@@ -68,11 +68,11 @@ class Coordinators:
             raise CoordinatorLoadInProgressError()
 
     def group(self, group_id: str) -> Group:
-        """A group, made if there is none."""
+        """A group; created if there is none."""
         return self.groups.setdefault(group_id, Group())
 
     def check_offsets(self, index: int, producer_id: int, epoch: int) -> None:
-        """Whether a partition of the offsets topic takes the offsets of a transaction, as its log does.
+        """Check, like the log would, that a partition of the offsets topic accepts a transaction's offsets.
 
         Raises:
             InvalidProducerEpochError: it has seen a newer epoch.
@@ -83,7 +83,7 @@ class Coordinators:
         self._offset_epochs[index, producer_id] = epoch
 
     def advance(self, now_ms: int) -> None:
-        """Let time pass."""
+        """Advance time."""
         self._now_ms = now_ms
         self.transactions.advance(now_ms)
 
@@ -94,7 +94,7 @@ class Coordinators:
         return not transaction.partitions
 
     def _write_marker(self, transaction: Transaction, name: str, index: int, committed: bool) -> bool:
-        """Whether the partition is done with; else it is tried again."""
+        """Write a marker; False if the partition must be tried again."""
         if name == OFFSETS_TOPIC:
             place = index, transaction.producer_id
             self._offset_epochs[place] = max(self._offset_epochs.get(place, 0), transaction.epoch)
@@ -104,7 +104,7 @@ class Coordinators:
             return True
         topic = self._topics.get(name)
         partition = topic.partition(index) if topic else None
-        if partition is None:  # deleted, which needs no marker
+        if partition is None:  # deleted: needs no marker
             return True
         entry = partition.log.producers.entry(transaction.producer_id)
         if partition.leader == NO_LEADER or (entry is not None and entry.epoch > transaction.epoch):

@@ -1,4 +1,4 @@
-"""Fault scripts: which requests go wrong, how, and how often. Pure.
+"""Fault scripts: which requests fail, how, and how often. Pure.
 
 Users' tests and the simulation write them in the same way::
 
@@ -23,7 +23,7 @@ from aioproducer.errors import BrokerError
 When = Literal["before", "after"]
 How = Literal["garbage", "correlation_id", "truncated"]
 Targets = Mapping[str, Set[int]]
-"""The topics that a request names, with the partitions of each."""
+"""The topics named by a request, with the partitions of each."""
 
 
 class Effect(Enum):
@@ -58,23 +58,23 @@ class Fault:
 
     @property
     def active(self) -> bool:
-        """Whether it can still strike."""
+        """Whether it may still strike."""
         return not self.cancelled and (self.times is None or self.struck < self.times)
 
     def cancel(self) -> None:
-        """Make it strike no more."""
+        """Stop it from striking."""
         self.cancelled = True
 
     def aims_at(self, node: int, api: str) -> bool:
-        """Whether requests of this kind to this broker are meant."""
+        """Whether it applies to requests of this kind to this broker."""
         return self.active and self.api in (None, api) and self.node in (None, node)
 
     def covers(self, topic: str, partition: int) -> bool:
-        """Whether this partition is meant."""
+        """Whether it applies to this partition."""
         return self.topic in (None, topic) and self.partition in (None, partition)
 
     def touches(self, targets: Targets) -> bool:
-        """Whether a request with these topics is meant."""
+        """Whether it applies to a request with these topics."""
         if self.topic is None and self.partition is None:
             return True
         return any(
@@ -83,7 +83,7 @@ class Fault:
         )
 
     def strike(self) -> bool:
-        """Take effect once, unless this is one of the first that it lets pass."""
+        """Take effect once, unless this request is one of those to skip."""
         if self.skip:
             self.skip -= 1
             return False
@@ -92,18 +92,18 @@ class Fault:
 
 
 class FaultScript:
-    """The faults of a cluster, in the order in which they were added.
+    """The faults of a cluster, in the order added.
 
     All methods take:
 
     - ``api``: Kafka's name of the request, such as ``"Produce"``, ``"Metadata"``, ``"InitProducerId"``; None for all.
     - ``times``: how many requests it strikes; None for all. For a ``fail`` of Produce, every partition's batch counts,
-      as each has an answer of its own.
+      as each has its own answer.
     - ``skip``: how many matching requests pass first.
     - ``topic``, ``partition``, ``node``: only requests that name this topic or partition, or go to this broker.
 
     Args:
-        guard: held while the script changes, where requests come in on another thread.
+        guard: held while the script changes, if requests come in on another thread.
     """
 
     def __init__(self, guard: AbstractContextManager[Any] | None = None) -> None:
@@ -127,8 +127,8 @@ class FaultScript:
 
         Args:
             error: its Kafka name, its number, or its class in ``aioproducer.errors``.
-            apply: carry out the request all the same, as a leader does that writes and then finds too few replicas.
-            message: the text that goes with it, if the API has one.
+            apply: carry out the request nevertheless, like a leader that writes and then finds too few replicas.
+            message: the error text, if the API has one.
         """
         code = error_code(error)
         return self._add(
@@ -160,7 +160,7 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> Fault:
-        """Never answer, before or after carrying out the request; the connection stays open, silent from then on."""
+        """Never answer, before or after carrying out the request; the connection stays open but silent."""
         return self._add(Fault(Effect.SWALLOW, api, times, skip, topic, partition, node, apply=_is_after(when)))
 
     def delay(
@@ -194,7 +194,7 @@ class FaultScript:
 
         Args:
             how: ``"garbage"`` is a frame of random bytes, ``"correlation_id"`` an answer to another request,
-                ``"truncated"`` a part of the answer and then the end of the connection.
+                ``"truncated"`` part of the answer followed by the end of the connection.
         """
         return self._add(Fault(Effect.GARBLE, api, times, skip, topic, partition, node, apply=True, how=how))
 
@@ -209,9 +209,9 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> Fault:
-        """Report an exceeded quota: the client must send nothing for this long, and is not heard if it does.
+        """Report an exceeded quota: the client must send nothing for this long, and is not read if it does.
 
-        Request versions from before KIP-219 get their answer that much later instead.
+        Request versions before KIP-219 instead get their answer that much later.
         """
         return self._add(
             Fault(Effect.THROTTLE, api, times, skip, topic, partition, node, duration_ms=_duration(duration_ms))
@@ -226,12 +226,12 @@ class FaultScript:
 
     @property
     def pending(self) -> tuple[Fault, ...]:
-        """Those that can still strike."""
+        """The faults that may still strike."""
         with self._guard:
             return tuple(fault for fault in self._faults if fault.active)
 
     def of_request(self, node: int, api: str, targets: Targets) -> list[Fault]:
-        """The faults that strike this request as a whole: all but errors that belong to a partition of Produce."""
+        """The faults that strike this request as a whole: all except errors for a partition of Produce."""
         struck = [
             fault
             for fault in self._aimed_at(node, api)
@@ -278,7 +278,7 @@ API_NAMES = frozenset(
 
 
 def error_code(error: str | int | type[BrokerError]) -> int:
-    """The number of an error that is given by name, number or class.
+    """The number of an error given by name, number or class.
 
     Raises:
         ValueError: Kafka has no such error.

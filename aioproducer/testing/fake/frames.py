@@ -1,8 +1,8 @@
 """The frames of one connection as a broker reads them. Pure.
 
-Bytes come in pieces of any size. What a real broker closes the connection for makes the stream broken: a size that is
-negative or above ``socket.request.max.bytes``, a header or body that can't be read, an API or version that it does
-not take. ApiVersions alone may come in any version, as whoever sends it can't know better yet (KIP-511).
+Bytes come in pieces of any size. The stream breaks where a real broker would close the connection: at a size that is
+negative or above ``socket.request.max.bytes``, a header or body that can't be read, an unsupported API or version. Only
+ApiVersions may come in any version, as its sender can't know better yet (KIP-511).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _CLIENT_ID = codec.string(codec.INT16_LENGTH, nullable=True)
 
 @dataclass(frozen=True, slots=True)
 class RequestFrame:
-    """One request, read.
+    """One decoded request.
 
     Attributes:
         api_name: Kafka's name of the API, such as ``Produce``.
-        message: the body, None for an ApiVersions in a version that the broker does not know.
-        size_bytes: of the whole frame.
+        message: the body; None for an ApiVersions in a version the broker does not know.
+        size_bytes: size of the whole frame.
     """
 
     api_key: int
@@ -44,11 +44,11 @@ class RequestFrame:
 
 @dataclass(slots=True)
 class FrameReader:
-    """Cuts a byte stream into requests.
+    """Splits a byte stream into requests.
 
     Args:
-        ranges: the versions of each API that the broker takes.
-        apis: the class of each request that it can read, by API key.
+        ranges: the versions of each API that the broker accepts.
+        apis: the classes of readable requests, by API key.
     """
 
     ranges: Mapping[int, tuple[int, int]]
@@ -58,7 +58,7 @@ class FrameReader:
     _data: bytearray = field(default_factory=bytearray)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[RequestFrame]:
-        """Take in more bytes and return the requests that are complete now, up to the first bad one."""
+        """Read more bytes and return the requests now complete, up to the first bad one."""
         if self.broken:
             return []
         self._data += data
@@ -115,7 +115,7 @@ def api_name(request: type[Request[Any]]) -> str:
 
 
 def response_frame(request: RequestFrame, message: Message, *, flexible: bool) -> bytes:
-    """A whole answer with its size.
+    """A whole answer frame, with its size.
 
     Args:
         flexible: whether the header ends in a tag section.

@@ -1,4 +1,4 @@
-"""Consumer groups of the cluster model, as far as producers deal with them: offsets committed in transactions. Pure."""
+"""Consumer groups of the cluster model, only for producers: offsets committed in transactions. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CommittedOffset:
 
 @dataclass(slots=True)
 class Group:
-    """One group. Without members anybody may commit who claims no membership."""
+    """One group. If it has no members, any client that claims no membership may commit."""
 
     generation_id: int = -1
     members: dict[str, str | None] = field(default_factory=dict)
@@ -33,10 +33,10 @@ class Group:
     """What open transactions will commit, by producer id."""
 
     def check(self, generation_id: int, member_id: str, group_instance_id: str | None) -> None:
-        """Whether this member may commit now.
+        """Check that this member may commit now.
 
         Raises:
-            BrokerError: the answer to it.
+            BrokerError: the answer to the client.
         """
         if not self.members and generation_id >= 0:
             raise broker_error(ILLEGAL_GENERATION)
@@ -51,14 +51,14 @@ class Group:
             raise broker_error(ILLEGAL_GENERATION)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Take over or drop what a transaction holds."""
+        """Apply or drop a transaction's pending offsets."""
         offsets = self.pending.pop(producer_id, {})
         if committed:
             self.offsets.update(offsets)
 
 
 def offsets_partition(group_id: str) -> int:
-    """The partition of ``__consumer_offsets`` that keeps a group, by Java's hash of its id."""
+    """The partition of ``__consumer_offsets`` for a group, by Java's hash of its id."""
     value = 0
     for unit in range(0, len(encoded := group_id.encode("utf-16-be")), 2):
         value = (31 * value + int.from_bytes(encoded[unit : unit + 2], "big")) & 0xFFFFFFFF

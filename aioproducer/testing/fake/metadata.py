@@ -1,4 +1,4 @@
-"""Metadata, as any broker answers it. Pure."""
+"""Metadata requests, answered alike by any broker. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aioproducer.testing.fake.topology import NO_LEADER, Partition, Topic, is_to
 
 
 def metadata(cluster: ClusterModel, request: MetadataRequest) -> MetadataResponse:
-    """The answer. A topic that is missing is made, where both sides want that, but shown only from the next time on."""
+    """The answer. A missing topic is created if both sides allow it, but shown only from the next request on."""
     live = [broker for broker in cluster.brokers.values() if broker.up]
     if request.topics is None:
         topics = [_shown(cluster, topic) for topic in cluster.topics.values()]

@@ -1,7 +1,7 @@
 """A Kafka cluster as its clients see it: state and rules, without a loop, a socket or a clock. Pure.
 
-Time comes in as ``now_ms`` (milliseconds since the epoch, never going back), chance from one ``random.Random``. All
-brokers share one picture of the cluster, and all replicas of a partition one log.
+Time comes in as ``now_ms`` (milliseconds since the epoch, never decreasing), randomness from one ``random.Random``. All
+brokers share one view of the cluster, and all replicas of a partition share one log.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Address = tuple[str, int]
 
 
 class Connection(Protocol):
-    """What the model knows of a connection to one of its brokers."""
+    """The model's view of a connection to one of its brokers."""
 
     node_id: int
 
     def close(self) -> None:
-        """The broker has gone."""
+        """The broker has stopped."""
 
 
 class ClusterModel:
@@ -53,17 +53,17 @@ class ClusterModel:
 
     Args:
         brokers: how many; their node ids count from 1.
-        rng: all that is left to chance: ids, which broker leads first, garbage.
-        version: of Kafka, a name in ``versions.VERSIONS``: the ranges of the APIs, and rules that changed over time.
+        rng: source of all randomness: ids, initial leaders, garbage.
+        version: Kafka version, a name in ``versions.VERSIONS``: API ranges, and rules that changed over time.
         transaction_version: the finalized level of ``transaction.version``; None for the newest the brokers know.
-        auto_create_topics: whether a topic that a client asks for comes into being.
-        default_partitions: of topics that come into being so.
-        min_insync_replicas, message_max_bytes: what topics obey that say nothing else.
-        addresses: host and port of each broker by node id; otherwise they are made up.
-        receives_metrics: whether brokers have a receiver for the metrics of clients.
-        guard: of the fault script, where requests come in on another thread than the one that writes it.
+        auto_create_topics: whether a topic is created when a client asks for it.
+        default_partitions: of topics created that way.
+        min_insync_replicas, message_max_bytes: the defaults of topics.
+        addresses: host and port of each broker by node id; otherwise made up.
+        receives_metrics: whether brokers have a receiver for client metrics.
+        guard: of the fault script, if requests and script come from different threads.
     Raises:
-        ValueError: no Kafka cluster is like that.
+        ValueError: such a Kafka cluster is impossible.
     """
 
     def __init__(
@@ -118,22 +118,22 @@ class ClusterModel:
     # --- connections
 
     def accept(self, connection: Connection) -> None:
-        """A connection to a broker begins; it is closed when the broker stops.
+        """Register a new connection to a broker; it is closed when the broker stops.
 
         Raises:
-            ConnectionRefusedError: the broker does not run.
+            ConnectionRefusedError: the broker is not running.
         """
         if not self.broker(connection.node_id).up:
             raise ConnectionRefusedError(f"broker {connection.node_id} is down")
         self._connections[connection.node_id].append(connection)
 
     def forget(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         if connection in self._connections[connection.node_id]:
             self._connections[connection.node_id].remove(connection)
 
     def advance(self, now_ms: int) -> None:
-        """Let time pass: transactions time out, late markers are written. Every request does it."""
+        """Advance time: transactions time out, late markers are written. Every request does this."""
         self.now_ms = max(self.now_ms, now_ms)
         self.coordinators.advance(self.now_ms)
 
@@ -148,7 +148,7 @@ class ClusterModel:
         *,
         assignments: Mapping[int, Sequence[int]] | None = None,
     ) -> Topic:
-        """Make a topic.
+        """Create a topic.
 
         Args:
             partitions: None for the cluster's default.
@@ -156,7 +156,7 @@ class ClusterModel:
             configs: by their Kafka names. These have an effect: max.message.bytes, segment.bytes, min.insync.replicas,
                 cleanup.policy (compact: records need a key), message.timestamp.type and
                 message.timestamp.{before,after}.max.ms.
-            assignments: the brokers of each partition, its leader first; instead of the two numbers.
+            assignments: the brokers of each partition, its leader first; replaces the two numbers.
         Raises:
             BrokerError: as a real cluster answers, for instance TopicAlreadyExistsError.
         """
@@ -178,23 +178,23 @@ class ClusterModel:
         return topic
 
     def colliding(self, name: str) -> str | None:
-        """The topic whose metrics have the names that this one's would have."""
+        """The topic whose metric names collide with those of this name."""
         return next((one for one in self.topics if metric_name(one) == metric_name(name)), None)
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic with its records. Made again it has another id."""
+        """Remove a topic with its records. A recreated topic has another id."""
         topic = self.topic(name)
         del self.topics[name], self._topics_by_id[topic.topic_id]
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Give a topic more partitions, ``total`` in all."""
+        """Grow a topic to ``total`` partitions."""
         topic = self.topic(name)
         if total <= len(topic.partitions):
             raise broker_error(INVALID_PARTITIONS, f"topic {name} has {len(topic.partitions)} partitions already")
         self._grow(topic, total, len(topic.partitions[0].replicas))
 
     def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
-        """Set configs of a topic, None to go back to the default; see ``create_topic`` for those with an effect."""
+        """Set configs of a topic (None restores the default); see ``create_topic`` for those with an effect."""
         found = self.topic(topic)
         overrides = {name: value for name, value in {**found.overrides, **configs}.items() if value is not None}
         found.config = self._topic_defaults.with_overrides(overrides)
@@ -211,7 +211,7 @@ class ClusterModel:
         return self.topics[name]
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic of this id, None if there is none."""
+        """The topic with this id; None if there is none."""
         return self._topics_by_id.get(topic_id)
 
     def has_partition(self, topic: str, partition: int) -> bool:
@@ -229,18 +229,18 @@ class ClusterModel:
             raise broker_error(UNKNOWN_TOPIC, f"there is no partition {partition} of topic {topic}")
         return found
 
-    # --- what stands in the log
+    # --- the log
 
     def records(self, topic: str, partition: int = 0, *, read_committed: bool = False) -> list[LogRecord]:
         """The records of a partition in the order of the log.
 
         Args:
-            read_committed: leave out what belongs to open and to aborted transactions, and what follows an open one.
+            read_committed: leave out records of open and aborted transactions, and those that follow an open one.
         """
         return self.partition(topic, partition).log.read(read_committed=read_committed)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset that the next record of each partition will have."""
+        """The offset of the next record in each partition."""
         return {partition.index: partition.log.end_offset for partition in self.topic(topic).partitions}
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
@@ -248,7 +248,7 @@ class ClusterModel:
         self.partition(topic, partition).log.delete_before(before_offset)
 
     def forget_producers(self, topic: str, partition: int, producer_id: int | None = None) -> None:
-        """Let a partition forget one producer or all, as after ``producer.id.expiration.ms``."""
+        """Make a partition forget one producer or all, as after ``producer.id.expiration.ms``."""
         self.partition(topic, partition).log.producers.forget(producer_id)
 
     # --- leaders and replicas
@@ -259,7 +259,7 @@ class ClusterModel:
         return None if leader == NO_LEADER else leader
 
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
-        """Make another replica the leader, the next one in sync if none is given; returns its node id.
+        """Make another replica the leader, by default the next one in sync; returns its node id.
 
         Raises:
             ValueError: the broker can't lead the partition now.
@@ -273,14 +273,14 @@ class ClusterModel:
         return leader
 
     def remove_leader(self, topic: str, partition: int = 0) -> None:
-        """Begin a time without a leader; ``move_leader`` ends it."""
+        """Leave a partition without a leader until ``move_leader``."""
         _lead(self.partition(topic, partition), NO_LEADER)
 
     def shrink_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
         """Set the replicas in sync.
 
         Raises:
-            ValueError: it is not a part of the replicas, or the leader is not in it.
+            ValueError: it has brokers that are no replicas, or lacks the leader.
         """
         found = self.partition(topic, partition)
         if not set(isr) <= set(found.replicas) or (found.leader != NO_LEADER and found.leader not in isr):
@@ -290,10 +290,10 @@ class ClusterModel:
     # --- brokers
 
     def stop_broker(self, node_id: int, *, elect: bool = True) -> None:
-        """End a broker with all its connections. Its partitions get other leaders.
+        """Stop a broker and close its connections; its partitions get other leaders.
 
         Args:
-            elect: False leaves them without one until ``elect_leaders``, as after a crash that nobody noticed yet.
+            elect: False leaves them without a leader until ``elect_leaders``, like a crash not yet noticed.
         """
         self.broker(node_id).up = False
         for connection in tuple(self._connections[node_id]):
@@ -307,7 +307,7 @@ class ClusterModel:
             self.elect_leaders()
 
     def start_broker(self, node_id: int) -> None:
-        """Start a broker that was stopped; it is in sync again at once."""
+        """Start a stopped broker; it is in sync again at once."""
         self.broker(node_id).up = True
         for partition in self._partitions():
             if node_id in partition.replicas and node_id not in partition.isr:
@@ -315,7 +315,7 @@ class ClusterModel:
         self.elect_leaders()
 
     def elect_leaders(self) -> None:
-        """Give each partition without a leader the first replica that is in sync and up."""
+        """Make the first running in-sync replica the leader of each partition without one."""
         for partition in self._partitions():
             if partition.leader == NO_LEADER:
                 ready = [one for one in partition.replicas if one in partition.isr and self.brokers[one].up]
@@ -323,7 +323,7 @@ class ClusterModel:
                     _lead(partition, ready[0])
 
     def change_addresses(self, addresses: Mapping[int, Address]) -> None:
-        """Let brokers be found elsewhere from now on. Connections that exist stay."""
+        """Change the addresses of brokers. Existing connections stay open."""
         for node_id, (host, port) in addresses.items():
             broker = self.broker(node_id)
             broker.host, broker.port = host, port
@@ -331,7 +331,7 @@ class ClusterModel:
     # --- producer ids
 
     def new_producer_id(self, node_id: int) -> int:
-        """A producer id that nobody had before, from the block of a broker."""
+        """A new, unique producer id, from the block of a broker."""
         block = self._producer_ids.get(node_id, range(0))
         if not block:
             block = range(self._next_block, self._next_block + PRODUCER_ID_BLOCK)
@@ -343,7 +343,7 @@ class ClusterModel:
         """One of the brokers.
 
         Raises:
-            ValueError: there is none of this node id.
+            ValueError: no broker has this node id.
         """
         if node_id not in self.brokers:
             raise ValueError(f"there is no broker {node_id}, only {list(self.brokers)}")

@@ -1,6 +1,6 @@
-"""The log of one partition: records with their offsets, the ends of transactions, and the producers it knows. Pure.
+"""The log of one partition: records with their offsets, transaction markers, and the known producers. Pure.
 
-All replicas are taken to have the same log, so a new leader loses nothing.
+All replicas share one log, so a new leader loses nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aioproducer.testing.fake.producer_state import ProducerStates, UnknownProdu
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record as it stands in the log.
+    """One record in the log.
 
     Attributes:
         log_append_time: whether ``timestamp_ms`` is the broker's, not the producer's.
@@ -42,12 +42,12 @@ class TransactionMarker:
     producer_epoch: int
     committed: bool
     first_offset: int | None
-    """Where the transaction began here; None if it wrote nothing that it did not end before."""
+    """Where the transaction began here; None if it wrote nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LoggedBatch:
-    """A batch at its place. Its records are numbered only when somebody reads them."""
+    """A batch at its offset. Its records get their offsets only when read."""
 
     base_offset: int
     batch: Batch
@@ -81,19 +81,19 @@ class PartitionLog:
         self.markers: list[TransactionMarker] = []
         self._batches: list[_LoggedBatch] = []
         self._open_transactions: dict[int, int] = {}
-        """Where the open transaction of a producer begins, by producer id."""
+        """First offset of each open transaction, by producer id."""
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to here a reader with read_committed sees: where the oldest open transaction begins."""
+        """The end for a read_committed reader: where the oldest open transaction begins."""
         return min(self._open_transactions.values(), default=self.end_offset)
 
     def open_transaction(self, producer_id: int) -> int | None:
-        """Where the open transaction of a producer begins, None if it has none here."""
+        """Where a producer's open transaction begins; None if it has none here."""
         return self._open_transactions.get(producer_id)
 
     def append(self, batch: Batch, log_append_time_ms: int | None) -> int:
-        """Write a batch that was checked, and return the offset of its first record."""
+        """Write a checked batch, and return the offset of its first record."""
         base = self.end_offset
         numbered = batch.has_producer_id
         self._batches.append(_LoggedBatch(base, batch, log_append_time_ms))
@@ -116,7 +116,7 @@ class PartitionLog:
         return marker
 
     def read(self, *, read_committed: bool = False) -> list[LogRecord]:
-        """The records that a reader sees, by offset; markers are no records."""
+        """The records a reader sees, in offset order; markers are not records."""
         records = [
             record for batch in self._batches for record in batch.records() if record.offset >= self.start_offset
         ]
@@ -138,7 +138,7 @@ class PartitionLog:
         return [record for record in records if record.offset < stable and not was_aborted(record)]
 
     def delete_before(self, offset: int) -> None:
-        """Drop the records before an offset, as retention or DeleteRecords does. Producers stay known."""
+        """Drop the records before an offset, like retention or DeleteRecords. Producers stay known."""
         if not self.start_offset <= offset <= self.end_offset:
             raise ValueError(f"offset {offset} is outside {self.start_offset} to {self.end_offset}")
         self.start_offset = offset

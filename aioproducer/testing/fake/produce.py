@@ -1,4 +1,4 @@
-"""Produce, as the leader of a partition does it. Pure."""
+"""Produce requests, as a partition's leader handles them. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ABORTABLE_SINCE = 11
 NO_OFFSET = -1
 INVALID_REQUIRED_ACKS = 21
 WITHOUT_LOG_START = frozenset({CorruptMessageError.code, MessageTooLargeError.code, NotLeaderOrFollowerError.code})
-"""Errors that do not tell where the log begins, though they come from its leader."""
+"""Errors that omit the log start offset, although they come from the leader."""
 
 
 class ProduceHandler:
@@ -62,8 +62,8 @@ class ProduceHandler:
         self._nameless = False
 
     def response(self) -> ProduceResponse:
-        """Write what can be written, and the answer for every partition."""
-        # A broker takes the missing id for one that the client may not use.
+        """Write what can be written, and return the answer for every partition."""
+        # A broker treats a missing id like one the client may not use.
         self._nameless = self._request.transactional_id is None and any(
             is_transactional(one.records) for data in self._request.topic_data for one in data.partition_data
         )
@@ -114,7 +114,7 @@ class ProduceHandler:
         return self._cluster.topics.get(data.name)
 
     def _checked(self, topic: Topic | None, data: PartitionProduceData) -> tuple[Topic, Partition, bytes]:
-        """What a broker looks at before it turns to the partition."""
+        """What a broker checks before it accesses the partition."""
         if self._nameless:
             raise TransactionalIdAuthorizationFailedError("transactional records without a transactional id")
         if topic is None:
@@ -137,7 +137,7 @@ class ProduceHandler:
         return self._written(topic, partition, read_batch(records, topic.config.limits, self._now_ms))
 
     def _verify(self, topic: Topic, partition: Partition, records: bytes) -> None:
-        """Ask the coordinator about a transactional batch that is the first of its transaction here."""
+        """Ask the coordinator about the first batch of a transaction in this partition."""
         producer_id, epoch, sequence, transactional = producer_of(records)
         if not transactional or self._request.transactional_id is None:
             return
@@ -161,7 +161,7 @@ class ProduceHandler:
         )
 
     def _check_transaction(self, partition: Partition, batch: Batch) -> None:
-        """A transaction holds transactional batches alone, and in V2 its first one here begins an epoch."""
+        """A transaction has only transactional batches, and in V2 its first one here begins an epoch."""
         who = f"producer {batch.producer_id}"
         if partition.log.open_transaction(batch.producer_id) is not None and not batch.transactional:
             raise InvalidTxnStateError(f"{who} is in a transaction, the batch is not")
@@ -205,7 +205,7 @@ class ProduceHandler:
         )
 
     def _endpoints(self, responses: list[TopicProduceResponse]) -> list[NodeEndpoint]:
-        """Where the leaders are that the answer names (KIP-951)."""
+        """The addresses of the leaders named in the answer (KIP-951)."""
         leaders = dict.fromkeys(
             one.current_leader.leader_id for topic in responses for one in topic.partition_responses
         )

@@ -18,7 +18,7 @@ NO_SEQUENCE = -1
 
 
 class UnknownProducer(Enum):
-    """What a broker says to a batch that does not begin at sequence 0, of a producer that it holds nothing of."""
+    """A broker's answer to a batch of an unknown producer that does not begin at sequence 0."""
 
     ACCEPT = "accept"
     """Since 2.5: it may have forgotten the producer (KIP-360)."""
@@ -30,7 +30,7 @@ class UnknownProducer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """One batch that was written."""
+    """One written batch."""
 
     base_sequence: int
     last_sequence: int
@@ -40,7 +40,7 @@ class BatchMetadata:
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """One producer, as one partition knows it."""
+    """One partition's state of one producer."""
 
     producer_id: int
     epoch: int = NO_EPOCH
@@ -48,7 +48,7 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record that was written, NO_SEQUENCE if none was in this epoch."""
+        """The sequence of the last written record; NO_SEQUENCE if there is none in this epoch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def move_to_epoch(self, epoch: int) -> None:
@@ -60,7 +60,7 @@ class ProducerEntry:
 
 @dataclass(slots=True)
 class Verification:
-    """What a leader has asked the coordinator about: batches that may begin a transaction in this partition.
+    """A leader's question to the coordinator about a batch that may begin a transaction in this partition.
 
     Attributes:
         adds: whether the coordinator adds the partition (V2).
@@ -84,11 +84,11 @@ class ProducerStates:
         self._verifying: dict[int, Verification] = {}
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of a producer."""
+        """The state of a producer."""
         return self._entries.get(producer_id)
 
     def duplicate_of(self, batch: Batch) -> BatchMetadata | None:
-        """The batch that was written already, if this one is among the last five of its producer and epoch."""
+        """The earlier write of this batch, if it is among the last five of its producer and epoch."""
         entry = self._entries.get(batch.producer_id)
         if entry is None or entry.epoch != batch.producer_epoch:
             return None
@@ -96,11 +96,11 @@ class ProducerStates:
         return next((one for one in entry.batches if (one.base_sequence, one.last_sequence) == wanted), None)
 
     def check(self, batch: Batch) -> None:
-        """Whether the batch may be appended; what a transaction allows is not looked at.
+        """Check that the batch may be appended; transaction rules are not checked.
 
         Raises:
             InvalidProducerEpochError: the partition has seen a newer epoch.
-            OutOfOrderSequenceNumberError, UnknownProducerIdError: it is not the next one of its producer.
+            OutOfOrderSequenceNumberError, UnknownProducerIdError: it is not its producer's next batch.
         """
         entry = self._entries.get(batch.producer_id)
         who = f"producer {batch.producer_id}"
@@ -119,7 +119,7 @@ class ProducerStates:
                                                 f"{batch.base_sequence}")  # fmt: skip
 
     def verify(self, producer_id: int, epoch: int, sequence: int, *, adds: bool) -> None:
-        """Take down that the coordinator is asked about a batch, before it answers."""
+        """Note that the coordinator is being asked about a batch, before it answers."""
         known = self._verifying.get(producer_id)
         if known is None or epoch > known.epoch:
             self._verifying[producer_id] = Verification(epoch, sequence, adds)
@@ -127,13 +127,13 @@ class ProducerStates:
             known.lowest_sequence = min(known.lowest_sequence, sequence)
 
     def verified(self, producer_id: int, *, marker_epoch: int | None = None) -> None:
-        """A transaction has begun here, or ended with a marker. One of V2 that has begun meanwhile is not over."""
+        """A transaction has begun here, or ended with a marker. A V2 transaction begun meanwhile stays open."""
         known = self._verifying.get(producer_id)
         if known is not None and not (known.adds and known.epoch == marker_epoch):
             del self._verifying[producer_id]
 
     def _check_verified(self, batch: Batch) -> None:
-        """No batch may overtake an earlier one that the coordinator was asked about."""
+        """Check that the batch does not overtake an earlier one the coordinator was asked about."""
         known = self._verifying.get(batch.producer_id)
         if known is not None and batch.base_sequence > known.lowest_sequence:
             raise OutOfOrderSequenceNumberError(
@@ -150,7 +150,7 @@ class ProducerStates:
         raise OutOfOrderSequenceNumberError(message)
 
     def update(self, batch: Batch, base_offset: int) -> ProducerEntry:
-        """Take down that the batch was appended at an offset."""
+        """Note that the batch was appended at an offset."""
         entry = self.at_epoch(batch.producer_id, batch.producer_epoch)
         entry.batches.append(
             BatchMetadata(batch.base_sequence, batch.last_sequence, base_offset, batch.max_timestamp_ms)
@@ -158,13 +158,13 @@ class ProducerStates:
         return entry
 
     def at_epoch(self, producer_id: int, epoch: int) -> ProducerEntry:
-        """The entry of a producer, made if there is none, in this epoch."""
+        """A producer's entry, in this epoch; created if there is none."""
         entry = self._entries.setdefault(producer_id, ProducerEntry(producer_id))
         entry.move_to_epoch(epoch)
         return entry
 
     def forget(self, producer_id: int | None = None) -> None:
-        """Drop one producer, or all of them, as a broker does after producer.id.expiration.ms."""
+        """Drop one producer or all, like a broker after producer.id.expiration.ms."""
         if producer_id is None:
             self._entries.clear()
             self._verifying.clear()

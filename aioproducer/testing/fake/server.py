@@ -1,4 +1,4 @@
-"""The brokers of a cluster model on TCP, one asyncio server each, all on one event loop in a thread of its own."""
+"""The brokers of a cluster model on TCP, one asyncio server each, all on one event loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class BrokerServers:
     """See the module.
 
     Args:
-        lock: held round every use of the model.
-        now_ms: the time, in milliseconds since the epoch.
+        lock: held during every use of the model.
+        now_ms: returns the time, in milliseconds since the epoch.
     """
 
     def __init__(self, model: ClusterModel, lock: AbstractContextManager[Any], now_ms: Callable[[], int]) -> None:
@@ -35,7 +35,7 @@ class BrokerServers:
         self._connections: dict[asyncio.Task[None], tuple[int, asyncio.StreamWriter]] = {}
 
     def start(self) -> None:
-        """Listen for every broker that is up, each on a free port."""
+        """Listen for every running broker, each on a free port."""
         self._thread.start()
         try:
             self.move([node_id for node_id, broker in self._model.brokers.items() if broker.up])
@@ -54,7 +54,7 @@ class BrokerServers:
             self._loop.close()
 
     def open(self, node_id: int) -> None:
-        """Listen for a broker on the port that it had before."""
+        """Listen for a broker on its previous port."""
         broker = self._model.brokers[node_id]
         self._run(self._listen(node_id, broker.port))
 
@@ -63,7 +63,7 @@ class BrokerServers:
         self._run(self._hang_up(node_id))
 
     def move(self, node_ids: Iterable[int]) -> None:
-        """Let brokers listen on other ports, and close the old ones with their connections."""
+        """Make brokers listen on other ports, and close the old ones with their connections."""
         for node_id in node_ids:
             if node_id in self._servers:
                 self.close(node_id)
@@ -84,8 +84,8 @@ class BrokerServers:
         server = self._servers.pop(node_id, None)
         if server is None:
             return
-        # A server that is closed while it accepts a connection loses the socket, so it stops listening first, and
-        # whatever it has accepted gets the turns that it takes until it is known here.
+        # A server closed while it accepts a connection leaks the socket. So it stops listening first, and accepted
+        # connections get the loop turns they need to be registered here.
         for listener in server.sockets:
             self._loop.remove_reader(listener.fileno())
         for _ in range(ACCEPT_TURNS):
@@ -115,7 +115,7 @@ class BrokerServers:
                 if not await self._answer(session, data, writer):
                     break
         except (ConnectionError, asyncio.CancelledError):
-            # The client has gone, or the broker is being stopped; this task has nobody to tell.
+            # The client has gone, or the broker is being stopped; there is nobody to notify.
             pass
         finally:
             if session is not None:
@@ -126,7 +126,7 @@ class BrokerServers:
                 await writer.wait_closed()
 
     async def _answer(self, session: Session, data: bytes, writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection goes on."""
+        """Answer requests; returns whether the connection stays open."""
         with self._lock:
             requests = session.feed(data)
         for request in requests:

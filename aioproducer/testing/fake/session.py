@@ -1,7 +1,7 @@
 """One connection to a broker of the model. Pure.
 
-``feed`` reads requests and ``apply`` does what one of them asks. They are apart so that whoever carries the bytes can
-lose a connection before or after a request has taken effect.
+``feed`` reads requests and ``apply`` carries one out. They are separate so that the transport can lose a connection
+before or after a request has taken effect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aioproducer.testing.fake.faults import Effect, Fault
 from aioproducer.testing.fake.frames import FrameReader, RequestFrame, response_frame
 from aioproducer.testing.fake.model import ClusterModel
 
-# From these versions on the client holds back by itself, before that the answer is late (KIP-219).
+# From these versions on the client throttles itself; before, the answer is delayed (KIP-219).
 CLIENT_THROTTLES_SINCE = {
     "Produce": 6, "Metadata": 6, "FindCoordinator": 2, "ApiVersions": 2, "InitProducerId": 1,
     "AddPartitionsToTxn": 1, "AddOffsetsToTxn": 1, "EndTxn": 1, "TxnOffsetCommit": 1,
@@ -27,12 +27,12 @@ MAX_GARBAGE_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a broker does about a request.
+    """A broker's reaction to a request.
 
     Attributes:
-        frame: the bytes to send, None for no answer.
-        delay_ms: how much later; whatever follows on the connection waits too.
-        close: end the connection then.
+        frame: the bytes to send; None for no answer.
+        delay_ms: send it this much later; everything after it on the connection waits too.
+        close: close the connection then.
     """
 
     frame: bytes | None = None
@@ -45,10 +45,10 @@ class Session:
 
     Attributes:
         node_id: the broker.
-        closed: the broker has gone, or closed the connection; nothing is read or answered any more.
-        silent: a swallowed request stands in the way of all that follow it.
+        closed: the broker has stopped or closed the connection; nothing is read or answered any more.
+        silent: an unanswered request blocks all later ones.
     Raises:
-        ConnectionRefusedError: the broker does not run.
+        ConnectionRefusedError: the broker is not running.
     """
 
     def __init__(self, cluster: ClusterModel, node_id: int) -> None:
@@ -62,15 +62,15 @@ class Session:
 
     @property
     def broken(self) -> str | None:
-        """Why the bytes can't be read any further; the broker closes the connection. None as long as they can."""
+        """Why no more bytes can be read, so that the broker closes the connection; None while they can."""
         return self._reader.broken
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[RequestFrame]:
-        """Take in bytes, cut anywhere, and return the requests that are complete now."""
+        """Read bytes, split anywhere, and return the requests now complete."""
         return [] if self.closed else self._reader.feed(data)
 
     def apply(self, request: RequestFrame, now_ms: int) -> Answer:
-        """Do what a request asks, and say what to answer. Requests of a connection are applied in their order."""
+        """Carry out a request, and return the answer. A connection's requests are applied in order."""
         if self.closed:
             return Answer(close=True)
         if self.silent:
@@ -106,7 +106,7 @@ class Session:
         return refuse(self._cluster, request, failing, message)
 
     def _throttle(self, request: RequestFrame, message: Any, throttle_ms: int, answered_ms: int) -> int:
-        """Put the time into the answer; returns how much later that one leaves."""
+        """Put the throttle time into the answer; returns how much to delay the answer."""
         if hasattr(message, "throttle_time_ms"):
             message.throttle_time_ms = throttle_ms
         if request.version < CLIENT_THROTTLES_SINCE.get(request.api_name, 0):

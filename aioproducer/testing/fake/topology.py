@@ -14,7 +14,7 @@ NO_LEADER = -1
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 SMALLEST_SEGMENT = 14
-"""As before Kafka 4.0. A mebibyte, as it is since then, would be much for a test to fill."""
+"""The minimum before Kafka 4.0. The later one, 1 MiB, would be much for a test to fill."""
 INVALID_CONFIG = 40
 TOPIC_CONFIGS = frozenset(
     {
@@ -53,7 +53,7 @@ TOPIC_CONFIGS = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""Those that topics of Kafka's newest version have."""
+"""The topic configs of Kafka's newest version."""
 _POLICIES = ("compact", "delete")
 _TIMES = ("CreateTime", "LogAppendTime")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
@@ -66,7 +66,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def metric_name(topic: str) -> str:
-    """How metrics name a topic; no two topics of a cluster have the same.
+    """A topic's name in metrics, unique within a cluster.
 
     Source: Topic.unifyCollisionChars.
     """
@@ -78,7 +78,7 @@ class Broker:
     """One broker.
 
     Attributes:
-        up: whether it runs. One that does not takes no connection and leads nothing.
+        up: whether it is running. A stopped broker accepts no connection and leads nothing.
     """
 
     node_id: int
@@ -102,16 +102,16 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The configs that a topic obeys."""
+    """A topic's effective configs."""
 
     limits: BatchLimits
     min_insync_replicas: int
 
     def with_overrides(self, configs: Mapping[str, object]) -> TopicConfig:
-        """These, with others set by their Kafka names. Some of Kafka's have no effect in the model.
+        """A copy with overrides, by Kafka name. Some of Kafka's configs have no effect in the model.
 
         Raises:
-            InvalidConfigError: Kafka has no such config of a topic, or this one no such value.
+            InvalidConfigError: Kafka has no such topic config, or the value is not allowed.
         """
         limits, min_insync_replicas = self.limits, self.min_insync_replicas
         for name, value in configs.items():
@@ -155,10 +155,10 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
 
 @dataclass(slots=True)
 class Topic:
-    """One topic. Made again under the same name it is another topic, with another id.
+    """One topic. Recreated under the same name it is another topic, with another id.
 
     Attributes:
-        overrides: what was set for it, by the configs' names; ``config`` is what comes of it.
+        overrides: configs set for it, by name; ``config`` is the result.
     """
 
     name: str
@@ -168,5 +168,5 @@ class Topic:
     partitions: list[Partition] = field(default_factory=list)
 
     def partition(self, index: int) -> Partition | None:
-        """The partition of this number, None if there is none."""
+        """The partition with this number; None if there is none."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None

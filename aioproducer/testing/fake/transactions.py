@@ -1,8 +1,8 @@
 """The transaction coordinators of the cluster model. Pure.
 
-One registry holds all transactional ids, whichever broker coordinates them, as a coordinator that moves takes its
-state along. Both kinds of transactions are here: V1, where a client adds partitions itself and keeps its epoch, and
-V2 (KIP-890), where Produce and TxnOffsetCommit add them and each end raises the epoch.
+One registry holds all transactional ids, whichever broker coordinates them, because state moves with its coordinator.
+Both kinds of transactions are here: V1, where a client adds partitions itself and keeps its epoch, and V2 (KIP-890),
+where Produce and TxnOffsetCommit add them and each end raises the epoch.
 
 State of a transactional id:
 
@@ -34,7 +34,7 @@ from aioproducer.errors import (
 NO_ID = -1
 NO_EPOCH = -1
 LAST_EPOCH = 32_766
-"""The last epoch that a producer gets; the one above it is for fencing alone."""
+"""The last epoch a producer gets; the next one is only for fencing."""
 MAX_TIMEOUT_MS = 900_000
 """Kafka's default of ``transaction.max.timeout.ms``."""
 
@@ -42,7 +42,7 @@ TopicPartition = tuple[str, int]
 
 
 class State(Enum):
-    """Of a transactional id, by the names that DescribeTransactions shows."""
+    """State of a transactional id, by its name in DescribeTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -57,7 +57,7 @@ PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 @dataclass(slots=True)
 class Transaction:
-    """What its coordinator knows of one transactional id."""
+    """A coordinator's state of one transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -68,28 +68,28 @@ class Transaction:
     next_producer_id: int = NO_ID
     state: State = State.EMPTY
     partitions: dict[TopicPartition, None] = field(default_factory=dict)
-    """In the order in which they were added."""
+    """In the order added."""
     started_ms: int = -1
     markers_due_ms: int = 0
 
     @property
     def exhausted(self) -> bool:
-        """Whether this producer id has no further epoch."""
+        """Whether this producer id has no epochs left."""
         return self.epoch >= LAST_EPOCH
 
 
 Markers = Callable[[Transaction, bool], bool]
-"""Write the ends of a transaction (whether committed) to its partitions, and take out those that have it; whether that
-are all. The others, which have no leader now or know a newer epoch, are tried again."""
+"""Writes the markers of a transaction (committed or not) to its partitions, and removes those written; returns whether
+all were. The others, which have no leader now or know a newer epoch, are tried again."""
 
 
 class Transactions:
     """See the module.
 
     Args:
-        new_producer_id: gives an id that nobody had before.
+        new_producer_id: returns a new, unique id.
         write_markers: see Markers.
-        v2: whether the cluster has come to transactions V2.
+        v2: whether the cluster uses transactions V2.
         marker_delay_ms: how long after EndTxn the markers are written. Until then the next transaction is answered
             with CONCURRENT_TRANSACTIONS, as on a real cluster that is busy.
     """
@@ -102,17 +102,17 @@ class Transactions:
         self._known: dict[str, Transaction] = {}
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """What is known of a transactional id."""
+        """The state of a transactional id."""
         return self._known.get(transactional_id)
 
     def all(self) -> list[Transaction]:
-        """Every transactional id, in the order in which they came."""
+        """Every transactional id, in order of first use."""
         return list(self._known.values())
 
     # --- time
 
     def advance(self, now_ms: int) -> None:
-        """Write the markers that are due, and abort what has taken too long."""
+        """Write due markers, and abort transactions that timed out."""
         for one in self._known.values():
             if one.state in PREPARED and one.markers_due_ms <= now_ms:
                 self._complete(one)
@@ -127,7 +127,7 @@ class Transactions:
         """Fence older producers and return producer id and epoch.
 
         Args:
-            producer_id, epoch: what the client has (KIP-360), -1 and -1 for a new client.
+            producer_id, epoch: the client's current ones (KIP-360); -1 and -1 for a new client.
         Raises:
             BrokerError: the answer to the client.
         """
@@ -158,7 +158,7 @@ class Transactions:
     def add_partitions(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition], now_ms: int
     ) -> None:
-        """Make partitions part of the transaction, which begins with the first one.
+        """Add partitions to the transaction; the first one begins it.
 
         Raises:
             BrokerError: the answer to the client.
@@ -174,7 +174,7 @@ class Transactions:
         known.partitions.update(dict.fromkeys(partitions))
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> None:
-        """Whether a partition is part of the transaction, as a leader asks before it writes.
+        """Check that a partition is part of the transaction, as a leader asks before it writes.
 
         Raises:
             BrokerError: the answer to the leader.
@@ -277,8 +277,8 @@ class Transactions:
             raise ProducerFencedError()
 
     def _fence(self, known: Transaction, now_ms: int) -> None:
-        """Abort what is going on, with an epoch that its producer does not have."""
-        # V2 lets the producer find out and go on with the next epoch; in V1 its epoch is gone for good.
+        """Abort the ongoing transaction, with an epoch its producer does not have."""
+        # In V2 the producer finds out and continues with the next epoch; in V1 its epoch is invalid for good.
         known.last_epoch, known.epoch = known.epoch if self._v2 else NO_EPOCH, known.epoch + 1
         self._prepare(known, False, now_ms)
 

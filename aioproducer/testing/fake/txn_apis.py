@@ -1,4 +1,4 @@
-"""The requests of transactions, as a broker of the model answers them. Pure."""
+"""The transaction requests, as a broker of the model answers them. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COORDINATOR_NOT_AVAILABLE = 15
 TRANSACTION_ABORTABLE, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, NOT_ENOUGH_REPLICAS = 120, 48, 51, 19
 TRANSACTIONAL_ID_NOT_FOUND = 105
 FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
-"""From these versions on a client is told PRODUCER_FENCED, before them INVALID_PRODUCER_EPOCH."""
+"""From these versions on a client gets PRODUCER_FENCED, before them INVALID_PRODUCER_EPOCH."""
 
 
 def find_coordinator(cluster: ClusterModel, request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
@@ -70,7 +70,7 @@ def _coordinator(cluster: ClusterModel, key: str) -> Coordinator:
 def init_producer_id(
     cluster: ClusterModel, node_id: int, request: InitProducerIdRequest, version: int, now_ms: int
 ) -> InitProducerIdResponse:
-    """A producer id, for a transactional id the one that belongs to it."""
+    """A producer id; with a transactional id, the one that belongs to it."""
     try:
         if (request.producer_id < 0) != (request.producer_epoch < 0):
             raise InvalidRequestError()
@@ -93,7 +93,7 @@ def init_producer_id(
 def add_partitions(
     cluster: ClusterModel, node_id: int, request: AddPartitionsToTxnRequest, version: int, now_ms: int
 ) -> AddPartitionsToTxnResponse:
-    """Make partitions part of a transaction: all of them, or none."""
+    """Add partitions to a transaction: all or none."""
     wanted = [(topic.name, index) for topic in request.topics for index in topic.partitions]
     missing = [(name, index) for name, index in wanted if not cluster.has_partition(name, index)]
     if missing:
@@ -136,7 +136,7 @@ def _partition_results(
 def add_offsets(
     cluster: ClusterModel, node_id: int, request: AddOffsetsToTxnRequest, version: int, now_ms: int
 ) -> AddOffsetsToTxnResponse:
-    """Make the offsets of a group part of a transaction."""
+    """Add a group's offsets to a transaction."""
     held = OFFSETS_TOPIC, offsets_partition(request.group_id)
     try:
         cluster.coordinators.check(request.transactional_id, node_id)
@@ -151,9 +151,9 @@ def add_offsets(
 def commit_offsets(
     cluster: ClusterModel, node_id: int, request: TxnOffsetCommitRequest, version: int, now_ms: int
 ) -> TxnOffsetCommitResponse:
-    """Keep the offsets of a group until the transaction ends; those of partitions that are not there are refused.
+    """Keep a group's offsets until the transaction ends; those of missing partitions are refused.
 
-    Source: KafkaApis.handleTxnOffsetCommitRequest; the group's coordinator only sees what is left.
+    Source: KafkaApis.handleTxnOffsetCommitRequest; the group coordinator only sees the rest.
     """
     held = {
         (topic.name, one.partition_index): CommittedOffset(
@@ -234,11 +234,11 @@ def verify(
     abortable: bool,
     now_ms: int,
 ) -> None:
-    """Ask the coordinator whether a partition belongs to a transaction, before something is written to it.
+    """Ask the coordinator whether a partition belongs to a transaction, before a write to it.
 
     Args:
         producer: its id and epoch.
-        adds: V2: the partition is added if it does not.
+        adds: in V2, add the partition if it does not.
         abortable: the client knows TRANSACTION_ABORTABLE.
     Raises:
         BrokerError: the answer to the client.
@@ -303,7 +303,7 @@ def list_ids(
 def describe(
     cluster: ClusterModel, node_id: int, request: describe_transactions.DescribeTransactionsRequest
 ) -> describe_transactions.DescribeTransactionsResponse:
-    """How transactional ids stand."""
+    """The states of transactional ids."""
     states = [_described(cluster, node_id, each) for each in request.transactional_ids]
     return describe_transactions.DescribeTransactionsResponse(transaction_states=states)
 

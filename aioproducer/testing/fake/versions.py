@@ -1,6 +1,6 @@
-"""What brokers of several Kafka versions speak, as far as producers ask for it. Pure.
+"""The API versions of several Kafka versions' brokers, for what producers use. Pure.
 
-The ranges of 4.3 and 3.9 are those that real brokers answer; the older ones are from the schemas of those releases.
+The ranges of 4.3 and 3.9 are those of real brokers; the older ones are from the schemas of those releases.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class KafkaVersion:
-    """One line of releases.
+    """One release line.
 
     Args:
         ranges: the oldest and newest version of each API, by its key. Produce below 3 is listed, because clients look
-            for it, and refused. Fetch and ListOffsets are listed for the same reason where no broker of the model
-            answers them.
-        transaction_version: the newest level of the feature ``transaction.version`` (KIP-890); 0 where there is none.
+            for it, but refused. Fetch and ListOffsets are listed for the same reason, although the model does not
+            answer them.
+        transaction_version: the newest level of the feature ``transaction.version`` (KIP-890); 0 if there is none.
         timestamp_after_ms: the default of ``message.timestamp.after.max.ms``.
     """
 
@@ -39,7 +39,7 @@ class KafkaVersion:
     """(oldest, newest, finalized) level of each other feature."""
     timestamp_after_ms: int = 2**63 - 1
     verifies_transactions: bool = False
-    """Whether a leader asks the coordinator before it writes for a transaction (KIP-890)."""
+    """Whether a leader asks the coordinator before it writes a transaction's records (KIP-890)."""
 
 
 _VERSIONS = (
@@ -98,10 +98,10 @@ VERSIONS: Mapping[str, KafkaVersion] = {version.name: version for version in _VE
 
 
 def kafka_version(name: str) -> KafkaVersion:
-    """The line of releases of this name.
+    """The release line with this name.
 
     Raises:
-        ValueError: the model knows no such line.
+        ValueError: the model has no such line.
     """
     if name not in VERSIONS:
         raise ValueError(f"version={name!r}: the fake cluster speaks like Kafka {', '.join(VERSIONS)}")
