@@ -1,1 +1,1 @@
-"""Producers of other clients, by their own names and calls, on this one; a module for each client, named like it."""
+"""Producers with the names and calls of other clients, built on this one; one module per client, named after it."""

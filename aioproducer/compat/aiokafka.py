@@ -1,7 +1,7 @@
 """aiokafka's producer: ``from aioproducer.compat.aiokafka import AIOKafkaProducer`` in place of ``from aiokafka``.
 
-Constructor, methods, defaults and results are those of aiokafka 0.12 and later; what differs is listed in
-docs/from-aiokafka.md. If a program has imported ``aiokafka.errors``, the errors raised are also of its classes.
+Constructor, methods, defaults and results are those of aiokafka 0.12 and later; docs/from-aiokafka.md lists the
+differences. If a program has imported ``aiokafka.errors``, raised errors are also instances of its classes.
 """
 
 from __future__ import annotations
@@ -42,16 +42,15 @@ class RecordMetadata(NamedTuple):
     offset: int
     timestamp: int
     timestamp_type: int | None = None
-    """Not told."""
+    """Not reported."""
     log_start_offset: int | None = None
-    """Not told."""
+    """Not reported."""
 
 
 class AIOKafkaProducer:
     """aiokafka's producer on ``aioproducer.Producer``, which is ``producer.native``.
 
-    The arguments are aiokafka's. ``loop`` and ``api_version`` are accepted and ignored. The fraction of a float is
-    dropped.
+    The arguments are aiokafka's. ``loop`` and ``api_version`` are accepted and ignored. Floats are truncated.
 
     Raises:
         ConfigError: also a ValueError, for an invalid value.
@@ -97,7 +96,7 @@ class AIOKafkaProducer:
             "bootstrap_servers": _addresses(bootstrap_servers),
             "metadata_max_age_ms": metadata_max_age_ms,
             "request_timeout_ms": request_timeout_ms,
-            # One time limit does for all: of a request, of a record, of a call that waits for room.
+            # One time limit for everything: a request, a record, a call that waits for room.
             "delivery_timeout_ms": request_timeout_ms + linger_ms,
             "max_block_ms": request_timeout_ms,
             "acks": "all" if acks == -1 else acks,
@@ -145,7 +144,7 @@ class AIOKafkaProducer:
             await self.native.close()
 
     async def flush(self) -> None:
-        """Wait until everything that was sent has ended."""
+        """Wait until every record sent so far has ended."""
         if self.native.health().state in (ProducerState.NEW, ProducerState.CLOSED):
             return
         with raising_familiar():
@@ -232,13 +231,13 @@ class AIOKafkaProducer:
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def create_batch(self) -> BatchBuilder:
-        """An empty batch, to be filled and given to ``send_batch``."""
+        """An empty batch, to fill and pass to ``send_batch``."""
         return BatchBuilder(self._max_batch_size, self._key_serializer, self._value_serializer)
 
     async def send_batch(
         self, batch: BatchBuilder, topic: str, *, partition: int
     ) -> asyncio.Future[RecordMetadata | None]:
-        """Put the records of a batch in the buffer; the future ends with the last and has the place of the first."""
+        """Put a batch's records in the buffer; the future ends with the last one and has the first one's place."""
         batch.close()
         future: asyncio.Future[RecordMetadata | None] = asyncio.get_running_loop().create_future()
         deliveries: list[Delivery] = []
@@ -257,13 +256,13 @@ class AIOKafkaProducer:
                         )
                     )
                 except (RecordTooLargeError, SerializationError) as error:
-                    refused.append(error)  # this record's own: the others go all the same
+                    refused.append(error)  # only this record's: the others are sent anyway
 
         def ended(_: Delivery | None) -> None:
             if future.done():
                 return
             if (left := next((one for one in deliveries if not one.done()), None)) is not None:
-                left.add_done_callback(ended)  # an abort drops what is not sent before what is in flight has ended
+                left.add_done_callback(ended)  # an abort drops unsent records before those in flight have ended
                 return
             failed = [error for error in map(Delivery.exception, deliveries) if error is not None]
             if failed or refused:
@@ -274,7 +273,7 @@ class AIOKafkaProducer:
                 future.set_result(None)
 
         if deliveries:
-            deliveries[-1].add_done_callback(ended)  # most often the last to end: they are of one partition
+            deliveries[-1].add_done_callback(ended)  # usually the last to end: all are in one partition
         else:
             ended(None)
         return future
@@ -292,7 +291,7 @@ class AIOKafkaProducer:
             await self.native.commit_transaction()
 
     async def abort_transaction(self) -> None:
-        """Abort; what is pending is not sent."""
+        """Abort; pending records are not sent."""
         with raising_familiar():
             await self.native.abort_transaction()
 
@@ -336,7 +335,7 @@ def _metadata(own: OwnMetadata) -> RecordMetadata:
 
 
 def _positions(offsets: Mapping[Any, int | tuple[int, str]]) -> dict[TopicPartition, int | OffsetAndMetadata]:
-    """As ``native`` takes them, which looks at each field; what has not even the form is aiokafka's ValueError."""
+    """Convert to ``native``'s form, which checks each field; a malformed argument is a ValueError, as in aiokafka."""
     if not offsets or not isinstance(offsets, Mapping):
         raise ValueError(f"a mapping of partitions to positions is needed, not {offsets!r}")
     positions: dict[TopicPartition, int | OffsetAndMetadata] = {}
@@ -353,7 +352,7 @@ def _positions(offsets: Mapping[Any, int | tuple[int, str]]) -> dict[TopicPartit
 
 
 def _addresses(servers: str | Iterable[str]) -> list[str]:
-    """One string may hold several; empty ones and repetitions say nothing."""
+    """Split addresses: one string may hold several; empty ones and duplicates are dropped."""
     listed = servers.split(",") if isinstance(servers, str) else servers
     return list(dict.fromkeys(with_ports(server for server in map(str.strip, listed) if server)))
 

@@ -1,4 +1,4 @@
-"""aiokafka's batches that a program fills itself."""
+"""aiokafka's batches, filled by the program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AppendedRecord(NamedTuple):
 
 
 class AppendedMetadata(NamedTuple):
-    """What ``append`` returns for a record that fitted."""
+    """Result of ``append`` for a record that fits."""
 
     offset: int
     """Within the batch, from 0."""
@@ -30,7 +30,7 @@ class AppendedMetadata(NamedTuple):
 
 
 class BatchBuilder:
-    """Takes records until they would need more than ``max_batch_size`` bytes before compression."""
+    """Takes records up to ``max_batch_size`` bytes before compression."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class BatchBuilder:
 
 
 def whole(number: Any) -> Any:
-    """A float without its fraction, which aiokafka's users may give for any number; all else as it is."""
+    """Truncate a float, which aiokafka accepts for any number; anything else is unchanged."""
     return int(number) if isinstance(number, float) and math.isfinite(number) else number
 
 
 def _bytes_now(field: Any) -> bytes | None:
-    """What is to be sent, as it is now: the program may fill its buffer anew before the batch goes."""
+    """Copy the current content: the program may reuse its buffer before the batch is sent."""
     if field is None or type(field) is bytes:
         return field
     return field.encode() if isinstance(field, str) else bytes(memoryview(field))

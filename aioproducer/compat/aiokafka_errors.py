@@ -34,13 +34,13 @@ NAMES: tuple[tuple[type[KafkaError], tuple[str, ...]], ...] = (
     (BootstrapError, ("KafkaConnectionError",)),
     (ProducerClosedError, ("ProducerClosed",)),
 )
-"""Where no code of a broker says it: the first that fits."""
+"""For errors without a broker's code: the first match counts."""
 
 
 def familiar(error: BaseException) -> BaseException:
-    """The error as one of aiokafka's as well, if the program knows that library; else, or if it has none, itself.
+    """The error as an aiokafka error as well, if the program has imported that library; itself if there is no match.
 
-    A record that ran out of time is also of the class of the answer it got last, which aiokafka raises then.
+    A record that timed out is also of the class of its last error answer, which aiokafka raises in that case.
     """
     if not isinstance(error, KafkaError):
         return error
@@ -49,7 +49,7 @@ def familiar(error: BaseException) -> BaseException:
         return error
     try:
         twin = _as(_both(type(error), _theirs(theirs, error)), error)
-    except TypeError:  # the two can't be one, as with groups of exceptions
+    except TypeError:  # the two can't be combined, as with exception groups
         return error
     twin.__traceback__ = error.__traceback__
     return twin
@@ -57,7 +57,7 @@ def familiar(error: BaseException) -> BaseException:
 
 @contextmanager
 def raising_familiar() -> Iterator[None]:
-    """What is raised inside comes out as ``familiar`` makes it."""
+    """Convert exceptions raised inside with ``familiar``."""
     try:
         yield
     except KafkaError as error:
@@ -65,7 +65,7 @@ def raising_familiar() -> Iterator[None]:
 
 
 def _as(kind: type[KafkaError], error: KafkaError) -> KafkaError:
-    """The same error, as one of another class."""
+    """The same error, in another class."""
     twin = kind.__new__(kind, *error.args)
     twin.args = error.args
     twin.__dict__.update(error.__dict__)
@@ -74,7 +74,7 @@ def _as(kind: type[KafkaError], error: KafkaError) -> KafkaError:
 
 
 def _reduced(twin: KafkaError) -> tuple[Any, ...]:
-    """For pickles and copies: as one of this library's own, which becomes familiar again where it arrives."""
+    """For pickle and copy: reduce to this library's own class; it becomes familiar again on arrival."""
     return familiar, (_as(type(twin).__bases__[0], twin),)
 
 

@@ -1,1 +1,1 @@
-"""The producer in other frameworks and libraries: one module for each, named after it, which needs it installed."""
+"""The producer in other frameworks and libraries: one module each, named after the library, which must be installed."""

@@ -1,4 +1,4 @@
-"""FastAPI: a producer for the life of the application, and a dependency that gives it to handlers.
+"""FastAPI: a producer with the application's lifetime, and a dependency that passes it to handlers.
 
 app = FastAPI(lifespan=producer_lifespan(Producer(bootstrap_servers="localhost:9092"), topics=["clicks"]))
 app.include_router(health_router())
@@ -56,7 +56,7 @@ __all__ = [
 def producer_dependency(name: str = DEFAULT_NAME) -> Callable[[HTTPConnection], Awaitable[Producer]]:
     """A dependency for one of several producers: ``Annotated[Producer, Depends(producer_dependency("audit"))]``.
 
-    Returns the same object for the same name, and without a name that of ``ProducerDep``, so that
+    Returns the same object for the same name, and for no name the one in ``ProducerDep``, so that
     ``app.dependency_overrides[producer_dependency()]`` replaces what handlers get.
     """
     return _dependency(name)
@@ -65,7 +65,7 @@ def producer_dependency(name: str = DEFAULT_NAME) -> Callable[[HTTPConnection], 
 @cache
 def _dependency(name: str) -> Callable[[HTTPConnection], Awaitable[Producer]]:
     async def dependency(connection: HTTPConnection) -> Producer:
-        # A coroutine: FastAPI would hand a plain function to a thread for each request.
+        # A coroutine: FastAPI would run a plain function in a thread for each request.
         return producer_of(connection, name)
 
     return dependency

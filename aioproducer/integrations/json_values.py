@@ -1,4 +1,4 @@
-"""What the serializers of Pydantic, msgspec and orjson share: the check of a value's type, and the errors."""
+"""Shared by the serializers of Pydantic, msgspec and orjson: type checks and errors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from aioproducer.errors import SchemaValidationError
 from aioproducer.records import Value_contra
 
 MAX_PROBLEMS = 5
-"""How many of a value's problems its error names."""
+"""Most problems of a value that its error lists."""
 
 
 class JsonSerializer(ABC, Generic[Value_contra]):
     """Serializes values of one type, or of any type the library knows.
 
     Args:
-        value_type: the type of the values; None for anything. Of types that ``isinstance`` can't check, such as
+        value_type: the type of the values; None for anything. Of a type that ``isinstance`` can't check, such as
             ``list[int]``, only the outer part is checked.
 
-    Type checkers infer the type of the values from a class; a union has to be named,
+    Type checkers infer the type of the values from a class; a union must be explicit,
     ``PydanticSerializer[A | B](A | B)``. With ``validate=True``, or without a type, values may be anything.
     """
 
@@ -32,20 +32,20 @@ class JsonSerializer(ABC, Generic[Value_contra]):
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:
-        """The value as bytes, without a check of its type and with the library's own errors."""
+        """The value as bytes, without a type check and with the library's own errors."""
 
     def encode_checked(self, value: Any) -> bytes:
-        """As encode(), but a TypeError where the value is of another type, which explain() then tells."""
+        """Like encode(), but raises TypeError for a value of another type; explain() then gives the details."""
         if self._classes is not None and not isinstance(value, self._classes):
             raise TypeError
         return self.encode(value)
 
     @abstractmethod
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
-        """Where a value does not fit: (path, what is wrong), without any part of it."""
+        """A value's problems as (path, problem), without any part of the value."""
 
     def explain(self, value: Any, error: Exception | None) -> Sequence[tuple[str, str]]:
-        """Why a value was not encoded: its type, or else what the library reported."""
+        """Why a value was not encoded: its type, or what the library reported."""
         if error is None or (self._classes is not None and not isinstance(value, self._classes)):
             return (("", f"{self._wanted} needed, not {type(value).__name__}"),)
         return tuple(self.problems(value, error))[:MAX_PROBLEMS]
@@ -63,7 +63,7 @@ class JsonSerializer(ABC, Generic[Value_contra]):
             problems = self.explain(value, None)
         except Exception as error:
             problems = self.explain(value, error)
-        # Raised out here, so that the library's error, which may quote the value, is not its context.
+        # Raised outside the except block, so that the library's error, which may quote the value, is not its context.
         told = "; ".join(f"{path}: {problem}" if path else problem for path, problem in problems)
         raise SchemaValidationError(
             f"a record for topic {topic!r} can't be serialized: {told}", topic=topic, problems=problems
@@ -75,7 +75,7 @@ def _name(value_type: Any) -> str:
 
 
 def _classes(value_type: Any) -> tuple[type, ...] | None:
-    """What ``isinstance`` is to check; None for nothing."""
+    """The classes for ``isinstance`` to check; None for no check."""
     if value_type is None:
         return None
     origin = typing.get_origin(value_type)
@@ -89,6 +89,6 @@ def _classes(value_type: Any) -> tuple[type, ...] | None:
     cls = origin or value_type
     try:
         isinstance(None, cls)
-    except TypeError:  # Any, TypedDict, Literal, a Protocol that is not for checks
+    except TypeError:  # Any, TypedDict, Literal, a Protocol that is not runtime-checkable
         return None
     return (cls,)

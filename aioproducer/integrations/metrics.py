@@ -1,4 +1,4 @@
-"""Snapshots of a producer's metrics from any thread, as rows with labels: the common part of all exporters."""
+"""Snapshots of a producer's metrics from any thread, as rows with labels: shared by all exporters."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Reading(NamedTuple):
 
     @property
     def is_total(self) -> bool:
-        """Whether it is a counter, which only grows; otherwise it is a gauge."""
+        """Whether it is a counter, which only grows; else it is a gauge."""
         return self.name.endswith("_total")
 
 
 def read(producer: Producer) -> list[Reading]:
     """All metrics that have a value; averages of nothing have none.
 
-    May be called in any thread. In a thread other than the producer's it waits for the producer's loop, for a few
-    seconds at most; the result is empty if the loop does not run.
+    May be called in any thread. Outside the producer's thread it waits for the producer's loop, at most a few seconds;
+    the result is empty if the loop does not run.
     """
     return list(_readings(_snapshot(producer)))
 
@@ -48,7 +48,7 @@ def _snapshot(producer: Producer) -> dict[str, dict[str, Any]]:
     try:
         loop.call_soon_threadsafe(lambda: result.set_result(producer.metrics()))
         return result.result(TIMEOUT_S)
-    except (RuntimeError, TimeoutError):  # closed, or held
+    except (RuntimeError, TimeoutError):  # closed or blocked
         return {}
 
 

@@ -27,10 +27,10 @@ class MsgspecSerializer(JsonSerializer[Value_contra]):
     """JSON, or MessagePack, as msgspec writes it, with one encoder for all values.
 
     Args:
-        value_type: a Struct, a union of them, a dataclass, or any other type; None for whatever msgspec can write.
+        value_type: a Struct, a union of them, a dataclass, or any other type; None for anything msgspec can write.
         validate: converts values to ``value_type`` first, so that dicts and the like are accepted; values that do not
-            convert are refused. With or without it, values of that type are taken as they are: msgspec does not check
-            a struct's fields again.
+            convert are refused. Either way, values of that type are accepted unchecked: msgspec does not check a
+            struct's fields again.
         format: ``json`` or ``msgpack``.
         encoder: arguments of msgspec's Encoder, such as ``enc_hook`` or ``decimal_format``.
     """
@@ -59,7 +59,7 @@ class MsgspecSerializer(JsonSerializer[Value_contra]):
         return self._encode(value)
 
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
-        # Only what is known to name types is shown: other messages quote the value.
+        # Show only messages known to name types: others quote the value.
         text = str(error)
         expected = _EXPECTED.fullmatch(text)
         if expected is not None:
@@ -71,5 +71,5 @@ class MsgspecSerializer(JsonSerializer[Value_contra]):
 
 
 def _plain(path: str | None) -> str:
-    """A path without its quotes, which stand within it where a key is meant: "key` in `$"."""
+    """A path without its quotes, which are inside it where it names a key: "key` in `$"."""
     return (path or "").replace("`", "")

@@ -31,17 +31,17 @@ except ModuleNotFoundError as _error:
 SCOPE = "aioproducer"
 DURATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 CREATION_CONTEXT = frozenset({"traceparent", "b3", "x-b3-traceid"})
-"""Headers by which a record's own context is known, in the common formats."""
+"""Headers that identify a record's own context, in the common formats."""
 
 Buffer = bytes | bytearray | memoryview
 Pairs = list[tuple[str, bytes | None]]
 
 
 class _Headers(Pairs):
-    """Headers of a record that this interceptor has seen."""
+    """Headers of a record seen by this interceptor."""
 
     begun: tuple[float, str] | None = None
-    """When, and its topic, if no context was put in: there is no SDK for spans, or no propagator."""
+    """Start time and topic, if no context was injected: no SDK for spans, or no propagator."""
 
 
 class _AsPairs(Setter[Pairs]):
@@ -58,7 +58,7 @@ class _OfPairs(Getter[Pairs]):
 
 
 class _Bulk:
-    """One send_many or send_arrow."""
+    """One send_many or send_arrow call."""
 
     def __init__(self, span: Span, started_s: float) -> None:
         self.span = span
@@ -76,7 +76,7 @@ class Tracing:
 
     Args:
         tracer_provider, meter_provider: None uses the global ones.
-        create_spans: False creates no span for each record of a bulk call; their headers then carry the call's context.
+        create_spans: False creates no spans for a bulk call's records; their headers then carry the call's context.
         attributes: added to every span and measurement, such as ``{"server.address": "kafka.internal"}``.
     """
 
@@ -109,13 +109,13 @@ class Tracing:
         self._of_spans = dict(self._attributes)
         self._client_id: str | None = None
         self._bulk: ContextVar[_Bulk | None] = ContextVar("aioproducer_bulk", default=None)
-        # By the context that stands in the record's headers: one that the program sets may come more than once.
+        # By the context in the record's headers: one set by the program may occur more than once.
         self._open: dict[bytes, list[tuple[Span | None, float, str]]] = {}
 
     # --- what the producer calls --------------------------------------------------------------------------------------
 
     def on_start(self, client_id: str) -> None:
-        """Name the client on spans, not on measurements, as the conventions have it; of several none is named."""
+        """Set the client id on spans, not on measurements, per the conventions; omitted for several clients."""
         if self._client_id is None:
             self._client_id = client_id
             self._of_spans = {"messaging.client.id": client_id, **self._attributes}
@@ -144,7 +144,7 @@ class Tracing:
         else:
             headers.begun = time.monotonic(), topic
             if span is not None:
-                span.end()  # whatever comes after may leave other headers in their place, and its end would get lost
+                span.end()  # a later interceptor may replace these headers, and the span would never end
         return replace(record, headers=headers)
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
@@ -192,7 +192,7 @@ class Tracing:
         _end(bulk.span, error)
 
     def close(self) -> None:
-        """End what the producer can no longer tell of."""
+        """End spans the producer can no longer report on."""
         for waiting in self._open.values():
             for span, _, _ in waiting:
                 if span is not None:
@@ -234,8 +234,8 @@ def observe(producer: Producer, *, meter_provider: MeterProvider | None = None) 
 
     They are named ``kafka.producer.<Java's name>``, ``kafka.producer.topic.`` and ``kafka.producer.node.`` with ``.``
     for ``-``, with the attribute ``messaging.client.id``, and ``messaging.destination.name`` or
-    ``messaging.kafka.node.id``. Names that end in ``-total`` in Java are counters, all others gauges. They are read
-    when the exporter asks, in its thread, as long as the program holds the producer: no instrument keeps it alive.
+    ``messaging.kafka.node.id``. Names that end in ``-total`` in Java are counters, all others gauges. The exporter
+    reads them in its own thread, while the program holds the producer: no instrument keeps it alive.
     """
     meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
     latest = _Latest(producer)
@@ -253,7 +253,7 @@ def observe(producer: Producer, *, meter_provider: MeterProvider | None = None) 
 class _Latest:
     """One snapshot serves all instruments of a collection.
 
-    They can't be given back, and last as long as their provider: those of a producer that is gone show nothing.
+    Instruments can't be removed and live as long as their provider; those of a garbage-collected producer show nothing.
     """
 
     FRESH_S = 0.1
@@ -292,12 +292,12 @@ def _pairs(headers: Any) -> Pairs:
 
 
 def _context_of(headers: Pairs) -> bytes | None:
-    """The header by which a record's context is known."""
+    """The header that identifies a record's context."""
     return next((bytes(value) for name, value in _readable(headers) if name.lower() in CREATION_CONTEXT), None)
 
 
 def _readable(headers: Pairs) -> Iterator[tuple[str, Buffer]]:
-    """Those that say something: others are null, or none that a record may have, which the producer tells itself."""
+    """Valid headers with a value; the producer itself reports invalid ones."""
     for pair in headers:
         name, value = pair if len(pair) == 2 else ("", None)
         if isinstance(name, str) and isinstance(value, (bytes, bytearray, memoryview)):
@@ -307,6 +307,6 @@ def _readable(headers: Pairs) -> Iterator[tuple[str, Buffer]]:
 def _end(span: Span, error: BaseException | None) -> None:
     if error is not None:
         span.set_attribute("error.type", getattr(error, "name", "_OTHER"))
-        # The text of the producer's own errors names topic and broker, never what is in a record.
+        # The producer's own error texts name topic and broker, never a record's content.
         span.set_status(Status(StatusCode.ERROR, str(error) if isinstance(error, KafkaError) else type(error).__name__))
     span.end()

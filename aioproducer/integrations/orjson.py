@@ -23,7 +23,7 @@ class OrjsonSerializer(JsonSerializer[Value_contra]):
     """JSON as orjson writes it.
 
     Args:
-        value_type: the type of the values, such as ``dict`` or a dataclass; None for whatever orjson can write. Fields
+        value_type: the type of the values, such as ``dict`` or a dataclass; None for anything orjson can write. Fields
             are not checked.
         default: called with an object that orjson does not support; returns one that it does.
         option: orjson's flags, such as ``orjson.OPT_SORT_KEYS``.

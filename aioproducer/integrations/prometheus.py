@@ -3,7 +3,7 @@
 producer = Producer(bootstrap_servers="localhost:9092")
 REGISTRY.register(ProducerCollector(producer))
 
-Nothing is counted twice: a scrape reads the producer's own counters. It may come from any thread, such as that of
+A scrape reads the producer's own counters; nothing is counted twice. It may come from any thread, such as that of
 ``prometheus_client.start_http_server``, or from a handler in the producer's own loop.
 """
 
@@ -36,7 +36,7 @@ class ProducerCollector(Collector):
         self._producers = producers
 
     def describe(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        """Nothing: names come with the values, and the producer need not run when this is registered."""
+        """Nothing: names come with the values, as the producer need not run when this is registered."""
         return []
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:

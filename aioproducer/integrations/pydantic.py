@@ -21,8 +21,8 @@ try:
 except ModuleNotFoundError as _error:
     raise missing(_error, __name__, "pydantic") from None
 
-# Messages of Pydantic's own that do not quote the value. Those of validators, of custom errors, and of what the code of
-# a value raises while it is looked at, may say anything.
+# Pydantic's own messages that do not quote the value. Messages of validators, of custom errors, and of exceptions
+# raised by a value's own code may contain anything.
 _DISCREET = frozenset(get_args(ErrorType)) - {
     "assertion_error",
     "datetime_object_invalid",
@@ -40,13 +40,13 @@ _ARGUMENTS = frozenset(inspect.signature(TypeAdapter.dump_json).parameters) - {"
 
 
 class PydanticSerializer(JsonSerializer[Value_contra]):
-    """JSON as Pydantic writes it, with a serializer that it compiles once.
+    """JSON as Pydantic writes it, with a serializer compiled once.
 
     Args:
-        value_type: a model, a union of models, a dataclass, ``list[Model]``, or any other type that TypeAdapter takes;
-            None for models of any class, each serialized by its own.
+        value_type: a model, a union of models, a dataclass, ``list[Model]``, or any other type for TypeAdapter; None
+            for models of any class, each with its own serializer.
         validate: converts values to ``value_type`` first, so that dicts and the like are accepted; values that do not
-            validate are refused. False takes values of that type as they are.
+            validate are refused. False accepts values of that type unchecked.
         dump: arguments of ``dump_json``, such as ``by_alias=True`` or ``exclude_none=True``.
     """
 
@@ -60,12 +60,12 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
         if validate and value_type is None:
             raise TypeError("validate=True needs a type")
         for name in dump:
-            if name not in _ARGUMENTS:  # else every value would be refused, as if something were wrong with it
+            if name not in _ARGUMENTS:  # else every value would be refused as if it were invalid
                 raise TypeError(f"dump_json has no argument {name!r}")
         super().__init__(None if validate else value_type or BaseModel)
         self._adapter: TypeAdapter[Any] | None = None if value_type is None else TypeAdapter(value_type)
         self._validates = validate
-        # A field of another type than declared is an error, not a line that warns and quotes it.
+        # A field of an undeclared type is an error, instead of a warning that quotes it.
         self._dump: Mapping[str, Any] = {"warnings": "error", **dump}
 
     def encode(self, value: Any) -> bytes:
@@ -91,7 +91,7 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
         return [("", f"{type(value).__name__} {told} ({type(error).__name__})")]
 
     def _invalid(self, value: Any) -> ValidationError | None:
-        """What validation says of a value that can't be written: Pydantic's serializers name no field."""
+        """The validation error of a value that can't be written: Pydantic's serializers name no field."""
         adapter = self._adapter or TypeAdapter(type(value))
         try:
             with warnings.catch_warnings():
@@ -106,5 +106,5 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
 
 
 def _is_of_types(error: Exception) -> bool:
-    """Whether Pydantic's serializer found a field of another type, and not text or a nesting that no JSON can have."""
+    """Whether Pydantic's serializer found a field of another type, not text or nesting impossible in JSON."""
     return str(error).startswith("Pydantic serializer warnings")

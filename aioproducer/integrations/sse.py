@@ -19,11 +19,11 @@ from aioproducer.deadline import in_seconds
 
 MEDIA_TYPE = "text/event-stream"
 HEADERS: Mapping[str, str] = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""What the answer needs besides its type: nobody on the way may keep it, or collect it (nginx)."""
+"""Headers of the response: proxies must neither cache nor buffer (nginx) it."""
 RETRY_MS = 1_000
-"""How long a browser waits after a broken stream before it asks again."""
+"""How long a browser waits before it reconnects a broken stream."""
 LOOK_S = 0.1
-"""How often an ended stream is looked for between events."""
+"""Interval between checks for the stream's end, between events."""
 
 _ENDING = (ProducerState.CLOSING, ProducerState.CLOSED)
 
@@ -39,13 +39,13 @@ def metrics_events(
     """Yield the producer's metrics and health, at once and then every ``interval`` seconds, until it closes.
 
     Each event is one JSON object: ``time_ms`` since the epoch, ``client_id``, ``health`` (``state``, ``ready``,
-    ``live``, ``reason``, ``waiting``), ``metrics`` as in ``Producer.metrics()``, with null for the averages of
-    nothing, and what ``extra`` adds. Averages, maxima and rates cover ``metrics_num_samples`` windows of
+    ``live``, ``reason``, ``waiting``), ``metrics`` as in ``Producer.metrics()``, with null for averages of nothing,
+    and what ``extra`` adds. Averages, maxima and rates cover ``metrics_num_samples`` windows of
     ``metrics_sample_window_ms``; differences between totals are as recent as the events.
 
     Args:
-        extra: called for each event; what it returns is added beside ``metrics``.
-        ended: checked several times a second; the stream ends soon after it has become true.
+        extra: called for each event; its result is added beside ``metrics``.
+        ended: checked several times a second; the stream ends soon after it becomes true.
         health: replaces the producer's own, for frameworks that know more.
     Raises:
         TypeError, ValueError: at once, if ``interval`` is not a number, or one of the functions is not callable.
@@ -59,10 +59,10 @@ def metrics_events(
 
 
 def check(interval: float, extra: object) -> float:
-    """The interval in seconds; refuses both here, where there is no stream yet that could only break off.
+    """The interval in seconds. Checks both before there is a stream, which could only break off.
 
     Raises:
-        TypeError, ValueError: ``interval`` is no number, or ``extra`` no function.
+        TypeError, ValueError: ``interval`` is not a number, or ``extra`` not callable.
     """
     if extra is not None and not callable(extra):
         raise TypeError(f"extra is a {type(extra).__name__}; a function that returns a mapping is needed")
@@ -87,12 +87,12 @@ async def _events(
         while left >= 0:
             if producer.health().state in _ENDING or (ended is not None and ended()):
                 return
-            await asyncio.sleep(min(left, LOOK_S))  # at least a turn of the loop, whatever the interval
+            await asyncio.sleep(min(left, LOOK_S))  # at least one turn of the loop, whatever the interval
             left = due - time.monotonic()
 
 
 def snapshot(producer: Producer, health: ProducerHealth) -> dict[str, Any]:
-    """What one event tells of the producer."""
+    """The producer's part of one event."""
     return {
         "time_ms": time.time_ns() // 1_000_000,
         "client_id": producer.client_id,
@@ -108,10 +108,10 @@ def snapshot(producer: Producer, health: ProducerHealth) -> dict[str, Any]:
 
 
 def server_is_ending() -> bool:
-    """Whether uvicorn, if it runs in this process, has been told to end.
+    """Whether uvicorn, if it runs in this process, has been told to stop.
 
-    It waits for open responses before it ends the application, and tells neither of them. But its server has to hear
-    signals, so that it can be found behind their handler, and it says so in ``should_exit``.
+    It waits for open responses before it shuts the application down, and notifies neither. But its server handles
+    signals, so it can be found through the signal handler; its attribute ``should_exit`` says it.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(server, "should_exit", False) is True

@@ -1,4 +1,4 @@
-"""Starlette: a producer for the life of the application, its health for probes, and answers for its errors.
+"""Starlette: a producer with the application's lifetime, its health for probes, and responses for its errors.
 
 app = Starlette(routes=[..., *health_routes()], lifespan=producer_lifespan(Producer(bootstrap_servers="...")))
 
@@ -37,15 +37,15 @@ except ModuleNotFoundError as _error:
 logger: logging.Logger = logging.getLogger("aioproducer.integrations")
 
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
-"""What applications take as ``lifespan``: called with the application, it may yield state for the requests."""
+"""The ``lifespan`` argument of applications: called with the application, it may yield state for the requests."""
 
 ProducerLifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
-"""A Lifespan that always yields state, which holds the producers."""
+"""A Lifespan that always yields state, with the producers."""
 
 STATE = "aioproducer"
 DEFAULT_NAME = "default"
 _unstarted: WeakKeyDictionary[Producer, KafkaError | None] = WeakKeyDictionary()
-"""Those of applications that run already, until they have started and know their topics; and why they have not yet."""
+"""Producers of running applications that have not yet started or don't know their topics yet; and the reason."""
 _TO_BE_TRIED = (ProducerState.NEW, ProducerState.STARTING, ProducerState.RUNNING)
 
 FIRST_RETRY_S = 1.0
@@ -63,10 +63,10 @@ def producer_lifespan(
 ) -> ProducerLifespan:
     """Make a lifespan that starts a producer with the application and closes it last, when the application ends.
 
-    Closing sends everything that requests and background tasks have given to the producer, and waits for the brokers.
+    Closing sends everything requests and background tasks gave to the producer, and waits for the brokers.
 
     Args:
-        producer: one that is not started, or a function that makes one, for applications that are started more than
+        producer: one not yet started, or a function that creates one, for applications that are started more than
             once, as in tests.
         lifespan: the application's own, which runs while the producer does; what it yields reaches the requests.
         topics: fetch the metadata of these at the start, so that ``submit_nowait`` never finds them unknown.
@@ -81,7 +81,7 @@ def producer_lifespan(
         BootstrapError, AuthenticationError, MetadataTimeoutError: when the application starts, if it waits for Kafka.
         ProducerClosedError: when the application starts, if the producer was closed before.
         RuntimeError: when the application starts, if two of its producers have the same name.
-        DeliveryErrors: when it ends, if records failed that nobody has looked at.
+        DeliveryErrors: when it ends, if records failed unobserved.
     """
     wanted = _topics(topics)
     if close_timeout is not None:
@@ -139,7 +139,7 @@ def health_routes(*, live: str = "/livez", ready: str = "/readyz") -> list[Route
     """Routes that answer 200 or 503 with the state of each producer as JSON.
 
     Args:
-        live: path that answers 503 once a producer has failed for good, which only a new process cures.
+        live: path that answers 503 once a producer has failed for good, which only a new process can fix.
         ready: path that also answers 503 while a producer starts or closes, no broker can be reached, or calls wait for
             room in the buffer.
     """
@@ -154,7 +154,7 @@ def health_routes(*, live: str = "/livez", ready: str = "/readyz") -> list[Route
 
 
 def health_of(producer: Producer) -> ProducerHealth:
-    """``Producer.health()``, but starting while its lifespan tries to start it, until the topics are known."""
+    """``Producer.health()``, but "starting" while its lifespan tries to start it, until the topics are known."""
     health = producer.health()
     if health.state not in _TO_BE_TRIED or producer not in _unstarted:
         return health
@@ -162,7 +162,7 @@ def health_of(producer: Producer) -> ProducerHealth:
 
 
 def health_response(connection: HTTPConnection, is_well: Callable[[ProducerHealth], bool]) -> JSONResponse:
-    """200 if all producers are well, 503 if one is not or none runs."""
+    """200 if all producers are well, 503 if one is not or none is running."""
     healths = {name: health_of(producer) for name, producer in producers_of(connection).items()}
     well = bool(healths) and all(is_well(health) for health in healths.values())
     producers = {name: {"state": health.state, "reason": health.reason} for name, health in healths.items()}
@@ -182,11 +182,11 @@ def metrics_routes(
     """A route that streams a producer's metrics and health as server-sent events, for ``EventSource`` in a browser.
 
     `sse.metrics_events` describes the events. A stream ends with its client, with the producer, and when uvicorn is
-    told to end, so that no open response holds it up. It shows the producer of the process that answers.
+    told to stop, so that no open response delays it. It shows the producer of the process that answers.
 
     Args:
-        interval: seconds from one event to the next.
-        extra: adds what the application itself counts to each event.
+        interval: seconds between events.
+        extra: adds the application's own counts to each event.
         name: which of several producers.
     Raises:
         TypeError, ValueError: at once, if ``interval`` is not a number, or ``extra`` is not callable.
@@ -221,7 +221,7 @@ def metrics_response(
 
 
 OWN_FAULTS = (SerializationError, InvalidTopicError, TransactionStateError, WrongLoopError)
-"""Faults of the program: trying again does not help."""
+"""Errors of the program: trying again does not help."""
 
 
 def add_error_handlers(app: Starlette) -> None:
@@ -229,8 +229,8 @@ def add_error_handlers(app: Starlette) -> None:
 
     413 if the record was too large; 500 if the call can't succeed as it is (OWN_FAULTS); else 503.
 
-    The answer names the error's class, and its ``maybe_written`` says whether the record may be in Kafka all the same,
-    so that trying again could duplicate it. The error's text, which names brokers and topics, goes only to the log.
+    The answer names the error's class; its ``maybe_written`` says whether the record may still be in Kafka, so that
+    trying again could duplicate it. The error's text, which names brokers and topics, goes only to the log.
     """
     app.add_exception_handler(KafkaError, _answer)
 
@@ -249,25 +249,25 @@ async def _answer(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": detail}, status, headers)
 
 
-# --- the life of a producer -------------------------------------------------------------------------------------------
+# --- a producer's lifetime --------------------------------------------------------------------------------------------
 
 _NEEDED = "a Producer, or a plain function that makes one, is needed"
 
 
 def _topics(topics: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(topics, str):  # its letters are names of topics too, which brokers may create
+    if isinstance(topics, str):  # its single letters are valid topic names, which brokers may create
         raise TypeError(f"topics is the str {topics!r}; an iterable of names is needed, such as [{topics!r}]")
     wanted = tuple(topics)
     for topic in wanted:
         if not isinstance(topic, str):
             raise TypeError(f"topics has a {type(topic).__name__}; names are needed")
-        check_topic_name(topic)  # else the producer would go on trying for ever, with wait_for_kafka=False
+        check_topic_name(topic)  # else the producer would keep trying forever with wait_for_kafka=False
     return wanted
 
 
 def _made(producer: Producer | Callable[[], Producer]) -> Producer:
     made = producer if isinstance(producer, Producer) else producer()
-    if hasattr(made, "start"):  # a stand-in of a test will do
+    if hasattr(made, "start"):  # a test's stand-in is fine
         return made
     if isinstance(made, Coroutine):
         made.close()
@@ -276,7 +276,7 @@ def _made(producer: Producer | Callable[[], Producer]) -> Producer:
 
 @contextmanager
 def _known(app: Any, name: str, producer: Producer) -> Iterator[None]:
-    """Let the application's own code find the producer, also where a server gives requests no state of the lifespan."""
+    """Make the producer available to the application, even if a server passes no lifespan state to requests."""
     before = getattr(app.state, STATE, {})
     setattr(app.state, STATE, {**before, name: producer})
     try:
@@ -291,7 +291,7 @@ async def _started(
 ) -> AsyncIterator[None]:
     starting: asyncio.Task[None] | None = None
     try:
-        if wait_for_kafka or producer.health().state is ProducerState.CLOSED:  # which raises
+        if wait_for_kafka or producer.health().state is ProducerState.CLOSED:  # this raises
             await _start(producer, topics)
         else:
             _unstarted[producer] = None
@@ -322,7 +322,7 @@ async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
                 await producer.partitions_for(topic)
             del _unstarted[producer]
             return
-        except Exception as error:  # the program's own too, from a serializer or a token provider
+        except Exception as error:  # also the program's own, from a serializer or a token provider
             if producer.health().state not in _TO_BE_TRIED:
                 logger.warning("%s can't start any more: %s", repr(producer), str(error))
                 return
@@ -336,5 +336,5 @@ async def _close(producer: Producer, starting: asyncio.Task[None] | None, timeou
     if starting is not None:
         starting.cancel()
         await asyncio.wait([starting])
-        _unstarted.pop(producer, None)  # an error's traceback would keep it for ever
+        _unstarted.pop(producer, None)  # an error's traceback would keep it forever
     await producer.close(timeout)

@@ -3,16 +3,16 @@
 registry = SchemaRegistry("http://localhost:8081")
 producer = Producer(bootstrap_servers="localhost:9092", value_serializer=AvroSerializer(registry, SCHEMA))
 
-Theory of operation. A serializer knows the id of each topic's schema and how to encode with it; with both, a record
-becomes bytes in a plain call. What it does not know it looks up: one lookup for each subject, in a task of its own,
-shared by all records that need it and bounded by the producer's ``max_block_ms``. ``send``, ``submit`` and
-``send_many`` wait for it, ``submit_nowait`` begins it and raises SerializerNotReadyError, and ``await
-serializer.prepare(topic)`` does it beforehand. The result of a lookup is kept; a failure is remembered for a second, so
-that many records do not ask in vain one after the other.
+Theory of operation. Once a serializer knows the id of a topic's schema and how to encode with it, a record becomes
+bytes in a plain call. Otherwise it looks them up: one lookup per subject, in a separate task, shared by all records
+that need it and bounded by the producer's ``max_block_ms``. ``send``, ``submit`` and ``send_many`` wait for it,
+``submit_nowait`` begins it and raises SerializerNotReadyError, and ``await serializer.prepare(topic)`` does it
+beforehand. The result of a lookup is kept; a failure is remembered for a second, so that many records do not repeat a
+failing lookup one after the other.
 
 ``lookups`` has the tasks, ``registry`` the client and its retries, ``subjects`` and ``framing`` names and bytes,
-``serializer`` what all serializers share, ``avro``, ``json_schema`` and ``protobuf`` one each. The parts load when they
-are used, and need the extra ``schema-registry``.
+``serializer`` what all serializers share, ``avro``, ``json_schema`` and ``protobuf`` one each. The parts are imported
+on first use, and need the extra ``schema-registry``.
 """
 
 from __future__ import annotations

@@ -20,22 +20,22 @@ from aioproducer.integrations.schema_registry.serializer import Options, SchemaS
 from aioproducer.records import Value_contra
 
 Raw = Any
-"""A schema as JSON gives it: an object, a list for a union, or a name."""
+"""A schema as parsed JSON: an object, a list for a union, or a name."""
 
-# In fastavro's words; the name is one of the schema.
+# fastavro's wording; the name is from the schema.
 _MISSING = re.compile("Field (.+) is specified in the schema but missing from the record")
 _MORE = "record contains more fields than the schema specifies"
 
 
 MAX_LEVELS = 1_000
-"""Of a value whose schema refers to itself: fastavro writes it on the C stack, and a few thousand end the process."""
+"""Deepest nesting of a value with a recursive schema: fastavro uses the C stack; a few thousand crash the process."""
 
 
 class AvroEncoder:
     """Values in Avro's binary form by one schema.
 
     Args:
-        recurs: the schema refers to itself, so that values may be nested without end, or hold themselves.
+        recurs: the schema refers to itself, so values may be nested without limit, or contain themselves.
     """
 
     __slots__ = ("_checks", "_is_bytes", "_recurs", "_schema", "_strict", "_strict_allow_default")
@@ -49,7 +49,7 @@ class AvroEncoder:
 
     def encode(self, prefix: bytes, value: Any) -> bytes:
         if self._is_bytes:
-            # Without Avro's length, as Java's and confluent-kafka's serializers have it.
+            # Without Avro's length prefix, like Java's and confluent-kafka's serializers.
             return prefix + memoryview(value)
         if self._recurs:
             _check_levels(value)
@@ -65,19 +65,19 @@ class AvroEncoder:
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
         if isinstance(error, _TooDeepError):
             return [("", f"{_name_of(value)} is nested in more than {MAX_LEVELS:,} levels")]
-        # What strict refuses, validate() does not name.
+        # validate() does not report what strict refuses.
         missing = _MISSING.fullmatch(str(error))
         if missing is not None:
             return [(missing[1], "missing")]
         if str(error).startswith(_MORE):
-            return [("", f"{_name_of(value)} has fields that the schema has not")]  # their names are the data's
+            return [("", f"{_name_of(value)} has fields that the schema has not")]  # their names are payload
         try:
             if not self._is_bytes:
                 validate(value, self._schema, strict=self._strict)
         except ValidationError as invalid:
             return _by_field(invalid)
         except Exception:
-            pass  # the value itself fails when it is looked at; what follows says no less
+            pass  # the value itself fails when inspected; the text below says as much
         return [("", f"{_name_of(value)} can't be written ({type(error).__name__})")]
 
 
@@ -88,8 +88,8 @@ class AvroSerializer(SchemaSerializer[Value_contra]):
     to choose a branch of a union by name.
 
     Args:
-        schema: as text, as the object that the text stands for, or as confluent-kafka's ``Schema``, which may have
-            references. May be left out with ``use_latest_version`` or ``use_schema_id``.
+        schema: JSON text, the object it represents, or confluent-kafka's ``Schema``, which may have references. May be
+            omitted with ``use_latest_version`` or ``use_schema_id``.
         strict: refuses dicts with fields that the schema lacks, or without fields that it has, defaults or not;
             ``strict_allow_default`` allows fields with a default to be left out.
         validate: checks each value first, including what the writer would accept unchecked, such as an int beyond 32
@@ -112,14 +112,14 @@ class AvroSerializer(SchemaSerializer[Value_contra]):
         to_dict: Callable[[Value_contra], Any] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        strict = strict and not strict_allow_default  # which is strict too, and would be overruled
+        strict = strict and not strict_allow_default  # that one is strict too, and would be overruled
         self._how = {"strict": strict, "strict_allow_default": strict_allow_default, "checks": validate}
         own = _schema(schema)
         raw: Raw = None if own is None else _loads(own)
         if own is not None and not own.references:
             try:
                 parse_schema(raw, {})
-            except Exception as error:  # of any kind, for what is not even shaped like one
+            except Exception as error:  # of any kind, if it does not even resemble a schema
                 raise ConfigError(f"the Avro schema can't be parsed: {_told(error)}") from error
         super().__init__(registry, own, _record_name(raw), to_dict=to_dict, **options)
 
@@ -132,7 +132,7 @@ class AvroSerializer(SchemaSerializer[Value_contra]):
 
 _NESTED = (dict, list, tuple, Mapping)
 _FLAT = frozenset((str, bytes, int, float, bool, type(None)))
-"""Most of what there is in a value; to ask whether it is a Mapping takes far longer."""
+"""The types of most parts of a value; testing for a Mapping takes far longer."""
 
 
 class _TooDeepError(Exception):
@@ -152,18 +152,18 @@ def _check_levels(value: Any) -> None:
 
 
 async def _collect(client: Client, schema: Schema, parts: list[Raw], seen: set[tuple[str | None, int | None]]) -> None:
-    """The schemas that one refers to, each before those that need it, then the schema itself."""
+    """Collect the schemas that one refers to, each before those that need it, then the schema itself."""
     for reference in schema.references or ():
         place = reference.subject, reference.version
         if place not in seen:
             seen.add(place)
-            found = await client.get_version(*place, True)  # also a deleted one: it is what was agreed on
+            found = await client.get_version(*place, True)  # even if deleted: the reference is to this version
             await _collect(client, found.schema, parts, seen)
     parts.append(_loads(schema))
 
 
 def _parse(parts: list[Raw]) -> tuple[Raw, bool]:
-    """The schema with all names known, and whether it refers to itself."""
+    """The schema with all names resolved, and whether it refers to itself."""
     named: dict[str, Any] = {}
     parsed: Raw = None
     for part in parts:
@@ -175,11 +175,11 @@ def _parse(parts: list[Raw]) -> tuple[Raw, bool]:
 
 
 def _recurs(schema: Raw, named: Mapping[str, Any], within: frozenset[str], seen: set[str]) -> bool:
-    """Whether a type holds itself.
+    """Whether a type contains itself.
 
     Args:
-        within: names of the records around it.
-        seen: names of those that don't.
+        within: names of the enclosing records.
+        seen: names of records known not to.
     """
     if isinstance(schema, str):
         if schema in within:
@@ -198,7 +198,7 @@ def _recurs(schema: Raw, named: Mapping[str, Any], within: frozenset[str], seen:
 
 
 def _with_names(parsed: Raw, named: Mapping[str, Any]) -> Raw:
-    """The same with all names that it refers to, which fastavro keeps by itself in records alone."""
+    """The same with all names it refers to, which fastavro includes only in records."""
     if isinstance(parsed, list):
         return [_with_names(branch, named) for branch in parsed]
     if isinstance(parsed, str):
@@ -213,7 +213,7 @@ def _schema(schema: str | Mapping[str, Any] | Sequence[Any] | Schema | None) -> 
     if text[:1] not in ("{", "[", '"') and text.isidentifier():
         text = json.dumps(text)  # a primitive by its bare name
     if text.startswith('"'):
-        text = f'{{"type":{text}}}'  # registries take no bare names
+        text = f'{{"type":{text}}}'  # registries refuse bare names
     return Schema(text, "AVRO")
 
 
@@ -235,7 +235,7 @@ def _record_name(raw: Raw) -> str | None:
 
 
 def _by_field(invalid: ValidationError) -> list[tuple[str, str]]:
-    """The problems of a value, by types: each one's own text would quote it. A union's branches stand together."""
+    """The problems of a value, by types: fastavro's own texts would quote it. Branches of a union are merged."""
     wanted: dict[tuple[str, str], list[str]] = {}
     for each in invalid.errors:
         wanted.setdefault((each.field, _name_of(each.datum)), []).append(_name_of_type(each.schema))
@@ -247,7 +247,7 @@ def _name_of(value: Any) -> str:
 
 
 def _name_of_type(schema: Raw) -> str:
-    """A type in few words; the whole of a record would hide the rest of the message."""
+    """A short name for a type; a whole record would bury the rest of the message."""
     if isinstance(schema, dict):
         kind = schema.get("logicalType") or schema.get("name") or schema.get("type")
         return _name_of_type(kind)

@@ -1,9 +1,9 @@
-"""Framing: how bytes name the schema they were written with.
+"""Framing: how a record names the schema it was written with.
 
 ``prefix``: a zero byte and the schema's id, 4 bytes big endian, before the payload; every consumer understands this.
 ``header``: a header ``__key_schema_id`` or ``__value_schema_id`` with a byte 1 and the schema's GUID, 16 bytes; the
-payload is left alone. With Protobuf, the path of the message in its file follows the id or GUID: zigzag varints, their
-number first, and the most frequent path, [0], as a single zero byte.
+payload is unchanged. With Protobuf, the path of the message in its file follows the id or GUID: zigzag varints, their
+number first; the most frequent path, [0], is a single zero byte.
 
 Source: Schema Registry's wire format; SchemaId of its serializers.
 """
@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Sequence
 
 MAX_ID = (1 << 32) - 1
-"""Of a schema, in a prefix."""
+"""Largest schema id in a prefix."""
 _PREFIX = struct.Struct(">bI")
 _MAGIC_ID = 0
 _MAGIC_GUID = b"\x01"
@@ -27,12 +27,12 @@ def header_name(is_key: bool) -> str:
 
 
 def is_id(schema_id: object) -> bool:
-    """Whether a schema can have it, and a prefix hold it."""
+    """Whether it is a possible schema id that fits into a prefix."""
     return type(schema_id) is int and 0 <= schema_id <= MAX_ID
 
 
 def is_guid(guid: object) -> bool:
-    """Whether it can stand in a header."""
+    """Whether it is a GUID, so that a header can hold it."""
     try:
         uuid.UUID(guid)  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError):
@@ -41,10 +41,10 @@ def is_guid(guid: object) -> bool:
 
 
 def prefix(schema_id: int, message_path: Sequence[int] = ()) -> bytes:
-    """What stands before the payload.
+    """The bytes before the payload.
 
     Args:
-        message_path: of Protobuf; nothing for other formats.
+        message_path: for Protobuf; empty for other formats.
     """
     return _PREFIX.pack(_MAGIC_ID, schema_id) + message_indexes(message_path)
 
@@ -64,7 +64,7 @@ def message_indexes(path: Sequence[int]) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Zigzag, of what is never negative."""
+    """A zigzag varint of a non-negative number."""
     value <<= 1
     encoded = bytearray()
     while value > 0x7F:

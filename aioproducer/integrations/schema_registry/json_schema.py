@@ -32,7 +32,7 @@ class JsonEncoder:
     """Values as JSON, checked against one schema.
 
     Args:
-        of_model: values are objects: what is checked is the JSON that they become.
+        of_model: values are objects; the JSON they become is checked.
     """
 
     __slots__ = ("_encode", "_explain", "_of_model", "_validator")
@@ -71,11 +71,11 @@ class JsonSchemaSerializer(SchemaSerializer[Value_contra]):
     """JSON with a schema registry.
 
     Args:
-        schema: as text, as the object that the text stands for, as confluent-kafka's ``Schema``, which may have
-            references, or a Pydantic model, whose instances are then the values. May be left out with
-            ``use_latest_version`` or ``use_schema_id``.
-        validate: checks each value against the schema, which takes longer than all the rest. True, unless the values
-            are of a Pydantic model, which has checked them itself; of those it checks the JSON they become.
+        schema: JSON text, the object it represents, confluent-kafka's ``Schema``, which may have references, or a
+            Pydantic model, whose instances are then the values. May be omitted with ``use_latest_version`` or
+            ``use_schema_id``.
+        validate: checks each value against the schema, which takes longer than everything else. Default True, except
+            for a Pydantic model, which has checked its instances itself; for those it checks the JSON they become.
         encode: turns a value into JSON, such as ``orjson.dumps``; the standard library's by default.
         to_dict, options: see SchemaSerializer.
     Raises:
@@ -146,7 +146,7 @@ class JsonSchemaSerializer(SchemaSerializer[Value_contra]):
 
 
 class _InvalidError(Exception):
-    """The value does not fit; which part of it is looked at later."""
+    """The value does not match; which part is found out later."""
 
     def __init__(self, instance: Any) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class _InvalidError(Exception):
 
 
 async def _collect(client: Client, schema: Schema, parts: dict[str, Any]) -> None:
-    """The schemas that one refers to, and those that they do, by name."""
+    """Collect the schemas that one refers to, directly or indirectly, by name."""
     for reference in schema.references or ():
         name = str(reference.name)
         if name not in parts:
@@ -164,7 +164,7 @@ async def _collect(client: Client, schema: Schema, parts: dict[str, Any]) -> Non
 
 
 def _validator(raw: Any, parts: Mapping[str, Any]) -> Any:
-    # Without a retriever: what is not among the references is never fetched from wherever its URL leads.
+    # Without a retriever: a schema not among the references is never fetched from its URL.
     resources = [(name, Resource.from_contents(part, default_specification=DRAFT7)) for name, part in parts.items()]
     cls = _validator_class(raw)
     try:
@@ -179,7 +179,7 @@ def _validator_class(raw: Any) -> Any:
 
 
 def _problem(error: ValidationError) -> tuple[str, str]:
-    """Where, and by which rule. The rule is part of the schema; the error's own message would quote the value."""
+    """The path and the violated rule. The rule is from the schema; the error's own message would quote the value."""
     rule = repr(error.validator_value)
     if error.validator == "required" and isinstance(error.instance, dict):
         missing = [name for name in error.validator_value if name not in error.instance]
@@ -211,7 +211,7 @@ def _loads(schema: Schema) -> Any:
 
 
 def _of_model(model: Any) -> tuple[Schema, JsonSerializer[Any]]:
-    """The schema of a Pydantic model, and what encodes its instances as that has them."""
+    """The schema of a Pydantic model, and a matching encoder for its instances."""
     if not hasattr(model, "model_json_schema"):
         raise ConfigError(
             f"{model.__name__} is no Pydantic model; give its JSON schema, and encode= or to_dict= for its values"

@@ -1,4 +1,4 @@
-"""Lookups: at most one for a key at a time, shared by all who wait for it."""
+"""Lookups: at most one per key at a time, shared by all callers that wait for it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Found = TypeVar("Found")
 
 
 class LookupsClosedError(SerializationError):
-    """The lookup was given up, because the last producer that it was for has closed."""
+    """The lookup was cancelled because the last producer it was for has closed."""
 
 
 class Lookups(Generic[Found]):
-    """Runs lookups as tasks of their own, so that no caller's cancellation takes the result from the others.
+    """Runs lookups as separate tasks, so that one caller's cancellation does not affect the others.
 
-    A lookup belongs to the loop in which it was begun: one that waits in another loop begins its own. A failure is
-    remembered for a while and raised at once, so that a thousand records whose schema is refused ask once.
+    A lookup belongs to the loop it was begun in; a caller in another loop begins its own. A failure is remembered for
+    a while and raised at once, so that a thousand records with a refused schema ask only once.
 
     Args:
-        failure_hold_s: how long.
+        failure_hold_s: how long a failure is remembered.
     """
 
     def __init__(self, failure_hold_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,7 +33,7 @@ class Lookups(Generic[Found]):
         self._failures: dict[Hashable, tuple[float, BaseException]] = {}
 
     def failure(self, key: Hashable) -> BaseException | None:
-        """Why the last lookup failed, if that is not long ago."""
+        """Why the last lookup failed, if that was recent."""
         held = self._failures.get(key)
         if held is None:
             return None
@@ -44,10 +44,10 @@ class Lookups(Generic[Found]):
         return error
 
     def begin(self, key: Hashable, look_up: Callable[[], Coroutine[Any, Any, Found]]) -> asyncio.Task[Found]:
-        """The lookup that is under way in the running loop, or a new one."""
+        """The running loop's lookup in progress, or a new one."""
         loop = asyncio.get_running_loop()
         for left in [other for other in self._tasks if other[0].is_closed()]:
-            del self._tasks[left]  # its loop ended in the midst of it
+            del self._tasks[left]  # its loop ended during the lookup
         task = self._tasks.get((loop, key))
         if task is None:
             task = loop.create_task(look_up(), name="aioproducer schema lookup")
@@ -57,25 +57,24 @@ class Lookups(Generic[Found]):
 
     def _ended(self, loop: asyncio.AbstractEventLoop, key: Hashable, task: asyncio.Task[Found]) -> None:
         self._tasks.pop((loop, key), None)
-        # Taking the exception is also what keeps asyncio from reporting it when nobody waits any more.
+        # Reading the exception also keeps asyncio from reporting it when nobody waits any more.
         error = None if task.cancelled() else task.exception()
         if error is None:
             self._failures.pop(key, None)
         else:
             now = self._clock()
             for other in [other for other, (until, _) in self._failures.items() if now >= until]:
-                del self._failures[other]  # nobody may ask for it again
+                del self._failures[other]  # it may never be asked for again
             self._failures[key] = now + self._failure_hold_s, error
 
     async def wait(
         self, key: Hashable, look_up: Callable[[], Coroutine[Any, Any, Found]], timeout_s: float
     ) -> Found | None:
-        """What the lookup finds; None if it has not ended within the time, and goes on.
+        """The result of the lookup; None if it has not ended in time (it continues).
 
         Raises:
-            LookupsClosedError: it was given up.
-            Exception: what it raised, now or a short while ago. The same object for all who waited: make a new error
-                of it.
+            LookupsClosedError: it was cancelled.
+            Exception: what it raised, now or recently. All waiters get the same object: wrap it in a new error.
         """
         error = self.failure(key)
         if error is not None:
@@ -89,7 +88,7 @@ class Lookups(Generic[Found]):
         return task.result()
 
     async def cancel(self) -> None:
-        """Give up the lookups of the running loop."""
+        """Cancel the lookups of the running loop."""
         loop = asyncio.get_running_loop()
         tasks = [task for (its_loop, _), task in self._tasks.items() if its_loop is loop]
         for task in tasks:

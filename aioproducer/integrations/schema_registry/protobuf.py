@@ -1,4 +1,4 @@
-"""ProtobufSerializer: messages of one generated class, their file and what it imports kept in the registry."""
+"""ProtobufSerializer: messages of one generated class, with its file and imports kept in the registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aioproducer.integrations.schema_registry.registry import Client, SchemaRegi
 from aioproducer.integrations.schema_registry.serializer import Options, SchemaSerializer
 from aioproducer.records import Value_contra
 
-# What every reader has by itself.
+# Files every reader has built in.
 _BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
 
 
@@ -46,13 +46,13 @@ class ProtobufEncoder:
 class ProtobufSerializer(SchemaSerializer[Value_contra]):
     """Protobuf with a schema registry.
 
-    The schema is the file of the message; the files that it imports are registered, or looked up, first, as references,
-    except those of ``google/protobuf``, ``google/type`` and ``confluent``.
+    The schema is the message's file; its imports are first registered or looked up, as references, except those of
+    ``google/protobuf``, ``google/type`` and ``confluent``.
 
     Args:
         message_type: the generated class; values are instances of it.
-        reference_subject_name: a function from the name of an imported file to its subject; by default, the name.
-        to_dict, options: see SchemaSerializer. ``use_latest_version`` and ``use_schema_id`` change the id that is
+        reference_subject_name: maps the name of an imported file to its subject; by default, the same name.
+        to_dict, options: see SchemaSerializer. ``use_latest_version`` and ``use_schema_id`` change only the id
             written, not the bytes, which always follow the class.
     Raises:
         ConfigError: it is not a generated class, or options contradict each other.
@@ -123,7 +123,7 @@ class ProtobufSerializer(SchemaSerializer[Value_contra]):
 
 
 def message_path(descriptor: Descriptor) -> tuple[int, ...]:
-    """Where a message stands in its file: the index of its outermost message first."""
+    """A message's path in its file: the index of its outermost message first."""
     names = [descriptor.name]
     while descriptor.containing_type is not None:
         descriptor = descriptor.containing_type

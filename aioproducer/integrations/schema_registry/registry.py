@@ -1,4 +1,4 @@
-"""SchemaRegistry: confluent-kafka's asynchronous client, made when it is needed, asked until it has answered."""
+"""SchemaRegistry: confluent-kafka's asynchronous client, created on demand, with retries."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from aioproducer.integrations.schema_registry.lookups import Lookups
 
 Answer = TypeVar("Answer")
 Client: TypeAlias = Any
-"""AsyncSchemaRegistryClient, or what behaves like it."""
+"""AsyncSchemaRegistryClient, or a compatible object."""
 
 REQUEST_TIMEOUT_S = 10.0
-"""Of one HTTP request, where the config says nothing; the client's own default waits for ever."""
+"""Default for one HTTP request; the client's own default waits forever."""
 
 _BACKOFF = ExponentialBackoff(100, 2_000)
 _RETRIABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class LookupFailedError(Exception):
-    """Why a lookup failed; each record that needed it gets an error of its own made of this.
+    """Why a lookup failed; each record that needed it gets its own error based on this.
 
     Args:
         summary: one line.
-        unavailable: the registry had no answer in time, in place of one that refuses.
+        unavailable: the registry gave no answer in time, rather than a refusal.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LookupFailedError(Exception):
 
 
 class SchemaRegistry:
-    """A schema registry, which any number of serializers and producers may share.
+    """A schema registry, shared by any number of serializers and producers.
 
     It connects at the first lookup, with one client for each event loop it is used in. It owns these clients: they are
     closed when the last producer that used them closes, or by ``await close()``; a later lookup makes a new one.
@@ -87,7 +87,7 @@ class SchemaRegistry:
         addresses = [each.strip() for each in url.split(",")]
         for number, each in enumerate(addresses, 1):
             if self._given is None and not _is_address(each):
-                # Without an @ of its own it may be half a login: a password with a comma.
+                # Without an @ it may be half a login: a password with a comma.
                 shown = repr(_without_login(each)) if "@" in each or "@" not in url else f"address {number}"
                 raise ConfigError(
                     f"the schema registry's url {shown} is no http or https address, such as http://localhost:8081"
@@ -113,14 +113,14 @@ class SchemaRegistry:
         """The client of the running loop.
 
         Raises:
-            LookupFailedError: the configs are none that it takes.
+            LookupFailedError: the client rejects the configs.
         """
         if self._given is not None:
             return self._given
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            # Its TLS context reads a file of certificates. Retries are ask()'s, which knows until when.
+            # Creating it reads a file of certificates (TLS). Retries are left to ask(), which knows the deadline.
             config = {"timeout": REQUEST_TIMEOUT_S, "max.retries": 0, **self._config}
             try:
                 made = await loop.run_in_executor(None, AsyncSchemaRegistryClient.new_client, config)
@@ -132,7 +132,7 @@ class SchemaRegistry:
         return client
 
     async def ask(self, request: Callable[[Client], Awaitable[Answer]], limit_s: float) -> Answer:
-        """Make a request, again and again while the registry can't be reached or says that it fails.
+        """Make a request, and repeat it while the registry can't be reached or reports a failure of its own.
 
         Args:
             limit_s: seconds for all attempts.
@@ -189,14 +189,14 @@ class SchemaRegistry:
         await self.lookups.cancel()
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
-            with suppress(Exception):  # a connection that is gone already
+            with suppress(Exception):  # a connection already lost
                 await client.aclose()
 
 
 def _refusal(error: Exception) -> LookupFailedError:
-    """What an error of the client means: an answer, no answer, or neither."""
+    """Classify an error of the client: an answer, no answer, or neither."""
     if isinstance(error, SchemaRegistryError):
-        # The registry's words on a schema, or the page of a proxy. Never of a record: it has seen none.
+        # The registry's message about a schema, or a proxy's page. Never about a record: it has seen none.
         text = excerpt(str(error.error_message))
         return LookupFailedError(
             f"HTTP {error.http_status_code}, error {error.error_code}: {text}",
@@ -204,10 +204,10 @@ def _refusal(error: Exception) -> LookupFailedError:
             error_code=error.error_code,
             unavailable=error.http_status_code in _RETRIABLE_STATUSES,
         )
-    # httpx or httpx2, whichever the client has: refused, reset, timed out, not resolved.
+    # httpx or httpx2, whichever the client uses: refused, reset, timed out, not resolved.
     if any(cls.__name__ == "TransportError" for cls in type(error).__mro__):
         return LookupFailedError(f"{type(error).__name__}: {excerpt(str(error))}", unavailable=True)
-    if isinstance(error, ConfigError):  # of a schema that the registry has
+    if isinstance(error, ConfigError):  # about a schema from the registry
         return LookupFailedError(str(error))
     if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
         return LookupFailedError("its answer is no JSON: is it a schema registry, or a proxy?")
@@ -218,17 +218,17 @@ def _refusal(error: Exception) -> LookupFailedError:
 
 
 def _is_address(url: str) -> bool:
-    """Whether a client can ask there; ``mock://`` is one that needs no registry."""
+    """Whether a client can use this URL; ``mock://`` needs no registry."""
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none, or half an IPv6 address
+    except ValueError:  # an invalid port, or half an IPv6 address
         return False
     return url.startswith("mock://") or (url.startswith(("http://", "https://")) and has_host)
 
 
 def _without_login(url: str) -> str:
-    """The address alone: no name, password or token."""
+    """Only the address: no name, password or token."""
     if _is_address(url):
         parts = urlsplit(url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

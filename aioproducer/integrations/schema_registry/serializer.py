@@ -1,4 +1,4 @@
-"""SchemaSerializer: what all formats share: which schema a topic has, and what to do while that is not known."""
+"""SchemaSerializer: shared by all formats: which schema a topic has, and what to do until it is known."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from aioproducer.records import Value_contra
 logger: logging.Logger = logging.getLogger("aioproducer.integrations")
 
 DEFAULT_LIMIT_MS = 60_000
-"""``max_block_ms`` outside of a producer."""
+"""Replaces ``max_block_ms`` outside a producer."""
 
 GRACE_S = 0.05
-"""How much longer than a lookup its callers wait, so that they hear from it what went wrong."""
+"""How much longer than a lookup its callers wait, so that they get its error."""
 
 MAX_PROBLEMS = 5
-"""How many of a value's problems its error names."""
+"""Most problems of a value that its error lists."""
 
 _WRITING = (RuleMode.WRITE, RuleMode.WRITEREAD)
 
 
 class Encoder(Protocol):
-    """How values become bytes by one schema."""
+    """Converts values to bytes with one schema."""
 
     def encode(self, prefix: bytes, value: Any) -> bytes:
-        """The value's bytes behind the prefix; any exception says that it does not fit."""
+        """The prefix followed by the value's bytes; any exception means that the value does not match the schema."""
 
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
-        """Where it does not fit: (path, what is wrong), without any part of the value."""
+        """The mismatches as (path, problem), without any part of the value."""
 
 
 class Options(TypedDict, total=False):
-    """What all serializers take; see `SchemaSerializer`."""
+    """Options of all serializers; see `SchemaSerializer`."""
 
     subject_name_strategy: str | SubjectName
     auto_register_schemas: bool
@@ -64,19 +64,19 @@ class Options(TypedDict, total=False):
 
 
 class Known:
-    """What is known of a subject; one object for all its topics, so that a newer version reaches them together."""
+    """The state of a subject; one object for all its topics, so that a newer version reaches all at once."""
 
     __slots__ = ("stale_at", "subject", "writing")
 
     def __init__(self, subject: str, writing: tuple[Encoder, bytes, bytes | None]) -> None:
         self.subject: str = subject
-        # Encoder, prefix and header in one object: loops of other threads see all of a newer version, or nothing.
+        # Encoder, prefix and header in one object: loops of other threads see all of a newer version or none of it.
         self.writing: tuple[Encoder, bytes, bytes | None] = writing
         self.stale_at: float = math.inf
 
 
 class SchemaSerializer(ABC, Generic[Value_contra]):
-    """Serializes with the schema that a registry has for a topic.
+    """Serializes with a topic's schema from a registry.
 
     Give it to a Producer as ``key_serializer`` or ``value_serializer``; one object can be both, and serve several
     producers, topics and event loops.
@@ -87,7 +87,7 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             (``orders-shop.Order``), or a function of (topic, is_key, record_name).
         auto_register_schemas: registers the schema if it is missing; False only looks it up. True unless one of the
             next two is given.
-        use_latest_version: writes with the newest schema of the subject, whatever the serializer was made with.
+        use_latest_version: writes with the subject's newest schema, whatever schema the serializer was given.
         use_schema_id: writes with the schema that has this id.
         normalize_schemas: lets the registry ignore differences without meaning, such as the order of fields'
             attributes.
@@ -96,11 +96,11 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
         framing: ``prefix`` or ``header``, see the module framing.
         to_dict: called with each value, returns what is serialized. Type checkers infer the type of the values from it.
     Raises:
-        ConfigError: options contradict each other, or have no such value, or the schema is invalid.
+        ConfigError: options contradict each other or have invalid values, or the schema is invalid.
     """
 
     schema_type: ClassVar[str]
-    """As the registry names it."""
+    """The registry's name for it."""
 
     _message_path: Sequence[int] = ()
 
@@ -166,12 +166,12 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
     # --- what callers use ---------------------------------------------------------------------------------------------
 
     def bind(self, *, is_key: bool, max_block_ms: int) -> BoundSchemaSerializer[Value_contra]:
-        """The serializer as one producer uses it; called by the producer."""
+        """The serializer for one producer; called by the producer."""
         self._uses.add(is_key)
         return BoundSchemaSerializer(self, is_key=is_key, max_block_ms=max_block_ms)
 
     async def prepare(self, *topics: str, timeout_ms: int = DEFAULT_LIMIT_MS) -> None:
-        """Look up the schemas of topics now, so that no record has to wait for them, and ``submit_nowait`` succeeds.
+        """Look up the schemas of topics now, so that no record has to wait for them and ``submit_nowait`` succeeds.
 
         For keys, values or both, as producers use it; for values if no producer uses it yet.
 
@@ -184,7 +184,7 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
                 await BoundSchemaSerializer(self, is_key=is_key, max_block_ms=timeout_ms).prepare(topic)
 
     async def to_bytes(self, topic: str, value: Value_contra | None, *, is_key: bool = False) -> bytes | None:
-        """The bytes that a record of this topic would have; for use without a producer.
+        """The bytes a record in this topic would have; for use without a producer.
 
         Raises:
             SchemaValidationError: the value does not fit the schema.
@@ -200,17 +200,17 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
 
     @abstractmethod
     async def _compile(self, client: Client, schema: Schema) -> Encoder:
-        """The encoder of a schema, with what it refers to."""
+        """The encoder of a schema, with its references."""
 
     async def _own_schema(self, client: Client) -> Schema:
-        """The schema that the serializer was made with, as the registry is to see it."""
+        """The schema given to the serializer, in the form sent to the registry."""
         assert self._schema is not None
         return self._schema
 
     # --- looking up ---------------------------------------------------------------------------------------------------
 
     async def look_up(self, subject: str, limit_ms: int) -> Known:
-        """Ask the registry, and keep what it says."""
+        """Ask the registry, and keep the answer."""
 
         async def request(client: Client) -> tuple[int, str | None, Encoder]:
             schema_id, guid, schema = await self._find(client, subject)
@@ -245,13 +245,13 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
         return known
 
     async def _find(self, client: Client, subject: str) -> tuple[int, str | None, Schema]:
-        """Id, GUID and schema by which to write."""
+        """Id, GUID and schema to write with."""
         if self._use_id is not None:
             schema = await client.get_schema(self._use_id)
             guid = (await client.lookup_schema(subject, schema, deleted=True)).guid if self._in_header else None
             return self._use_id, guid, schema
         if self._use_latest:
-            # By number the client keeps what it has seen; "latest" it asks for again.
+            # The client caches versions by number, but asks for "latest" again.
             found = await client.get_version(subject, "latest")
             return found.schema_id, found.guid, found.schema
         schema = await self._own_schema(client)
@@ -270,7 +270,7 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             if rule.mode in _WRITING and not rule.disabled
         ]  # fmt: skip
         if names:
-            # To leave out a rule that encrypts a field would be worse than not to write.
+            # Skipping a rule that encrypts a field would be worse than not writing.
             raise LookupFailedError(
                 f"schema {schema_id} has rules for writers ({', '.join(map(str, names))}), which this serializer does "
                 "not execute; use confluent-kafka's own serializer for it"
@@ -285,8 +285,8 @@ def _check_id(schema_id: int | None) -> None:
 
 
 def _is_age(seconds: float | None) -> bool:
-    """Whether times of the clock can be told apart by it."""
-    return seconds is None or (isinstance(seconds, (int, float)) and seconds >= 0)  # which NaN is not
+    """Whether it is a valid age in seconds, or None."""
+    return seconds is None or (isinstance(seconds, (int, float)) and seconds >= 0)  # False for NaN
 
 
 class BoundSchemaSerializer(Generic[Value_contra]):
@@ -303,17 +303,17 @@ class BoundSchemaSerializer(Generic[Value_contra]):
         self.adds_headers: bool = serializer._in_header
 
     def serialize(self, topic: str, headers: Any, value: Value_contra) -> bytes | Awaitable[bytes]:
-        """The bytes at once if the schema is known, else something to be awaited."""
+        """The bytes at once if the schema is known, else an awaitable."""
         known = self._known.get(topic)
         if known is None:
             return self._serialize_later(topic, headers, value)
         return self._encode(known, topic, headers, value)
 
     def serialize_nowait(self, topic: str, headers: Any, value: Value_contra) -> bytes:
-        """The bytes, if the schema is known; else its lookup has begun.
+        """The bytes if the schema is known; else its lookup begins.
 
         Raises:
-            SerializerNotReadyError: it is not.
+            SerializerNotReadyError: the schema is not known yet.
             SchemaRegistryError: its last lookup failed, less than a second ago.
         """
         known = self._known.get(topic) or self._known_by_subject(topic)
@@ -336,10 +336,10 @@ class BoundSchemaSerializer(Generic[Value_contra]):
         await self._serializer.registry.release(self)
 
     async def prepare(self, topic: str) -> Known:
-        """What is to be known of a topic, looked up if it is not.
+        """The state of a topic's subject, looked up if it is not known.
 
         Raises:
-            SchemaRegistryError: it could not be.
+            SchemaRegistryError: the lookup failed.
         """
         known = self._known.get(topic) or self._known_by_subject(topic)
         if known is not None:
@@ -381,7 +381,7 @@ class BoundSchemaSerializer(Generic[Value_contra]):
             if header is not None:
                 headers.append((self._header_name, header))
             return encoded
-        # Raised out here, so that the library's error, which may quote the value, is not its context.
+        # Raised outside the except block, so that the library's error, which may quote the value, is not its context.
         told = "; ".join(f"{path}: {problem}" if path else problem for path, problem in problems)
         raise SchemaValidationError(
             f"the {'key' if self._is_key else 'value'} of a record for topic {topic!r} does not fit the "
@@ -392,7 +392,7 @@ class BoundSchemaSerializer(Generic[Value_contra]):
         )
 
     def _refresh(self, known: Known) -> None:
-        """Look for a newer version in the background; until it is found, or if it is not, the old one serves on."""
+        """Look for a newer version in the background; the old one stays in use until one is found."""
         serializer = self._serializer
         known.stale_at = time.monotonic() + serializer._ttl_s
         subject = known.subject
@@ -427,7 +427,7 @@ class BoundSchemaSerializer(Generic[Value_contra]):
         return self._serializer, subject
 
     def _error(self, failure: BaseException, topic: str, subject: str) -> SchemaRegistryError:
-        """An error of one record's own, of a failure that many share."""
+        """A record's own error for a failure shared by many."""
         where = f"schema registry {self._serializer.registry.url}, subject {subject!r} for topic {topic!r}: "
         if not isinstance(failure, LookupFailedError):
             return SchemaRegistryUnavailableError(where + str(failure), topic=topic, subject=subject)

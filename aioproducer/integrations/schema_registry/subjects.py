@@ -31,10 +31,10 @@ STRATEGIES: dict[str, SubjectName] = {"topic": topic_name, "record": record_name
 
 
 def subject_name(strategy: str | SubjectName, record: str | None) -> SubjectName:
-    """The function that a strategy stands for.
+    """The function for a strategy.
 
     Raises:
-        ConfigError: it is none, or needs the name of a record where there is none.
+        ConfigError: not a strategy, or it needs the name of a record and there is none.
     """
     if not isinstance(strategy, str):
         if not callable(strategy):
