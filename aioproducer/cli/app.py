@@ -1,4 +1,4 @@
-"""The commands. What they do is in the modules beside this file, imported when a command runs."""
+"""The commands. Their work is in the modules beside this file, imported when a command runs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ P = ParamSpec("P")
 
 
 def _ends_process(command: Callable[P, int]) -> Callable[P, NoReturn]:
-    """End the process with a command's exit code; what the command can't do is one line, not a traceback.
+    """End the process with a command's exit code; a CommandError becomes one line, not a traceback.
 
-    Its docstring is the help text, whose paragraphs typer would break where the source does.
+    Its docstring is the help text; typer would keep the source's line breaks within paragraphs.
     """
 
     @wraps(command)
@@ -56,7 +56,7 @@ def _show_version(wanted: bool) -> None:
 
 
 def _show_logs(wanted: bool) -> None:
-    """Without this Python would write warnings between the lines of a command, which says in the end what failed."""
+    """Else Python would print warnings between a command's lines, although the command itself reports what failed."""
     log = logging.getLogger("aioproducer")
     if wanted:
         handler: logging.Handler = logging.StreamHandler()

@@ -28,7 +28,7 @@ NEEDED = {"pyspark": "pyspark", "pyarrow": "pyarrow"}
 NEEDED_LOCALLY = {"jgo": "jgo"}
 NEEDED_TO_DRAW = {"matplotlib": "matplotlib"}
 MOST_ROWS = 40
-"""Of a table on the screen."""
+"""Most rows of a table on the screen."""
 
 COUNTS = ("sent", "acked", "failed", "found", "missing", "duplicated", "out_of_order")
 LATENCIES = tuple(f"{what}_{which}_ms" for what in ("append", "ack") for which in ("p50", "p99", "max"))
@@ -36,14 +36,14 @@ LATENCIES = tuple(f"{what}_{which}_ms" for what in ("append", "ack") for which i
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What was said on the command line.
+    """The options of the command.
 
     Args:
-        configs: of the consumer, by their names with dots.
+        configs: consumer configs, by dotted name.
         source: further options of Spark's Kafka source.
-        tables: where Parquet goes; a path or URI.
-        state: where looks keep what they have found; None audits what is there now and keeps nothing.
-        every_s: from one look to the next; None ends with the first.
+        tables: path or URI for Parquet output.
+        state: where looks keep their findings; None audits what is there now and keeps nothing.
+        every_s: seconds between looks; None ends after the first.
         master: of a cluster; None runs Spark in this process.
     """
 
@@ -66,7 +66,7 @@ class AuditOptions:
 
 
 def run(options: AuditOptions) -> int:
-    """Audit, show and write what was found; the exit code.
+    """Audit, show and write the findings; returns the exit code.
 
     Raises:
         CommandError: topics can't be read, or have no marks.
@@ -90,7 +90,7 @@ def run(options: AuditOptions) -> int:
 
 @contextmanager
 def _session(options: AuditOptions) -> Iterator[SparkSession]:
-    """The Spark of this process, else one for the block."""
+    """This process's Spark session, or a new one for the block."""
     from pyspark.sql import SparkSession
 
     there = SparkSession.getActiveSession()
@@ -107,7 +107,7 @@ def _session(options: AuditOptions) -> Iterator[SparkSession]:
 
 
 def _make_session(options: AuditOptions) -> SparkSession:
-    """Spark in this process, or on the cluster that was named."""
+    """Spark in this process, or on the given cluster."""
     from aioproducer.spark import connector_jars, local_session
 
     quiet = {"spark.log.level": "WARN", **options.spark}
@@ -129,7 +129,7 @@ def _make_session(options: AuditOptions) -> SparkSession:
 
 
 def source_options(options: AuditOptions) -> dict[str, str]:
-    """What Spark's Kafka source is told."""
+    """The options for Spark's Kafka source."""
     found = {f"kafka.{name}": value for name, value in options.configs.items()}
     if options.read_uncommitted:
         found["kafka.isolation.level"] = "read_uncommitted"
@@ -194,14 +194,14 @@ def _stream(spark: SparkSession, options: AuditOptions, console: Console) -> int
     return publish(found, options, console)
 
 
-# --- what is shown and written ----------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def publish(found: Findings, options: AuditOptions, console: Console) -> int:
-    """Show the findings, write them as Parquet and pictures; the exit code.
+    """Show the findings, write them as Parquet and pictures; returns the exit code.
 
     Raises:
-        CommandError: no record has a mark, or none of the time that was asked for.
+        CommandError: no record has a mark, or none in the requested time.
     """
     from pyspark.sql import functions as F
 
@@ -238,7 +238,7 @@ def publish(found: Findings, options: AuditOptions, console: Console) -> int:
 
 
 def _summed(frame: DataFrame, *by: str) -> DataFrame:
-    """Counts added up, and the latencies of whatever was slowest."""
+    """Sums of the counts, and the highest latencies."""
     from pyspark.sql import functions as F
 
     sums = [F.sum(name).alias(name) for name in COUNTS]
@@ -250,7 +250,7 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The rows as a table; columns that say nothing are left out."""
+    """The rows as a table; empty columns are omitted."""
     names = [name for name in (*COUNTS, *LATENCIES) if any(row[name] is not None for row in rows)]
     timed = any("bucket" in row for row in rows)
     result = Table("partition", *(["from"] if timed else []), title=title, title_justify="left", box=None)
@@ -264,7 +264,7 @@ def table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def missing_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The ranges that are missing."""
+    """The missing ranges."""
     result = Table("partition", "producer", "first", "last", "records", "acknowledged", box=None)
     for row in rows:
         place = f"{row['topic']}-{'?' if row['partition'] is None else row['partition']}"
@@ -276,7 +276,7 @@ def missing_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def notes(totals: Totals, unmarked: int | None, has_statements: bool) -> list[str]:
-    """What has to be known to read the numbers."""
+    """Notes needed to interpret the numbers."""
     lines = []
     if unmarked:
         lines.append(f"{unmarked:,} more records have no mark")
@@ -313,7 +313,7 @@ def _sentence(totals: Totals) -> str:
 
 
 def moment_ms(text: str | None, option: str) -> int | None:
-    """A time in ms since the epoch: ISO 8601, UTC unless it says otherwise, or ``-SECONDS`` for so long ago.
+    """A time in ms since the epoch: ISO 8601, UTC by default, or ``-SECONDS`` for that long ago.
 
     Raises:
         CommandError: it is neither, or before 1970.
@@ -349,7 +349,7 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _reason(text: str) -> str:
-    """The line of Spark's error that says why: the deepest cause, without the stack and the plan of the query."""
+    """The line of Spark's error with the reason: the deepest cause, without stack trace and query plan."""
     causes = re.findall(r"^(?:Caused by: |: )?(?:[\w$]+\.)+(\w*(?:Exception|Error)): (.+)$", text, re.MULTILINE)
     if causes:
         return one_line(Exception(f"{causes[-1][0]}: {causes[-1][1]}"))

@@ -17,7 +17,7 @@ from aioproducer.config.table import GROUPS, JVM_ONLY
 
 
 def show(words: Sequence[str], *, as_json: bool) -> int:
-    """Print every config that has all these words in its name, its meaning, or its name in another client.
+    """Print every config with all these words in its name, its meaning, or its name in another client.
 
     Returns the exit code: 1 if there is none.
     """
@@ -37,7 +37,7 @@ def _matches(definition: ConfigDef, words: Iterable[str]) -> bool:
 
 
 def _elsewhere(word: str) -> Iterable[str]:
-    """What is said of a name that other clients have and this one has not."""
+    """What to say about a config that other clients have and this one lacks."""
     dotted = word.replace("_", ".")
     for name in {word, dotted} & set(HINTS):
         yield f"{name} of librdkafka: {HINTS[name]}"

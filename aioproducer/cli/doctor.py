@@ -1,4 +1,4 @@
-"""``aioproducer doctor``: the diagnosis on a terminal, step by step as it goes."""
+"""``aioproducer doctor``: the diagnosis on a terminal, step by step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def examine(configs: Mapping[str, str], *, topic: str | None, write: bool, timeo
     """Diagnose, show it, and return the exit code: 0 if a producer can work, with or without warnings; else 1.
 
     Raises:
-        CommandError: the configs are not usable.
+        CommandError: the configs are invalid.
     """
     if write and topic is None:
         raise CommandError("--write needs --topic: the topic to write to")
@@ -50,7 +50,7 @@ class _View:
         self._where: str | None = None
 
     def show(self, finding: Finding) -> None:
-        """Print one finding, below the name of what it is about."""
+        """Print one finding, below its subject."""
         if finding.where != self._where:
             self._where = finding.where
             self._console.print(Text(finding.where or "configs", style="bold"))
@@ -59,7 +59,7 @@ class _View:
             self._line(Text(), Text("what to do", "bold"), finding.advice)
 
     def _line(self, status: Text, step: Text, message: str) -> None:
-        """Wrapped below itself on a terminal, one line elsewhere."""
+        """Wrapped with an indent on a terminal, one line elsewhere."""
         if not self._console.is_terminal:
             self._console.print(f"  {status.plain:<{_STATUS_WIDTH}}{step.plain:<{_STEP_WIDTH}}{message}", markup=False)
             return

@@ -1,4 +1,4 @@
-"""What brokers tell of topics: asked over connections like a producer's, over which nothing is written."""
+"""What brokers report about topics, over connections like a producer's; nothing is written."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from aioproducer.protocol.metadata import (
 logger: logging.Logger = logging.getLogger("aioproducer.cli")
 
 OFFSETS_MS = 5_000
-"""How long a leader is waited for that may be gone; offsets are only nice to have."""
+"""How long to wait for a leader that may be gone; offsets are optional."""
 
 
 def _note(cause: BaseException) -> None:
-    """What must not happen also ends the connection, whose users hear of it."""
+    """Only log internal errors: they also end the connection, and its users get the error."""
     logger.error("a connection failed", exc_info=cause)
 
 
 class Look:
-    """Connections to a cluster that nothing is written over."""
+    """Read-only connections to a cluster."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
@@ -62,7 +62,7 @@ class Look:
     @classmethod
     @asynccontextmanager
     async def at(cls, configs: Mapping[str, str]) -> AsyncIterator[Look]:
-        """Connected; closed at the end of the block."""
+        """Connect; close at the end of the block."""
         try:
             look = cls(ProducerConfig.parse_dotted(configs))
         except ConfigError as error:
@@ -78,18 +78,18 @@ class Look:
         return int(self._loop.time() * 1000) + self._config.max_block_ms
 
     async def metadata(self, topics: list[str] | None) -> MetadataResponse:
-        """Brokers and topics; None means all."""
+        """Brokers and topics; None for all topics."""
         connection = await self._client.any_ready_connection(self._deadline_ms())
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         return await connection.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
 
     async def describe(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """All that is known of topics, each once, for JSON; what may not be seen says so."""
+        """All facts about topics, each once, for JSON; says so where access is denied."""
         wanted = list(dict.fromkeys(names))
         response = await self.metadata(wanted)
         topics = {each.name: each for each in response.topics}
         found = [await self._facts(topics[name], response) for name in wanted]
-        # Last, as brokers that do not tell them may end the connection.
+        # Last, as brokers without this API may close the connection.
         for facts in found:
             offsets = await self._offsets(topics[facts["topic"]])
             for each in facts["partitions"]:
@@ -128,7 +128,7 @@ class Look:
         }
 
     async def _offsets(self, topic: MetadataResponseTopic) -> dict[int, tuple[int | None, int | None]]:
-        """First and next offset by partition, as far as the leaders tell them."""
+        """First and next offset by partition, where the leaders report them."""
         leaders: dict[int, list[int]] = {}
         for each in topic.partitions:
             if each.leader_id >= 0:
@@ -148,7 +148,7 @@ class Look:
             connection = await self._client.ready_connection(node_id, deadline_ms)
             response = await connection.request(request)
         except KafkaError:
-            return {}  # a leader that does not answer, or not this: producers need no offsets
+            return {}  # a leader without an answer to this: producers need no offsets
         return {
             each.partition_index: each.offset
             for one in response.topics
@@ -158,7 +158,7 @@ class Look:
 
 
 async def _configs_of(connection: Connection, topic: str) -> tuple[dict[str, str | None], str | None]:
-    """Configs, and why there are none."""
+    """Configs, or the reason why there are none."""
     try:
         return await topic_configs(connection, topic), None
     except NotTold as reason:

@@ -14,20 +14,20 @@ T = TypeVar("T")
 
 
 def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, under uvloop where it is installed.
+    """Run a coroutine to its end, under uvloop if installed.
 
-    Ctrl-C cancels it and comes out as KeyboardInterrupt, as with ``asyncio.run``, unless it handles signals itself.
+    Ctrl-C cancels it and raises KeyboardInterrupt, as with ``asyncio.run``, unless it handles signals itself.
     """
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(main)
     finally:
-        main.close()  # a Ctrl-C may come before the loop is there, and Python warns of what was never awaited
+        main.close()  # Ctrl-C may come before the loop exists; Python would warn that it was never awaited
 
 
 @contextmanager
 def signals_to(handler: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Give SIGINT and SIGTERM of the block to a plain function that the running loop calls."""
+    """During the block, have the running loop call a plain function on SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
     wanted = (signal.SIGINT, signal.SIGTERM)
     for number in wanted:

@@ -1,6 +1,6 @@
 """The options and arguments of the commands: their types, their limits and their ``--help`` texts.
 
-Defaults stand with the commands, in ``app``.
+Defaults are with the commands, in ``app``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 from aioproducer.cli.perf.load import Mode
 from aioproducer.cli.produce.rows import Format
 
-# --- of several commands ----------------------------------------------------------------------------------------------
+# --- shared by commands -----------------------------------------------------------------------------------------------
 
 Bootstrap = Annotated[
     str | None, typer.Option(metavar="HOST:PORT,...", help="Bootstrap servers; localhost:9092 by default.")

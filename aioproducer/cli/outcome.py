@@ -6,21 +6,21 @@ import importlib.util
 from collections.abc import Mapping
 
 DONE = 0
-"""Everything was done, and everything was acknowledged."""
+"""Everything was done and acknowledged."""
 SOME_FAILED = 1
-"""It ran, and not everything succeeded."""
+"""It ran, but not everything succeeded."""
 NOT_POSSIBLE = 2
-"""Usage, configuration, input or cluster do not allow to start."""
+"""Usage, configuration, input or cluster prevent a start."""
 INTERRUPTED = 130
-"""Ended by Ctrl-C, as a shell counts it: 128 + SIGINT."""
+"""Ended by Ctrl-C, by shell convention: 128 + SIGINT."""
 
 
 class CommandError(Exception):
-    """What a command can't do, said in one line.
+    """Why a command can't do its work, in one line.
 
     Args:
         message: what is wrong, and what helps.
-        exit_code: that of the process.
+        exit_code: the process's exit code.
     """
 
     def __init__(self, message: str, exit_code: int = NOT_POSSIBLE) -> None:
@@ -29,16 +29,16 @@ class CommandError(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an error, lines joined; its type's name when it has no text."""
+    """An error's text, lines joined; its type's name if it has no text."""
     lines = [line.strip() for line in str(error).splitlines()]
     return " ".join(line for line in lines if line) or type(error).__name__
 
 
 def require(modules: Mapping[str, str], extra: str) -> None:
-    """Check that optional packages are there without importing them.
+    """Check that optional packages are installed, without importing them.
 
     Args:
-        modules: module name to the name pip knows.
+        modules: module name to pip package name.
         extra: the extra of this package that installs them all.
     Raises:
         CommandError: names what is missing and the pip command.

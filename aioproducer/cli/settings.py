@@ -11,9 +11,9 @@ from aioproducer.config.producer_config import read_properties
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 SERIALIZERS = ("key.serializer", "value.serializer")
-"""In a file that a Java program has too these are for its objects."""
+"""In a properties file shared with a Java program, these are for its objects."""
 AS_IT_STANDS = ("StringSerializer", "ByteArraySerializer", "BytesSerializer", "ByteBufferSerializer")
-"""Kafka's serializers that leave text and bytes as they are."""
+"""Kafka's serializers that leave text and bytes unchanged."""
 
 
 def make_producer(
@@ -25,13 +25,13 @@ def make_producer(
 ) -> Producer:
     """A producer for rows, not started.
 
-    What stands later counts: the file, then ``configs``, then the options of their own.
+    Later sources take precedence: the file, then ``configs``, then the dedicated options.
 
     Args:
         properties: a Java ``.properties`` file.
         configs: ``name=value``, names with dots or with ``_``.
     Raises:
-        CommandError: an option or a config is not usable.
+        CommandError: an option or a config is invalid.
     """
     try:
         values = configs_of(properties, configs, bootstrap=bootstrap)
@@ -51,10 +51,10 @@ def make_producer(
 def configs_of(
     properties: Path | None = None, configs: Sequence[str] = (), *, bootstrap: str | None = None
 ) -> dict[str, str]:
-    """The configs by their names with dots; what stands later counts, as for ``make_producer``.
+    """The configs by dotted name; later sources take precedence, as for ``make_producer``.
 
     Raises:
-        CommandError: the file or an option is not usable.
+        CommandError: the file or an option is invalid.
     """
     try:
         values = {} if properties is None else _dotted(read_properties(properties))
@@ -77,6 +77,6 @@ def _dotted(values: dict[str, str]) -> dict[str, str]:
 def _split(config: str) -> tuple[str, str]:
     name, sign, value = config.partition("=")
     if not sign or not name.strip():
-        # A value alone may be a password: it is not shown.
+        # A lone value may be a password: don't show it.
         raise CommandError("--config takes name=value, such as --config linger.ms=50")
     return name.strip(), value

@@ -1,6 +1,6 @@
-"""Spark within a command: what it says goes to a file, and a signal ends the command and not Spark in its midst.
+"""Spark within a command: its output goes to a file, and a signal ends the command without breaking Spark midway.
 
-Its JVM has much to say that is no matter of a command's user.
+Its JVM logs much that does not concern a command's user.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from aioproducer.cli.outcome import CommandError
 
 @contextmanager
 def stderr_to(path: Path) -> Iterator[None]:
-    """Processes that are started in the block write their standard error to a file, as long as they live.
+    """Processes started in the block write their standard error to a file for their whole life.
 
     Raises:
-        CommandError: the file can't be made.
+        CommandError: the file can't be created.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def stderr_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def without_pandas_warning() -> Iterator[None]:
-    """PySpark warns of versions of pandas that it does not know well; nothing here makes use of pandas."""
+    """Ignore PySpark's warnings about untested pandas versions; nothing here uses pandas."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         yield
@@ -53,10 +53,10 @@ def without_pandas_warning() -> Iterator[None]:
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
-    """Make of Ctrl-C a KeyboardInterrupt and nothing else.
+    """Turn Ctrl-C into a KeyboardInterrupt and nothing else.
 
-    PySpark's own handler would ask Spark to cancel its jobs, in the midst of another question to it, which breaks both.
-    And py4j logs each interrupted question with its traceback.
+    PySpark's own handler would ask Spark to cancel its jobs in the middle of another request, which breaks both. And
+    py4j logs each interrupted request with its traceback.
     """
     log, unheard = logging.getLogger(), logging.NullHandler()
     log.addHandler(unheard)
@@ -69,7 +69,7 @@ def quiet_interrupts() -> Iterator[None]:
 
 @contextmanager
 def signals_set_event() -> Iterator[threading.Event]:
-    """Let SIGINT and SIGTERM set an event and interrupt nothing."""
+    """Make SIGINT and SIGTERM set an event, interrupting nothing."""
     told = threading.Event()
     with _handler(lambda *_: told.set(), signal.SIGINT, signal.SIGTERM):
         yield told
@@ -77,7 +77,7 @@ def signals_set_event() -> Iterator[threading.Event]:
 
 @contextmanager
 def _handler(handler: Callable[[int, FrameType | None], object], *numbers: signal.Signals) -> Iterator[None]:
-    """Handle signals so in the block; they stay as they are where it does not run in the main thread."""
+    """Handle signals this way in the block; no change outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

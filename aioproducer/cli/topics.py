@@ -20,7 +20,7 @@ from aioproducer.protocol.metadata import MetadataResponseTopic
 
 
 def list_topics(configs: Mapping[str, str], words: Sequence[str], *, internal: bool, as_json: bool) -> int:
-    """Show the topics whose names have all these words; the exit code: 1 if there is none.
+    """Show the topics whose names have all these words; returns the exit code: 1 if there is none.
 
     Raises:
         CommandError: the cluster can't be asked.
@@ -43,10 +43,10 @@ def list_topics(configs: Mapping[str, str], words: Sequence[str], *, internal: b
 
 
 def describe(configs: Mapping[str, str], topics: Sequence[str], *, as_json: bool) -> int:
-    """Show the partitions of topics; the exit code: 1 if one of them is not there or may not be seen.
+    """Show the partitions of topics; returns the exit code: 1 if a topic is missing or access is denied.
 
     Raises:
-        CommandError: no topic can have such a name, or the cluster can't be asked.
+        CommandError: a topic name is invalid, or the cluster can't be asked.
     """
     for name in topics:
         try:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def show(configs: Mapping[str, str], *, prefix: str, states: Collection[str]) -> int:
-    """Print a table of transactional ids; its exit code.
+    """Print a table of transactional ids; returns the exit code.
 
     Raises:
         CommandError: the cluster can't be asked.
@@ -39,10 +39,10 @@ def show(configs: Mapping[str, str], *, prefix: str, states: Collection[str]) ->
 
 
 def abort(configs: Mapping[str, str], *, prefix: str, keep: Collection[str], ask: bool) -> int:
-    """Abort what is open under a prefix; the exit code.
+    """Abort what is open under a prefix; returns the exit code.
 
     Args:
-        ask: have it confirmed first.
+        ask: ask for confirmation first.
     Raises:
         CommandError: the cluster can't be asked, or nobody confirmed.
     """
@@ -74,7 +74,7 @@ def abort(configs: Mapping[str, str], *, prefix: str, keep: Collection[str], ask
 def _confirmed(question: str) -> bool:
     try:
         return Confirm.ask(question, default=False)
-    except EOFError:  # nobody is there to answer
+    except EOFError:  # no user to answer
         print()
         return False
 

@@ -1,4 +1,4 @@
-"""What to say about names, addresses and ports that do not do what they should. Pure."""
+"""Messages and advice about names, addresses and ports that do not work as they should. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAF
 
 
 def of_port(port: int) -> str:
-    """What a port is known for that no broker should have; empty for any other."""
+    """The known use of a port that no broker should have; empty for any other."""
     return _PORTS.get(port, "")
 
 
 def joined(*parts: str) -> str:
-    """The parts that say something, as one text."""
+    """The non-empty parts, as one text."""
     return "; ".join(part for part in parts if part)
 
 
@@ -33,7 +33,7 @@ def of_name(host: str, *, does_not_exist: bool) -> str:
     """What to do about a host name that can't be resolved.
 
     Args:
-        does_not_exist: the name service knows that there is no such name; else it did not say.
+        does_not_exist: the name service says there is no such name; else it did not say.
     """
     if not does_not_exist:
         return "the name server did not answer: check /etc/resolv.conf and the network, then try again"
@@ -67,7 +67,7 @@ def of_connection(error: OSError, host: str, port: int) -> tuple[str, str]:
 
 
 def of_silence(port: int) -> str:
-    """What to check where a connection is open and no answer comes."""
+    """What to check if a connection is open but no answer comes."""
     return joined(
         "check whether this is a Kafka broker at all, whether it is overloaded or paused, and whether it is a proxy or "
         "load balancer with no broker behind it",
@@ -76,7 +76,7 @@ def of_silence(port: int) -> str:
 
 
 def of_hang_up(port: int) -> str:
-    """What to check where the peer closes the connection instead of answering."""
+    """What to check if the peer closes the connection instead of answering."""
     return joined(
         "check whether this is a Kafka broker at all, whether it is a proxy with no broker behind it, and the broker's "
         "log: limits such as max.connections.per.ip close connections too",
@@ -85,7 +85,7 @@ def of_hang_up(port: int) -> str:
 
 
 def of_stranger(port: int) -> str:
-    """What to do where something other than Kafka answers."""
+    """What to do if something other than Kafka answers."""
     return joined("use the address of a Kafka broker in bootstrap_servers", of_port(port))
 
 
@@ -101,7 +101,7 @@ def is_loopback(host: str) -> bool:
 
 
 def of_advertised(host: str, port: int, bootstrap: Sequence[tuple[str, int]]) -> str:
-    """What to do about a broker that can be reached by a bootstrap address and not by the one that it advertises."""
+    """What to do about a broker reachable at a bootstrap address but not at its advertised one."""
     reached = bootstrap[0][0] if bootstrap else "its own name"
     told = f"set advertised.listeners of this broker to an address that clients can reach from here, such as {reached}"
     if is_loopback(host) and not any(is_loopback(each) for each, _ in bootstrap):

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 SOON_DAYS = 14
-"""A certificate that expires within this many days is worth a warning."""
+"""Warn about a certificate that expires within this many days."""
 _DAY_S = 86_400
 
 
 def verified_facts(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a certificate as the ``ssl`` module gives it for a peer that it has verified."""
+    """The facts of a certificate, as given by the ``ssl`` module for a verified peer."""
     return {
         "subject": _name(told.get("subject", ())),
         "issuer": _name(told.get("issuer", ())),
@@ -27,9 +27,9 @@ def _name(parts: Any) -> str:
 
 
 def unverified_facts(der: bytes) -> dict[str, Any]:
-    """The same facts, read from the bytes of a certificate that nobody vouches for.
+    """The same facts, read from the bytes of an unverified certificate.
 
-    Empty without the package cryptography (extra ``cli``), or if this is no certificate.
+    Empty without the package cryptography (extra ``cli``), or if this is not a certificate.
     """
     try:
         from cryptography import x509
@@ -60,7 +60,7 @@ def _alternative_names(certificate: Any) -> list[str]:
 
 
 def days_left(facts: Mapping[str, Any], now_s: float) -> float | None:
-    """Days until a certificate expires, negative once it has; None if that is not known."""
+    """Days until a certificate expires, negative once it has; None if unknown."""
     end_s = facts.get("not_after_s")
     return None if end_s is None else (end_s - now_s) / _DAY_S
 

@@ -1,8 +1,8 @@
-"""One address of a broker, looked at from its name to the cluster behind it.
+"""One address of a broker, checked from its name to the cluster behind it.
 
-Each step has a connection of its own, so that what breaks in one says something about that step alone: the name, TCP to
-each IP address, the TLS handshake, which mechanisms the broker logs in by, the login, its API versions, its cluster.
-After a step that failed the rest makes no sense. Nothing is changed at the broker, and no record is written.
+Each step has its own connection, so that a failure says something about that step only: the name, TCP to each IP
+address, the TLS handshake, the broker's login mechanisms, the login, its API versions, its cluster. A failed step ends
+the check. Nothing is changed at the broker, and no record is written.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest
 
 SLOW_NAME_S = 1.0
-"""A name service that takes so long holds up every connection of a producer."""
+"""A name service this slow delays every connection of a producer."""
 CLOSER_LOOK_S = 2.0
-"""How long trying the other protocol may take."""
+"""How long an attempt with the other protocol may take."""
 
 logger: logging.Logger = logging.getLogger("aioproducer.doctor")
 
@@ -52,18 +52,18 @@ T = TypeVar("T")
 
 
 class Tools(NamedTuple):
-    """What all contacts of one diagnosis have in common."""
+    """Shared by all contacts of one diagnosis."""
 
     config: ProducerConfig
     loop: asyncio.AbstractEventLoop
     tls: Tls | None
     sasl: SaslAuthenticator | None
     timeout_s: float
-    """For each step."""
+    """Limit for each step."""
 
     @classmethod
     def make(cls, config: ProducerConfig, timeout_s: float) -> Tools:
-        """Tools for the running loop."""
+        """The tools for the running loop."""
         loop = asyncio.get_running_loop()
         tls = Tls(config, loop) if config.uses_tls else None
         sasl = None
@@ -90,23 +90,23 @@ class Tools(NamedTuple):
 
 
 def _note(error: BaseException) -> None:
-    """What must not happen ends the connection too, and so the step."""
+    """Only log internal errors: they end the connection too, and thus the step."""
     logger.error("a connection of the doctor failed", exc_info=error)
 
 
 class _Failed(Exception):
-    """A step has failed, and its finding is there."""
+    """A step has failed; its finding is already emitted."""
 
 
 class _Seen(Exception):
-    """A connection has told what it was made for."""
+    """A connection has served its purpose."""
 
 
 class Contact:
-    """The look at one address.
+    """The check of one address.
 
     Args:
-        emit: gets each finding as soon as it is there.
+        emit: called with each finding at once.
     """
 
     def __init__(self, tools: Tools, host: str, port: int, emit: Callable[[Finding], None]) -> None:
@@ -117,12 +117,12 @@ class Contact:
         self._offered: list[str] = []
         self.where: str = f"{host}:{port}"
         self.metadata: MetadataResponse | None = None
-        """What the broker told of its cluster; None if it was not reached so far."""
+        """The broker's answer about its cluster; None if the check has not got that far."""
         self.connection: Connection | None = None
-        """Stands after a look in which nothing failed; to be closed by ``close``."""
+        """Open after a check without failures; closed by ``close``."""
 
     async def look(self) -> bool:
-        """Take all steps; whether none has failed."""
+        """Run all steps; returns whether none failed."""
         try:
             addresses = await self._resolve()
             address = await self._connect(addresses)
@@ -139,7 +139,7 @@ class Contact:
         return True
 
     async def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection if there is one."""
         if self.connection is not None:
             connection, self.connection = self.connection, None
             connection.abort()
@@ -174,7 +174,7 @@ class Contact:
         return found
 
     async def _connect(self, addresses: list[str]) -> str:
-        """The first address that takes connections; each is tried."""
+        """Try every address; returns the first that accepts connections."""
         tried = dict(zip(addresses, await asyncio.gather(*map(self._try, addresses)), strict=True))
         took = {address: result for address, result in tried.items() if isinstance(result, float)}
         if not tried:
@@ -189,10 +189,10 @@ class Contact:
         return next(iter(took))
 
     def _tell_of_refusal(self, address: str, error: OSError, other: str | None) -> None:
-        """Say why there is no connection to one address of the name.
+        """Report why there is no connection to one address of the name.
 
         Args:
-            other: an address that does take connections.
+            other: an address that does accept connections.
         """
         message, remedy = advice.of_connection(error, self._host, self._port)
         message = message if address == self._host else f"{address}: {message}"
@@ -203,12 +203,12 @@ class Contact:
             self._emit(Finding(Step.TCP, self.where, Status.FAILED, message, remedy, facts))
 
     async def _try(self, address: str) -> float | OSError:
-        """How many ms a TCP connection takes, or why there is none."""
+        """The ms a TCP connection takes, or why there is none."""
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self._tools.timeout_s):
                 _, writer = await open_stream(self._tools.config, address, self._port)
-        except OSError as error:  # TimeoutError is one
+        except OSError as error:  # includes TimeoutError
             return error
         took_ms = (time.perf_counter() - began) * 1000
         writer.transport.abort()
@@ -262,7 +262,7 @@ class Contact:
             self._ok(Step.TLS, about, facts)
 
     async def _certificate(self, address: str) -> dict[str, Any]:
-        """The facts of the certificate that was not accepted; nothing but the handshake is done."""
+        """The facts of the rejected certificate; does only the handshake."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -279,7 +279,7 @@ class Contact:
         return {}
 
     async def _fail_with_other_protocol(self, address: str, step: Step) -> None:
-        """Fail if it is TLS on one side only; return if that is not it, or can't be found out."""
+        """Fail if only one side uses TLS; return if that is not the cause, or can't be determined."""
         found = None
         with suppress(OSError, KafkaError):
             async with asyncio.timeout(min(CLOSER_LOOK_S, self._tools.timeout_s)):
@@ -290,13 +290,13 @@ class Contact:
     # --- login --------------------------------------------------------------------------------------------------------
 
     async def _ask_mechanisms(self, address: str) -> None:
-        """Find out how the broker logs clients in, and whether it does at all."""
+        """Find out whether the broker requires a login, and by which mechanisms."""
         offered: list[str] = []
         codes: list[int] = []
 
         async def ask(connection: Connection) -> None:
             await connection.negotiate(first_version=0)
-            # The name of no mechanism: the broker answers with those it has, and ends the connection.
+            # An invalid mechanism name: the broker answers with those it has, and closes the connection.
             response = await connection.request(SaslHandshakeRequest(mechanism=""), version=0)
             codes.append(response.error_code)
             offered.extend(excerpt(each, 50) for each in response.mechanisms)
@@ -329,7 +329,7 @@ class Contact:
         self._offered = offered
 
     async def _open(self, address: str) -> Connection:
-        """The connection for the rest, logged in."""
+        """The logged-in connection for the remaining steps."""
         authenticate = None if self._tools.sasl is None else self._tools.sasl.authenticate
         try:
             connection = self.connection = await self._tools.open(address, self._port, self._host, authenticate)
@@ -354,7 +354,7 @@ class Contact:
         return connection
 
     async def _fail_of_first_answer(self, error: KafkaError | OSError, address: str) -> None:
-        """Say why the first request of all got no answer."""
+        """Report why the very first request got no answer."""
         if isinstance(error, TlsError):
             self._fail(Step.TLS, *self._said_by(error, address))
         if isinstance(error, (TimeoutError, RequestTimedOutError)):
@@ -371,7 +371,7 @@ class Contact:
             self._fail(Step.VERSIONS, message, advice.of_hang_up(self._port))
         self._fail(Step.VERSIONS, *self._said_by(error, address))
 
-    # --- what the broker says -----------------------------------------------------------------------------------------
+    # --- the broker's answers -----------------------------------------------------------------------------------------
 
     def _look_at_versions(self, connection: Connection) -> None:
         told = connection.api_versions
@@ -431,7 +431,7 @@ class Contact:
         return response
 
     async def _fail_with_login_wanted(self, address: str) -> None:
-        """Fail if it is a login that is missing; return if that is not it."""
+        """Fail if a missing login is the cause; return if not."""
         found = None
         with suppress(OSError, KafkaError):
             connection = await self._tools.open(address, self._port, self._host, None)
@@ -453,7 +453,7 @@ class Contact:
         return f"{what} was not answered within {self._tools.timeout_s:g} s"
 
     def _said_by(self, error: BaseException, address: str = "") -> tuple[str, str]:
-        """Without the address, which stands beside it."""
+        """Without the address, which is shown beside it."""
         message, remedy = said_by(error)
         for known in (f"node -1 ({self.where})", self.where, f"{address}:{self._port}"):
             message = message.removeprefix(f"{known}: ").replace(f"{known} ", "the broker ")

@@ -1,4 +1,4 @@
-"""The whole diagnosis, in order: configs, bootstrap addresses, advertised listeners, topic, and on demand a record."""
+"""The whole diagnosis, in order: configs, bootstrap addresses, advertised listeners, topic, and optionally a record."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def diagnose(
 
     Args:
         topic: check this topic too.
-        write: write one record to it, with the key ``aioproducer-doctor``, through a producer of its own.
+        write: write one record to it, with the key ``aioproducer-doctor``, through a separate producer.
         timeout_s: for each step.
         on_finding: called with each finding as it is made.
         configs: those of Producer.
@@ -133,7 +133,7 @@ class _Diagnosis:
                     self._emit(finding)
 
     async def _listener(self, tools: Tools, broker: MetadataResponseBroker, by: Contact) -> list[Finding]:
-        """One broker at the address that it advertises."""
+        """One broker at its advertised address."""
         found: list[Finding] = []
         host = excerpt(broker.host, 255)
         contact = Contact(tools, host, broker.port, found.append)
@@ -144,7 +144,7 @@ class _Diagnosis:
         where = f"node {broker.node_id} at {host}:{broker.port}"
         facts = {"node": broker.node_id, "host": host, "port": broker.port, "rack": broker.rack}
         if reached:
-            # What holds for a whole cluster was said at the bootstrap address; only what differs here is news.
+            # Facts about the whole cluster were reported at the bootstrap address; report only differences here.
             others = {(each.step, each.message) for each in self.findings}
             told = [each for each in found if each.status is not Status.OK and (each.step, each.message) not in others]
             if contact.metadata is not None and contact.metadata.cluster_id != _cluster_id(by.metadata):
@@ -195,7 +195,7 @@ class _Diagnosis:
         )
         (state,) = (await connection.request(request)).topics
         if error_class(state.error_code) is UnknownTopicOrPartitionError:
-            # To ask for a coordinator would make this topic, and a look changes nothing.
+            # Asking for a coordinator would create this topic, and a diagnosis changes nothing.
             message = "this cluster has had no transactions yet: the coordinator is chosen at the first"
             self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.NOTE, message))
             return
@@ -230,7 +230,7 @@ def _other_cluster(where: str, bootstrap: str, facts: dict[str, Any]) -> Finding
 
 
 def of_config(config: ProducerConfig) -> list[Finding]:
-    """Configs that are allowed, but seldom intended. Pure."""
+    """Configs that are allowed but seldom intended. Pure."""
     found = []
 
     def warn(name: str, message: str, remedy: str) -> None:

@@ -1,4 +1,4 @@
-"""What the doctor found: each step with its status, what is wrong, and what to do. Pure."""
+"""The doctor's findings: each step with its status, what is wrong, and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 
 class Status(StrEnum):
-    """How a step went."""
+    """The status of a step."""
 
     OK = "ok"
     NOTE = "note"
     """Worth knowing, or could not be checked; nothing is wrong."""
     WARNING = "warning"
-    """A producer works, but not as it should, or not for long."""
+    """A producer works, but not as intended, or not for long."""
     FAILED = "failed"
     """A producer can't work."""
 
 
 class Step(StrEnum):
-    """What was checked."""
+    """What is checked."""
 
     CONFIG = "config"
     DNS = "dns"
@@ -32,7 +32,7 @@ class Step(StrEnum):
     VERSIONS = "versions"
     CLUSTER = "cluster"
     LISTENER = "listener"
-    """The address that a broker advertises, and that a producer will use."""
+    """The address advertised by a broker, which a producer will use."""
     TOPIC = "topic"
     TRANSACTIONS = "transactions"
     WRITE = "write"
@@ -45,14 +45,14 @@ class Finding:
 
     step: Step
     where: str
-    """The address, topic or config it is about; empty if about the whole."""
+    """The address, topic or config it is about; empty if it is about everything."""
     status: Status
     message: str
     """What was found."""
     advice: str = ""
-    """What to do; empty if nothing has to be done."""
+    """What to do; empty if nothing is needed."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The same for programs: plain values that JSON can hold."""
+    """The same for programs, in JSON-compatible values."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -99,7 +99,7 @@ _REMEDY = re.compile(r"[:;,] (?=(?:set|look at|use|name|renew|install|give) )")
 
 
 def said_by(error: BaseException) -> tuple[str, str]:
-    """What an error of this package says is wrong, and what it says to do about it (empty if it does not).
+    """The problem and the remedy (may be empty) in an error of this package.
 
     Its messages end with their remedy: ``...: set security_protocol=SSL``.
     """

@@ -1,6 +1,6 @@
-"""A topic as a producer meets it: is it there, may it be written to, can its leaders take records, and do they.
+"""A topic from a producer's view: does it exist, may it be written to, can its leaders take records, and do they.
 
-What it looks at changes nothing; ``write`` is a step of its own, for those who ask for it.
+The checks change nothing; ``write`` is a separate step, only on request.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from aioproducer.records import RecordMetadata
 from aioproducer.version import VERSION
 
 WRITE_OPERATION = 4
-"""Its bit in the operations that a broker says are allowed."""
+"""Its bit in the allowed operations reported by a broker."""
 CONFIGS = ("min.insync.replicas", "max.message.bytes", "message.timestamp.type", "compression.type", "cleanup.policy")
 AUTO_CREATE = "auto.create.topics.enable"
 
 MARK = "aioproducer-doctor"
-"""Key, and name of the header, of the record that ``write`` writes."""
+"""Key and header name of the record written by ``write``."""
 PROBE = b"written by aioproducer doctor"
 SKEW_MS = 2_000
-"""Clocks that differ by more are worth a warning."""
+"""Warn about clocks that differ by more."""
 
 Emit = Callable[[Finding], None]
 
 
 class NotTold(Exception):
-    """A broker does not tell configs: this user may not see them, or the broker can't tell them."""
+    """A broker does not report configs: this user may not see them, or the broker can't describe them."""
 
 
 async def topic_configs(connection: Connection, topic: str) -> dict[str, str | None]:
-    """Some configs of a topic by name.
+    """Some of a topic's configs, by name.
 
     Raises:
         NotTold: the reason.
@@ -79,7 +79,7 @@ async def _configs(connection: Connection, kind: int, name: str, wanted: tuple[s
 
 
 async def look(connection: Connection, config: ProducerConfig, topic: str, emit: Emit) -> bool:
-    """Look at a topic; whether records can be written to it.
+    """Check a topic; returns whether records can be written to it.
 
     Raises:
         KafkaError: the connection was lost.
@@ -111,9 +111,9 @@ async def look(connection: Connection, config: ProducerConfig, topic: str, emit:
 
 
 async def _makes_itself(connection: Connection) -> bool | None:
-    """Whether topics that are asked for come into being; None if that is not told."""
+    """Whether requested topics are created automatically; None if not reported."""
     try:
-        # Any broker's own name would do; an empty one stands for what holds for all of them.
+        # Any broker's id would do; an empty one means the cluster-wide configs.
         configs = await _configs(connection, describe_configs.BROKER, "", (AUTO_CREATE,))
     except (NotTold, KafkaError):
         return None
@@ -152,7 +152,7 @@ def of_partitions(
     configs: Mapping[str, str | None],
     config: ProducerConfig,
 ) -> list[Finding]:
-    """What keeps partitions from taking records, or soon will. Pure."""
+    """What prevents partitions from taking records, now or soon. Pure."""
     found = []
     leaderless = [each.partition_index for each in partitions if each.leader_id < 0]
     if leaderless:
@@ -187,7 +187,7 @@ def of_partitions(
 
 
 def of_configs(topic: str, configs: Mapping[str, str | None], config: ProducerConfig) -> list[Finding]:
-    """Configs of the topic that do not go with those of the producer. Pure."""
+    """Topic configs that conflict with the producer's. Pure."""
     found = []
 
     def warn(message: str, advice: str) -> None:
@@ -250,11 +250,11 @@ def _facts(partitions: list[MetadataResponsePartition], configs: Mapping[str, st
 _NOT_FOR_A_PROBE = frozenset(
     ("transactional_id", "key_serializer", "value_serializer", "partitioner_class", "interceptor_classes", "on_error")
 )
-"""Configs that would fence a producer of the user's, or run the user's code."""
+"""Configs that would fence one of the user's producers, or run user code."""
 
 
 async def write(configs: Mapping[str, Any], topic: str, timeout_s: float, emit: Emit) -> None:
-    """Write one marked record through a producer of its own, and report its outcome and the clocks."""
+    """Write one marked record through a separate producer, and report its outcome and the clocks."""
     wanted = {name: value for name, value in configs.items() if name.replace(".", "_") not in _NOT_FOR_A_PROBE}
     producer = Producer(**wanted)
     sent_ms = answered_ms = 0
@@ -303,9 +303,9 @@ def _refused(topic: str, error: KafkaError) -> Finding:
 
 
 def of_clocks(topic: str, written: RecordMetadata, sent_ms: int, answered_ms: int) -> Finding:
-    """How far the clock of the leader is from this one's, where it stamps records with its own time. Pure.
+    """The difference between the leader's clock and ours, if the leader stamps records with its own time. Pure.
 
-    Its time was taken between sending and answer, which bounds what can be said.
+    Its timestamp was taken between our request and its answer, which limits the precision.
     """
     if written.timestamp_ms == sent_ms:
         return Finding(

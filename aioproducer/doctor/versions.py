@@ -1,7 +1,7 @@
-"""Which Kafka a broker speaks like, and what of it a producer makes use of. Pure.
+"""Which Kafka release a broker's protocol matches, and which of its features a producer uses. Pure.
 
-No broker tells its version. Since Kafka 3.3 the newest ``metadata.version`` that it could work at tells it exactly; for
-older ones the newest versions of some requests do. Other implementations of the protocol say whose they imitate.
+Brokers do not report their version. From Kafka 3.3 on, the newest supported ``metadata.version`` identifies it exactly;
+before that, the newest versions of some requests do. Other implementations thus show which release they imitate.
 
 Source: KIP-584 (features), KIP-778 (``metadata.version``); the lists of the releases.
 """
@@ -18,24 +18,24 @@ _BY_METADATA_VERSION = (
     (31, "4.4 or newer"), (30, "4.3"), (28, "4.2"), (26, "4.1"), (22, "4.0"), (21, "3.9"), (20, "3.8"), (15, "3.7"),
     (12, "3.6"), (9, "3.5"), (8, "3.4"), (4, "3.3"), (3, "3.2"), (2, "3.1"), (1, "3.0"),
 )  # fmt: skip
-"""From which level of ``metadata.version`` on it is that release."""
+"""The lowest ``metadata.version`` level of each release."""
 
 _BY_REQUEST = (
     (66, 0, "3.0 to 3.2"), (0, 9, "2.8"), (1, 12, "2.7"), (48, 0, "2.6"), (28, 3, "2.5"), (0, 8, "2.4"), (44, 0, "2.3"),
     (43, 0, "2.2"), (0, 7, "2.1"), (0, 6, "2.0"), (1, 7, "1.1"), (0, 4, "1.0"), (0, 3, "0.11"),
 )  # fmt: skip
-"""(API key, newest version of it, release), newest first: what that release was the first to have."""
+"""(API key, its newest version, release), newest first: the first release with that version."""
 
 Ranges = Mapping[int, tuple[int, int]]
 
 
 def ranges_of(told: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
-    """Oldest and newest version by API key."""
+    """Oldest and newest version, by API key."""
     return {each.api_key: (each.min_version, each.max_version) for each in told.api_keys}
 
 
 def kafka_version(told: ApiVersionsResponse) -> str:
-    """The release that the broker speaks like, such as "3.9"; "before 0.11" for what is too old."""
+    """The release the broker's protocol matches, such as "3.9"; "before 0.11" if it is too old."""
     newest = {each.name: each.max_version for each in told.supported_features}.get("metadata.version", 0)
     for level, release in _BY_METADATA_VERSION:
         if newest >= level:
@@ -48,7 +48,7 @@ def kafka_version(told: ApiVersionsResponse) -> str:
 
 
 def features_of(told: ApiVersionsResponse) -> dict[str, bool]:
-    """What a producer makes use of, by name: whether it is there."""
+    """The features a producer uses, by name: whether each is available."""
     ranges = ranges_of(told)
     finalized = {each.name: each.max_version_level for each in told.finalized_features}
 
@@ -66,6 +66,6 @@ def features_of(told: ApiVersionsResponse) -> dict[str, bool]:
 
 
 def is_controller(told: ApiVersionsResponse) -> bool:
-    """Whether this is the port of a KRaft controller: it speaks the protocol, and takes no records."""
+    """Whether this is a KRaft controller's port: it speaks the protocol but takes no records."""
     ranges = ranges_of(told)
     return bool(ranges) and PRODUCE not in ranges and METADATA not in ranges

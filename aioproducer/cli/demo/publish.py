@@ -1,4 +1,4 @@
-"""Publishing the flights through the public API at full speed, with the time of every record's admission and ack."""
+"""Publishes the flights at full speed through the public API, with each record's time of admission and ack."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aioproducer import BufferExhaustedError, Delivery, KafkaError, Producer
 from aioproducer.cli.demo.flights import Flight
 
 RECORDS_A_TURN = 256
-"""After so many the event loop gets a turn, though there may be room for more: acks are to be seen when they come."""
+"""After this many the loop gets a turn even if there is room for more, so that acks are seen as they arrive."""
 
 
 @dataclass(slots=True)
 class Published:
-    """What became of each flight, by its index, and what it cost. Times are seconds since the first record."""
+    """How each flight ended, by index, and what the run cost. Times are seconds since the first record."""
 
     admitted_s: array[float]
     acked_s: array[float]
@@ -28,17 +28,17 @@ class Published:
     errors: list[KafkaError] = field(default_factory=list)
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    """Processor time of this process, all threads, in that time."""
+    """CPU time of this process, all threads, meanwhile."""
     payload_bytes: int = 0
     """Keys and values."""
     batch_bytes: int = 0
-    """Record batches as they went over the wire, compressed, headers included."""
+    """Record batches as sent, compressed, headers included."""
     batches: int = 0
 
 
 @contextmanager
 def _long_lived_objects_set_aside() -> Iterator[None]:
-    """Keep the garbage collector from going through all flights and modules again and again, 40 ms each time."""
+    """Keep the garbage collector from repeatedly traversing all flights and modules, 40 ms each time."""
     gc.collect()
     gc.freeze()
     try:
@@ -48,10 +48,10 @@ def _long_lived_objects_set_aside() -> Iterator[None]:
 
 
 class Publisher:
-    """Sends flights to a topic and files each acknowledgement.
+    """Sends flights to a topic and records each acknowledgement.
 
     Args:
-        producer: started; its metrics must not forget (``metrics_sample_window_ms``) before the end.
+        producer: started; its metrics window (``metrics_sample_window_ms``) must cover the whole run.
         on_progress: called with the number of records acknowledged so far.
     """
 
@@ -94,7 +94,7 @@ class Publisher:
         await self._producer.flush()
 
     def _submit_from(self, index: int) -> int:
-        """Submit until the buffer is full or it is time for a turn; returns the index of the first that is left."""
+        """Submit until the buffer is full or the loop is due a turn; returns the index of the first flight left."""
         clock, submit, admitted_s = time.perf_counter, self._producer.submit_nowait, self._published.admitted_s
         for key, value, timestamp_ms in self._flights[index : index + RECORDS_A_TURN]:
             try:

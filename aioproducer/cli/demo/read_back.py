@@ -1,4 +1,4 @@
-"""Reading everything back with confluent-kafka, a client that shares nothing with this one, and comparing."""
+"""Reads everything back with confluent-kafka, a client that shares no code with this one, and compares."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aioproducer.cli.outcome import SOME_FAILED, CommandError
 
 MESSAGES_A_CALL = 5_000
 PATIENCE_S = 30.0
-"""How long no message may come while some are missing."""
+"""Longest wait for the next message while some are missing."""
 CHECKS = ("count", "acks", "keys", "values", "timestamps", "order per key")
 NOBODY = -1
 
 
 @dataclass(slots=True)
 class Verdict:
-    """How many records broke each check; all zero is a pass."""
+    """Number of records that failed each check; all zero is a pass."""
 
     records: int = 0
     seconds: float = 0.0
@@ -30,16 +30,16 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether everything came back as it was sent."""
+        """Whether everything came back as sent."""
         return not self.broken.total()
 
 
 class Log:
-    """What the acks say about the topic: at each partition and offset, the index of the flight that was put there."""
+    """The topic according to the acks: the index of the flight at each partition and offset."""
 
     def __init__(self, published: Published, ends: Sequence[int]) -> None:
         self.clashes = 0
-        """Acks that name no place in the log, or one that another ack had named."""
+        """Acks without a place in the log, or with a place another ack has named."""
         self._index_at = [array("i", [NOBODY]) * end for end in ends]
         for index, (partition, offset) in enumerate(zip(published.partitions, published.offsets, strict=True)):
             place = self._index_at[partition] if partition < len(ends) else array("i")
@@ -49,12 +49,12 @@ class Log:
                 self.clashes += 1
 
     def index(self, partition: int, offset: int) -> int:
-        """The flight whose ack names this place, -1 for none."""
+        """The flight whose ack names this place; -1 for none."""
         return self._index_at[partition][offset]
 
 
 class Comparison:
-    """Takes the records of a topic, those of a partition in order of their offsets, and counts what is wrong."""
+    """Takes a topic's records, in offset order within each partition, and counts errors."""
 
     def __init__(self, flights: Sequence[Flight], log: Log) -> None:
         self._flights = flights
@@ -83,7 +83,7 @@ class Comparison:
         self._check_order(partition, key, index)
 
     def _check_order(self, partition: int, key: bytes | None, index: int) -> None:
-        """A key stays in one partition and in the order of sending. Keyless records have an order in each partition."""
+        """Check that a key stays in one partition, in order of sending, and keyless records in order per partition."""
         out_of_order = self._last_index.get((key, partition), NOBODY) >= index
         self._last_index[key, partition] = index
         elsewhere = key is not None and self._partition_of.setdefault(key, partition) != partition
@@ -93,7 +93,7 @@ class Comparison:
 def read_back(
     bootstrap: str, topic: str, flights: Sequence[Flight], published: Published, on_progress: Callable[[int], None]
 ) -> Verdict:
-    """Read the topic from its beginning to its end and compare every record with what was sent and acknowledged.
+    """Read the whole topic and compare every record with what was sent and acknowledged.
 
     Raises:
         CommandError: the topic can't be read to its end.
@@ -101,7 +101,7 @@ def read_back(
     from confluent_kafka import Consumer
 
     start_s = time.perf_counter()
-    # librdkafka checks every batch's checksum only when told to.
+    # librdkafka verifies batch checksums only when told to.
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -14,12 +14,12 @@ MEGA = 1e6
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that at least ``percent`` % of the values do not exceed (nearest rank).
+    """The smallest value not exceeded by at least ``percent`` % of the values (nearest rank).
 
     Args:
         ordered: ascending, not empty.
     """
-    # In thousandths, as whole numbers: 99.9 % of 1,000 must be 999, not 999.0000000000001.
+    # In integer thousandths: 99.9 % of 1,000 must be 999, not 999.0000000000001.
     rank = -(-len(ordered) * round(percent * 1000) // 100_000)
     return ordered[max(rank, 1) - 1]
 

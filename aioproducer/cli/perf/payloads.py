@@ -1,4 +1,4 @@
-"""What the records hold. The same number gives the same record, so that two runs send the same."""
+"""The content of the records. The same number gives the same record, so that two runs send the same."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from aioproducer.cli.outcome import CommandError
 
 POOL_BYTES = 8 * 1024 * 1024
-"""Of random letters, which come again and again: more than a codec looks back, so that it finds no repetition."""
+"""Bytes of random letters, used repeatedly: longer than any codec's window, so that it finds no repetition."""
 MOST_VALUES = 65_536
 LARGEST_BYTES = 256 * 1024 * 1024 - 1
-"""Of a value or a key; all of them are held in memory."""
+"""Largest value or key; all are held in memory."""
 KEYS = 10_000
-"""How many keys there are, or fewer if they are so large that the pool has no room for them."""
+"""Number of keys; fewer if they are too large for the pool."""
 _LETTERS = bytes(ord("A") + byte % 26 for byte in range(256))
 
 Make = Callable[[int], tuple[bytes, "bytes | None"]]
@@ -23,10 +23,10 @@ Make = Callable[[int], tuple[bytes, "bytes | None"]]
 
 
 def random_letters(record_size: int, key_size: int, seed: int = 0) -> Make:
-    """Records of capital letters, as kafka-producer-perf-test makes them.
+    """Records of capital letters, like those of kafka-producer-perf-test.
 
     Args:
-        key_size: 0 for records without key.
+        key_size: bytes; 0 for records without key.
     """
     rng = random.Random(seed)
     count = min(max(POOL_BYTES // max(record_size, 1), 1), MOST_VALUES)
@@ -35,12 +35,12 @@ def random_letters(record_size: int, key_size: int, seed: int = 0) -> Make:
 
 
 def from_file(path: Path, delimiter: str, key_size: int, seed: int = 0) -> Make:
-    """Records that are the pieces of a file, in a random order.
+    """Records from the pieces of a file, in random order.
 
     Args:
-        delimiter: not empty; bytes that are no UTF-8 as ``os.fsdecode`` has them.
+        delimiter: not empty; bytes that are not UTF-8 as ``os.fsdecode`` represents them.
     Raises:
-        CommandError: it can't be read, or has none.
+        CommandError: it can't be read, or has no pieces.
     """
     try:
         pieces = [piece for piece in path.read_bytes().split(os.fsencode(delimiter)) if piece]

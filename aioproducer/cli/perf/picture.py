@@ -1,4 +1,4 @@
-"""A run as a picture: rate and latencies over time, and how the latencies are spread."""
+"""A run as a picture: rate and latencies over time, and the latency distribution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SUFFIXES = (".svg", ".png", ".pdf")
 
 
 def draw(path: Path, result: Result) -> None:
-    """Write the picture, in the format of its suffix. Needs matplotlib."""
+    """Write the picture, in the format given by the suffix. Needs matplotlib."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 7), layout="constrained")

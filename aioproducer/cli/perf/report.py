@@ -1,4 +1,4 @@
-"""What a run has shown: numbers for people, for programs, and bars of its latencies."""
+"""The results of a run: numbers for people and for programs, and latency bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One stretch of a run."""
+    """One interval of a run."""
 
     at_s: float
     """Its end, since the measurement began."""
@@ -31,7 +31,7 @@ class Interval:
     p50_ms: float
     p99_ms: float
     buffer_used: float
-    """Part of buffer_memory at its end, 0 to 1."""
+    """Used fraction of buffer_memory at its end, 0 to 1."""
     failed: int = 0
 
     @property
@@ -49,7 +49,7 @@ class Result:
     took_s: float
     """From the first record to the end of the last."""
     warmup: int = 0
-    """Records that were sent before, and do not count."""
+    """Records sent before, which do not count."""
     intervals: list[Interval] = field(default_factory=list)
     trouble: str | None = None
     interrupted: bool = False
@@ -118,7 +118,7 @@ def show(console: Console, result: Result) -> None:
 
 
 def milliseconds(value: float) -> str:
-    """With three digits that count."""
+    """With three significant digits."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
@@ -136,7 +136,7 @@ def bars(buckets: Sequence[Bucket]) -> list[Text]:
 
 
 def bar(part: float, width: int) -> str:
-    """A bar of so much of a width; what is there but tiny still shows."""
+    """A bar that fills a fraction of a width; tiny non-zero values still show."""
     eighths = round(min(max(part, 0.0), 1.0) * width * 8)
     if part > 0:
         eighths = max(eighths, 1)

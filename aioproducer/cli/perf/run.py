@@ -26,7 +26,7 @@ from aioproducer.cli.perf.view import REDRAWS_PER_S, Screen, Watch, line
 from aioproducer.cli.settings import SERIALIZERS
 
 LAST_WAIT_S = 10.0
-"""How long records that are on their way get after Ctrl-C."""
+"""How long unfinished records get after Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PerfOptions:
     payload_delimiter: str
     key_size: int
     throughput: float
-    """Records a second; 0 or less for as many as go."""
+    """Records per second; 0 or less for no limit."""
     mode: Mode
     concurrency: int | None
     chunk: int
@@ -57,17 +57,17 @@ class PerfOptions:
 
 
 def run(options: PerfOptions) -> int:
-    """Send the load, show what it showed, and return the exit code.
+    """Send the load, show the results, and return the exit code.
 
     Raises:
-        CommandError: nothing was sent: options, configs or the cluster do not allow it.
+        CommandError: nothing was sent: options, configs or the cluster prevent it.
     """
     _check(options)
     if options.payload_file is not None:
         make = payloads.from_file(options.payload_file, options.payload_delimiter, options.key_size)
     else:
         make = payloads.random_letters(options.record_size or 0, options.key_size)
-    # Serializers do not concern payloads, which are bytes.
+    # Payloads are bytes and need no serializers.
     configs = {name: value for name, value in options.configs.items() if name not in SERIALIZERS}
     if options.transactional or options.transactional_id is not None:
         configs["transactional.id"] = options.transactional_id or f"aioproducer-perf-{uuid4()}"
@@ -102,7 +102,7 @@ def _check(options: PerfOptions) -> None:
 
 
 class _Run:
-    """Connecting, warming up, measuring, closing. A first signal ends the sending, a second one the waiting."""
+    """Connect, warm up, measure, close. A first signal ends sending, a second one ends waiting."""
 
     def __init__(self, options: PerfOptions, producer: Producer, make: payloads.Make, transactional: bool) -> None:
         self._options = options
@@ -170,7 +170,7 @@ class _Run:
         on_terminal = self._console.is_terminal and options.live
         reporting = asyncio.create_task(self._report(on_terminal))
         try:
-            # Cancelled by a signal: what there is so far is the result.
+            # Cancelled by a signal: the result is what there is so far.
             with screen.live(self._console, on_terminal), suppress(asyncio.CancelledError):
                 await self._load.run(wanted)
         finally:
@@ -233,7 +233,7 @@ class _Run:
 
 
 def _saved(file: Path | None, write: Callable[[Path, report.Result], None], result: report.Result) -> bool:
-    """Write a file that was asked for; what keeps it from being written is told, and hides no other result."""
+    """Write a requested file; report a failure without hiding other results."""
     if file is None:
         return True
     try:

@@ -1,4 +1,4 @@
-"""How a run looks while it goes on: live bars on a terminal, a line now and then elsewhere."""
+"""The view of a running load: live bars on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 
 class Watch:
-    """Cuts a run into intervals, as its owner calls ``tick``."""
+    """Splits a run into intervals, one per call of ``tick``."""
 
     def __init__(self, load: Load, buffer_used: Callable[[], float]) -> None:
         self._load = load
@@ -31,7 +31,7 @@ class Watch:
         self.begin()
 
     def begin(self) -> None:
-        """Start anew, with the load's counts as they stand."""
+        """Restart, from the load's current counts."""
         self.intervals.clear()
         self._start_s = self._last_s = time.perf_counter()
         self._note_counts()
@@ -62,7 +62,7 @@ class Watch:
 
 
 class Screen:
-    """The live view; drawn by rich's own thread from counts that the loop keeps anyway."""
+    """The live view; rich's own thread draws it from the loop's counts."""
 
     def __init__(self, load: Load, watch: Watch, wanted: int) -> None:
         self._load = load
@@ -70,7 +70,7 @@ class Screen:
         self._wanted = wanted
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The picture as of now."""
+        """The current picture."""
         stats = self._load.stats
         ended = stats.acked + stats.failed
         table = Table.grid(padding=(0, 1))
@@ -96,7 +96,7 @@ class Screen:
         yield table
 
     def live(self, console: Console, wanted: bool) -> AbstractContextManager[Any]:
-        """Show it while the block runs, if that is wanted."""
+        """Show it while the block runs, if enabled."""
         if not wanted:
             return nullcontext()
         return Live(self, console=console, refresh_per_second=REDRAWS_PER_S, transient=True)

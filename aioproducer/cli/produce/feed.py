@@ -1,4 +1,4 @@
-"""Rows on their way from the reading thread to the loop."""
+"""Passes rows from the reading thread to the loop."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from aioproducer.cli.produce.rows import Parser, Row
 from aioproducer.cli.produce.source import LineSource, Stopped, split_lines
 
 BUNDLES_AHEAD = 2
-"""How many bundles the thread may have ready; then it waits, so a file is never held whole."""
+"""How many bundles the thread may have ready before it waits, so that a file is never held whole."""
 
 
 class RowFeed:
     """Async iterator of bundles of rows, read and parsed in a thread of the loop's executor.
 
     Before every read, which may wait long for a pipe, the thread hands over the rows it has. After ``stop`` the rows of
-    lines that were read whole still come, then the iteration ends.
+    completely read lines still come, then the iteration ends.
 
     Raises, from ``__anext__`` after the last good bundle:
         CommandError: the input is unusable from here on.
-        OSError: it can't be read on.
+        OSError: reading failed.
     """
 
     def __init__(self, source: LineSource, parse: Parser) -> None:
@@ -35,11 +35,11 @@ class RowFeed:
         self._thread = self._loop.run_in_executor(None, self._read)
 
     def stop(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         self._source.stop()
 
     def close(self) -> None:
-        """Let the thread end soon, whatever it has to hand over; nobody takes it any more."""
+        """Make the thread end soon and drop what it has left; nobody takes it any more."""
         self._closed = True
         self._source.stop()
         self._thread.add_done_callback(lambda thread: thread.cancelled() or thread.exception())
@@ -62,7 +62,7 @@ class RowFeed:
         try:
             self._collect()
         except CancelledError:
-            pass  # closed while this thread waited to hand over, and the loop has ended its tasks
+            pass  # closed while this thread waited to hand over; the loop has ended its tasks
         except BaseException:
             self._hand_over(end=True)
             raise

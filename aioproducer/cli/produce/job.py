@@ -1,7 +1,7 @@
-"""The work of ``aioproducer produce`` on lines: rows go in, counts come out.
+"""The work of ``aioproducer produce`` for lines: rows in, counts out.
 
-Every row that was read ends as exactly one of acked, failed or rejected, so ``read = acked + failed + rejected`` at the
-end, also after Ctrl-C and when the cluster goes away.
+Every row read ends as exactly one of acked, failed or rejected, so ``read = acked + failed + rejected`` at the end,
+even after Ctrl-C or when the cluster goes away.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from aioproducer.cli.produce.rows import Row
 
 @dataclass(slots=True)
 class Counts:
-    """Rows by what became of them."""
+    """Rows by how they ended."""
 
     read: int = 0
     acked: int = 0
     failed: int = 0
-    """Given to the producer, not acknowledged."""
+    """Passed to the producer, not acknowledged."""
     rejected: int = 0
-    """Never given to the producer, or refused by it."""
+    """Never passed to the producer, or refused by it."""
     last_line: int = 0
-    """The first line of the last row that was read."""
+    """The first line of the last row read."""
 
 
 class Job:
@@ -42,22 +42,22 @@ class Job:
         self._rejects = rejects
         self.counts = Counts()
         self.trouble: str | None = None
-        """Why the run ended before its input did, None if it did not."""
+        """Why the run ended before its input did; None if it did not."""
         self._open = 0
-        """Deliveries whose end was not told yet."""
+        """Deliveries not yet reported as ended."""
         self._told = asyncio.Event()
 
     @property
     def place(self) -> str:
-        """The last row that was read."""
+        """The last row read."""
         return f"line {self.counts.last_line}"
 
     def stop(self) -> None:
-        """Read no further; the rows of lines that were read are sent."""
+        """Stop reading; rows already read are sent."""
         self._feed.stop()
 
     async def run(self) -> None:
-        """Send every row the feed gives, and wait until each has ended. Cancelled, it fails those that have not.
+        """Send every row of the feed, and wait until each has ended. On cancellation it fails those that have not.
 
         Raises:
             CommandError: the input was unusable from the start.
@@ -73,9 +73,9 @@ class Job:
                 await self._wait_until_told()
 
     async def _wait_until_told(self) -> None:
-        """Wait for the done callbacks, which a close without time leaves to the loop; a further Ctrl-C changes nothing.
+        """Wait for the done callbacks, which a close without time leaves to the loop; another Ctrl-C has no effect.
 
-        All have ended, so this takes no longer than writing the rejects.
+        All records have ended, so this takes no longer than writing the rejects.
         """
         self._told.clear()
         while self._open:
@@ -90,7 +90,7 @@ class Job:
                     self.counts.last_line = row.line_number
                     await self._send(row)
         except (CommandError, OSError) as error:
-            # What the system says of a read names neither the file nor standard input.
+            # The system's error for a read names neither the file nor standard input.
             text = one_line(error)
             if isinstance(error, OSError):
                 text = f"the input can't be read: {error.strerror or text}"
@@ -99,7 +99,7 @@ class Job:
             self.trouble = text
 
     async def _send(self, row: Row) -> None:
-        """Put one row in the producer's buffer, or among the rejects."""
+        """Put one row in the producer's buffer or the rejects."""
         if row.error is not None:
             self._reject(row, row.error)
         elif self.trouble is not None:
@@ -118,7 +118,7 @@ class Job:
                 delivery.add_done_callback(partial(self._ended, row))
 
     def _judge(self, error: KafkaError) -> None:
-        """Give up when the next row would fare no better: each of millions would wait for max_block_ms."""
+        """Give up if the next row would fail too: else each of millions would wait for max_block_ms."""
         lasting = isinstance(error, (BufferExhaustedError, MetadataTimeoutError, ProducerClosedError))
         if lasting or error.fatal:
             self.trouble = one_line(error)

@@ -1,8 +1,8 @@
 """``aioproducer produce`` of a Parquet file: its row groups go through Arrow, batch by batch.
 
-A file that has a column of values (``value``, or what ``--value`` names) is sent as it stands, straight from Arrow's
-buffers. The rows of any other file are sent as JSON objects, as those of a CSV file are. One batch is sent while the
-next one is read, so a file is never held whole. Every row that was read ends as acked, failed or rejected.
+A file with a value column (``value``, or the one named by ``--value``) is sent unchanged, straight from Arrow's
+buffers. The rows of any other file are sent as JSON objects, like those of a CSV file. One batch is sent while the next
+one is read, so a file is never held whole. Every row read ends as acked, failed or rejected.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ from aioproducer.cli.produce.run import STDIN, rejects_beside
 from aioproducer.cli.produce.session import run_session
 
 BATCH_ROWS = 16_384
-"""Rows of one read, and of one send_arrow."""
+"""Rows per read, and per send_arrow."""
 PARTS = ("key", "value", "headers", "partition", "timestamp")
-"""Of a record: what a column can be."""
+"""Parts of a record that a column can be."""
 VALUE = "value"
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns of a file make the records."""
+    """Which columns of a file form the records."""
 
     parts: Mapping[str, str]
-    """Part of a record to the column's name."""
+    """Record part to column name."""
     as_json: tuple[str, ...]
-    """Columns that become a JSON object, which is the value; empty where a column is the value."""
+    """Columns that become a JSON object as the value; empty if a column is the value."""
 
     @classmethod
     def choose(cls, names: list[str], wanted: Mapping[str, str]) -> Columns:
-        """The columns of a file for a record.
+        """Choose a file's columns for the records.
 
         Args:
-            names: of all columns.
-            wanted: what was asked for, part to column.
+            names: names of all columns.
+            wanted: requested columns, part to column.
         Raises:
-            CommandError: a column that was asked for is not there.
+            CommandError: a requested column is missing.
         """
         for part, name in wanted.items():
             if name not in names:
                 raise CommandError(f"the file has no column {name!r} for --{part}: {', '.join(names)}")
         if VALUE in wanted or VALUE in names:
-            # A table in the form of records: its other columns mean what they are called.
+            # A table in record form: its other columns mean what their names say.
             own = {part: part for part in PARTS if part in names}
             return cls({**own, **wanted}, ())
-        # The key stays in the object, as it does for rows of CSV and JSON.
+        # The key stays in the object, as for rows of CSV and JSON.
         taken = {name for part, name in wanted.items() if part != "key"}
         return cls(dict(wanted), tuple(name for name in names if name not in taken))
 
 
 class ParquetSource:
-    """Batches of a file, read by one thread at a time. Blocking.
+    """Batches of a file, read by one thread at a time; blocks.
 
     Raises:
-        CommandError: it can't be read, is no Parquet, or its columns do not fit.
+        CommandError: it can't be read, is not Parquet, or its columns do not fit.
     """
 
     def __init__(self, path: str, wanted: Mapping[str, str]) -> None:
@@ -72,7 +72,7 @@ class ParquetSource:
         import pyarrow.parquet
 
         self.bytes_read = 0
-        """Rows, for the progress: what of a file of columns was read is not known in bytes."""
+        """Rows, for the progress: the bytes read of a columnar file are unknown."""
         try:
             self._file = pyarrow.parquet.ParquetFile(path)
         except OSError as error:
@@ -97,7 +97,7 @@ class ParquetSource:
         self._batches = self._file.iter_batches(batch_size=BATCH_ROWS, columns=used)
 
     def arguments(self) -> dict[str, str]:
-        """Which column is what, for send_arrow; parts that no column is get a name that none has."""
+        """Column arguments for send_arrow; parts without a column get a name that no column has."""
         told = {part: self._columns.parts.get(part, _UNUSED) for part in PARTS}
         if self._columns.as_json:
             told[VALUE] = _JSON
@@ -106,7 +106,7 @@ class ParquetSource:
         return {**told, "topic_column": _UNUSED}
 
     def next(self) -> Any:
-        """The next batch, None after the last."""
+        """The next batch; None after the last."""
         import pyarrow
 
         try:
@@ -133,19 +133,19 @@ class ParquetSource:
 
 
 _JSON, _KEY, _UNUSED = "(row as JSON)", "(key as text)", "(none)"
-"""Names of columns made here, and of one that is never there."""
+"""Names of columns created here, and of one that never exists."""
 
 
 def _objects(batch: Any) -> list[dict[str, Any]]:
-    """The rows of a batch, in what JSON has."""
+    """The rows of a batch, in JSON types."""
     columns = [map(_from_arrow(field.type), batch.column(at).to_pylist()) for at, field in enumerate(batch.schema)]
     return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _from_arrow(kind: Any) -> Callable[[Any], Any]:
-    """What becomes of a value in Python of a column: Arrow gives maps as lists of pairs, which are objects in JSON.
+    """A function that converts a column's Python values: Arrow gives maps as lists of pairs, which are objects in JSON.
 
-    Of a name that a map has twice the last counts, as whoever reads JSON takes it.
+    If a map has a name twice the last one counts, as for JSON readers.
     """
     import pyarrow
 
@@ -176,7 +176,7 @@ def _name(key: Any) -> Any:
 
 
 def _as_json(row: Mapping[str, Any]) -> str:
-    """A row as a JSON object, with null for numbers that JSON has not, as JavaScript writes them."""
+    """A row as a JSON object, with null for numbers that JSON lacks, like JavaScript."""
     try:
         return json.dumps(row, default=str, ensure_ascii=False, allow_nan=False)
     except ValueError:
@@ -192,7 +192,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def _as_key(column: Any) -> Any:
-    """Text and bytes as they are, all else as text."""
+    """Text and bytes unchanged, anything else as text."""
     import pyarrow
 
     kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
@@ -212,12 +212,12 @@ def _has_bytes(kind: Any) -> bool:
 
 
 def _has_bytes_within(kind: Any) -> bool:
-    """Whether a struct, list, map or dictionary has bytes somewhere."""
+    """Whether a struct, list, map or dictionary contains bytes."""
     return any(_has_bytes(part) or _has_bytes_within(part) for part in _parts(kind))
 
 
 def _parts(kind: Any) -> list[Any]:
-    """The types that one is made of; of a map keys and values."""
+    """The component types of a type; keys and values for a map."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(kind):
@@ -228,7 +228,7 @@ def _parts(kind: Any) -> list[Any]:
 
 
 def run(producer: Producer, topic: str, path: str, wanted: Mapping[str, str], rejects: Path | None) -> int:
-    """Send every row, say how it went, and return the exit code.
+    """Send every row, report the result, and return the exit code.
 
     Raises:
         CommandError: nothing was sent: the file, its columns, the cluster or the topic can't be used.
@@ -257,22 +257,22 @@ class ParquetJob:
         self._stopped = False
         self.counts = Counts()
         self.trouble: str | None = None
-        """Why the run ended before its input did, None if it did not."""
+        """Why the run ended before its input did; None if it did not."""
 
     @property
     def place(self) -> str:
-        """The last row that was read."""
+        """The last row read."""
         return f"row {self.counts.read}"
 
     def stop(self) -> None:
-        """Send no further batch; the one on its way is waited for."""
+        """Send no further batch; waits for the current one."""
         self._stopped = True
 
     async def run(self) -> None:
-        """Send every row, and wait until each has ended. Cancelled, it fails those of the batch on its way.
+        """Send every row, and wait until each has ended. On cancellation it fails those of the current batch.
 
         Raises:
-            CommandError: the file can't be read, or its first batch not be sent.
+            CommandError: the file can't be read, or its first batch can't be sent.
         """
         loop = asyncio.get_running_loop()
         coming = loop.run_in_executor(None, self._source.next)
@@ -295,13 +295,13 @@ class ParquetJob:
         first, rows = self.counts.read + 1, batch.num_rows
         self.counts.read += rows
         try:
-            # As send_arrow, whose result names the first thousand rows that failed, and no more.
+            # Like send_arrow, whose result lists at most the first thousand failed rows.
             result = await self._producer._send_columns(
                 self._topic, batch, self._source.arguments(), raise_on_error=False, most_errors=rows
             )
         except SendManyError as error:
             result, self.trouble = error.result, one_line(error.exceptions[0])
-        except KafkaError as error:  # the columns do not fit, or the producer has failed: nothing of the batch was sent
+        except KafkaError as error:  # unsuitable columns, or a failed producer: nothing of the batch was sent
             self.counts.read -= rows
             raise CommandError(one_line(error)) from error
         except asyncio.CancelledError:

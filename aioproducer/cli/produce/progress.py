@@ -14,7 +14,7 @@ from aioproducer.cli.produce.job import Counts
 
 
 class Amount(Protocol):
-    """What is read, and how much of it was."""
+    """An input, and how much of it was read."""
 
     @property
     def bytes_read(self) -> int:
@@ -23,12 +23,12 @@ class Amount(Protocol):
 
     @property
     def size_bytes(self) -> int | None:
-        """In all; None if that is not known."""
+        """In total; None if unknown."""
         ...
 
 
 class _SourceBar(ProgressColumn):
-    """Moves the bar by the bytes read; redrawn by rich's own thread, so that the loop has nothing to do with it."""
+    """Moves the bar by the bytes read; rich's own thread redraws it, so the loop has no work."""
 
     def __init__(self, source: Amount, counts: Counts) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class _SourceBar(ProgressColumn):
         self._counts = counts
 
     def render(self, task: Task) -> Text:
-        """The counts as they stand."""
+        """The current counts."""
         task.completed = self._source.bytes_read
         counts = self._counts
         text = f"{counts.read:,} read, {counts.acked:,} acked"

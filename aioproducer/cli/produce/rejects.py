@@ -1,4 +1,4 @@
-"""The rejects file: every row that is not surely in Kafka, with the reason, as JSON lines."""
+"""The rejects file: every row not certainly in Kafka, with the reason, as JSON lines."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from aioproducer.cli.produce.rows import Row
 
 
 class Rejects:
-    """Writes the rows of one run that failed.
+    """Writes the failed rows of one run.
 
-    An object has ``line_number``, ``error``, and ``line``, the original text (``line_base64`` where it is not UTF-8);
-    ``maybe_written`` is true where the record may be in Kafka all the same, so sending it again could double it.
+    An object has ``line_number``, ``error``, and ``line``, the original text (``line_base64`` if it is not UTF-8);
+    ``maybe_written`` is true if the record may still be in Kafka, so sending it again could duplicate it.
 
-    The file is this run's: one that was there is replaced, and it is removed at the end if nothing failed.
+    The file belongs to this run: an existing one is replaced, and it is removed at the end if nothing failed.
 
     Raises:
-        CommandError: the file can't be made.
+        CommandError: the file can't be created.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.count = 0
         self.problem: str | None = None
-        """Why rows are missing in the file, None if none is."""
+        """Why rows are missing in the file; None if none are."""
         try:
             self._file = path.open("w", encoding="utf-8")
         except OSError as error:
             raise CommandError(f"the rejects file {path} can't be written: {error.strerror}") from error
 
     def write(self, row: Row, error: str, *, maybe_written: bool = False) -> None:
-        """Add a row. A disk that is full does not end the run: the good rows still go to Kafka."""
+        """Add a row. A full disk does not end the run: good rows still go to Kafka."""
         self._write({"line_number": row.line_number, "error": error, **_original(row.original)}, maybe_written)
 
     def write_row(self, number: int, error: str, *, maybe_written: bool = False) -> None:
-        """Add a row of a file that is not made of lines, by its number, counted from 1."""
+        """Add a row of a file without lines, by its number, counted from 1."""
         self._write({"row_number": number, "error": error}, maybe_written)
 
     def _write(self, entry: dict[str, Any], maybe_written: bool) -> None:
@@ -51,7 +51,7 @@ class Rejects:
             self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
-        """Complete the file, or remove it if nothing failed. A second call does nothing."""
+        """Complete the file, or remove it if nothing failed. A second call has no effect."""
         with self._noting_problems():
             self._file.close()
         # /dev/stderr and the like stay.

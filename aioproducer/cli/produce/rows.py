@@ -1,4 +1,4 @@
-"""What a line is: the parsers of the input formats. They run in the reading thread, never on the loop."""
+"""The parsers of the input formats. They run in the reading thread, never on the loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from aioproducer.cli.produce.source import LONGEST_LINE_BYTES, Line
 
 
 class Format(StrEnum):
-    """How a file is cut into records."""
+    """How a file is split into records."""
 
     JSONL = "jsonl"
-    """One JSON value a line, sent as it stands; blank lines are passed over."""
+    """One JSON value per line, sent unchanged; blank lines are skipped."""
     CSV = "csv"
-    """A header, then one JSON object of strings a row; blank lines are passed over."""
+    """A header, then one JSON object of strings per row; blank lines are skipped."""
     LINES = "lines"
-    """Each line as it stands, without its end; a blank one is an empty value."""
+    """Each line unchanged, without its line end; a blank one is an empty value."""
     PARQUET = "parquet"
     """Read by columns, see ``parquet.py``."""
 
@@ -36,17 +36,17 @@ _SUFFIXES = {
 
 
 def format_of(path: str) -> Format:
-    """The format that the suffix of a file name stands for; lines if it says nothing."""
+    """The format for a file name's suffix; lines if it is unknown."""
     return _SUFFIXES.get(PurePath(path).suffix.lower(), Format.LINES)
 
 
 class Row(NamedTuple):
-    """One record to send, or the reason why there is none."""
+    """One record to send, or why there is none."""
 
     line_number: int
     """Of its first line, counted from 1."""
     original: bytes
-    """The line without its end; of a CSV row all its lines."""
+    """The line without its end; all lines of a CSV row."""
     value: bytes = b""
     key: bytes | None = None
     error: str | None = None
@@ -83,7 +83,7 @@ def _plain_rows(lines: Iterator[Line]) -> Iterator[Row]:
 
 
 def _without_mark(lines: Iterator[Line]) -> Iterator[Line]:
-    """Leave out the byte order mark that some programs write first."""
+    """Skip the byte order mark that some programs write first."""
     for line in lines:
         yield line if line.number > 1 else Line(1, line.raw.removeprefix(b"\xef\xbb\xbf"))
 
@@ -95,7 +95,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-# Numbers keep their text: they only have to be valid, and as a key they shall look as they do in the file.
+# Numbers keep their text: they only need to be valid, and a key must look as it does in the file.
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant)
 
 
@@ -147,13 +147,13 @@ def _key_of(decoded: object, field: str) -> bytes | None:
 
 
 class _CsvRows:
-    """Rows with the lines they were made of: a quoted field may go over several."""
+    """Rows with their source lines: a quoted field may span several."""
 
     def __init__(self, lines: Iterator[Line]) -> None:
         csv.field_size_limit(LONGEST_LINE_BYTES)
         self._lines = lines
         self._taken: list[Line] = []
-        # Strict: what is not well-formed becomes a reject, never a guess.
+        # Strict: malformed input becomes a reject, never a guess.
         self._reader = csv.reader(self._texts(), strict=True)
 
     def _texts(self) -> Iterator[str]:
@@ -163,7 +163,7 @@ class _CsvRows:
             yield line.raw.decode("utf-8", "surrogateescape")
 
     def __iter__(self) -> Iterator[tuple[Line, list[str], str | None]]:
-        """Line with its end cut off, cells, and why there are none."""
+        """The line without its end, the cells, and why there are none."""
         while True:
             self._taken.clear()
             cells: list[str] = []
@@ -205,7 +205,7 @@ def _csv_rows(lines: Iterator[Line], key_field: str | None) -> Iterator[Row]:
 
 
 def _header_names(names: list[str], problem: str | None, key_field: str | None) -> list[str]:
-    """Check the header: without a good one no row can be read."""
+    """Check the header: without a valid one no row can be read."""
     twice = {name for name in names if names.count(name) > 1}
     if problem is not None:
         raise CommandError(f"the CSV header is unusable: {problem}")

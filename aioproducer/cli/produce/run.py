@@ -1,4 +1,4 @@
-"""``aioproducer produce`` of lines: what its options ask for, and the run."""
+"""``aioproducer produce`` for lines: its options and the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What is read, and how."""
+    """The input and its format."""
 
     path: str
     """A file, or ``-``."""
@@ -31,7 +31,7 @@ class Input:
 
 
 def plan(path: str, kind: Format | None, key_field: str | None, rejects: Path | None) -> Input:
-    """Complete the options by their defaults.
+    """Fill in the options' defaults.
 
     Raises:
         CommandError: they contradict each other, or the rejects file would be the input.
@@ -44,7 +44,7 @@ def plan(path: str, kind: Format | None, key_field: str | None, rejects: Path | 
 
 
 def rejects_beside(path: str, rejects: Path | None) -> Path:
-    """Where the rejects of a file go: to the file that was asked for, else to one beside it.
+    """Where the rejects of a file go: the requested file, or one beside the input.
 
     Raises:
         CommandError: that would be the input.
@@ -57,7 +57,7 @@ def rejects_beside(path: str, rejects: Path | None) -> Path:
 
 
 def run(producer: Producer, topic: str, what: Input) -> int:
-    """Send everything, say how it went, and return the exit code.
+    """Send everything, report the result, and return the exit code.
 
     Raises:
         CommandError: nothing was sent: the input can't be read, or the cluster or the topic can't be used.

@@ -1,4 +1,4 @@
-"""One run of ``aioproducer produce``, whatever its rows come from: its stages, its signals, what it says at the end."""
+"""One run of ``aioproducer produce``, for any input: its stages, its signals, its final report."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Work(Protocol):
 
     counts: Counts
     trouble: str | None
-    """Why it ended before its input did, None if it did not."""
+    """Why it ended before its input did; None if it did not."""
 
     @property
     def place(self) -> str:
-        """The last row that was read."""
+        """The last row read."""
         ...
 
     async def run(self) -> None:
-        """Send every row, and wait until each has ended. Cancelled, it fails those that have not."""
+        """Send every row, and wait until each has ended. On cancellation it fails those that have not."""
         ...
 
     def stop(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         ...
 
 
 def run_session(producer: Producer, topic: str, source: Amount, rejects: Path, begin: Callable[[Rejects], Work]) -> int:
-    """Send everything, say how it went, and return the exit code.
+    """Send everything, report the result, and return the exit code.
 
     Args:
-        begin: makes the work, in the loop, once the topic is there.
+        begin: creates the work, in the loop, once the topic is known.
     Raises:
         CommandError: nothing was sent: the input, the cluster or the topic can't be used.
     """
@@ -54,16 +54,16 @@ def run_session(producer: Producer, topic: str, source: Amount, rejects: Path, b
 
 
 class _Console(Console):
-    """One that ends nothing: the Ctrl-C that is to be answered has also ended the ``tee`` behind this command."""
+    """A console that survives a broken pipe: the Ctrl-C being handled has also ended the ``tee`` after this command."""
 
     def on_broken_pipe(self) -> None:
-        """Go on, where rich would end the process."""
+        """Continue, where rich would end the process."""
 
 
 class _Session:
-    """The stages of a run: connecting, sending, closing. A signal ends the first and the last at once.
+    """The stages of a run: connecting, sending, closing. A signal ends the first and last at once.
 
-    While it sends, a first signal only ends the reading, and what was read is sent; a second one gives that up.
+    During sending, a first signal only ends reading, and rows already read are sent; a second one gives up on them.
     """
 
     def __init__(

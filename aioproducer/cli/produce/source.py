@@ -1,4 +1,4 @@
-"""The bytes of a file, a pipe or a terminal, line by line, with a read that can be stopped."""
+"""The bytes of a file, a pipe or a terminal, line by line, with an interruptible read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import NamedTuple, Self
 from aioproducer.cli.outcome import CommandError
 
 CHUNK_BYTES = 256 * 1024
-"""How much one read takes at most; a pipe gives what it has."""
+"""Most bytes per read; a pipe gives what it has."""
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
-"""A file that has no line end for so long is not made of lines."""
+"""A file with no line end for this long is not made of lines."""
 
 
 class Line(NamedTuple):
@@ -25,14 +25,14 @@ class Line(NamedTuple):
 
 
 class Stopped(Exception):
-    """``stop`` was called: there may be more to read, but nobody wants it."""
+    """``stop`` was called: there may be more to read, but it is not wanted."""
 
 
 class LineSource:
     """Lines of an open file, read by one thread and stopped by any other.
 
     Args:
-        file: unbuffered, so that no lock of Python's is held while a read waits. It is closed with this object.
+        file: unbuffered, so that a waiting read holds no Python lock. It is closed with this object.
     """
 
     def __init__(self, file: FileIO) -> None:
@@ -40,14 +40,14 @@ class LineSource:
         self._stop_read, self._stop_write = os.pipe()
         self.bytes_read = 0
         self.size_bytes = os.fstat(file.fileno()).st_size or None
-        """The size of a regular file, None for whatever has none."""
+        """The size of a regular file; None for anything else."""
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes as they come.
+        """The bytes as they arrive.
 
         Raises:
-            Stopped: at the next read, or in the middle of one that waits.
-            OSError: the file can't be read on.
+            Stopped: at the next read, or during one that waits.
+            OSError: reading failed.
         """
         while True:
             ready, _, _ = select.select([self._file.fileno(), self._stop_read], [], [])
@@ -60,7 +60,7 @@ class LineSource:
             yield chunk
 
     def stop(self) -> None:
-        """End the reading; a second call does nothing more."""
+        """End reading; a second call has no effect."""
         if not self._file.closed:
             os.write(self._stop_write, b"x")
 
@@ -79,14 +79,14 @@ class LineSource:
 
 
 def split_lines(chunks: Iterator[bytes]) -> Iterator[Line]:
-    r"""Cut bytes at every ``\n``; what stands after the last one is a line too.
+    r"""Split bytes at every ``\n``; the rest after the last one is a line too.
 
     Raises:
         CommandError: a line has no end within 64 MiB.
     """
     number, pieces, held_bytes = 1, [], 0
     for chunk in chunks:
-        # BytesIO cuts at \n alone; bytes.splitlines would at a lone \r too.
+        # BytesIO splits only at \n; bytes.splitlines would also split at a lone \r.
         for piece in BytesIO(chunk):
             pieces.append(piece)
             held_bytes += len(piece)
