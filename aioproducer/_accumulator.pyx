@@ -43,9 +43,9 @@ cdef enum:
     BUSY_NS_A_MS = 50000    # open batches linger on if the program submits for 5% of the time
     FULL_ENOUGH = 64        # and they hold fewer records than this on average
     SHORT_LINGER_MS = 50    # at most, while memory is short
-    SEALED_BYTES = 64       # that noise grows by at most when it is compressed,
-    SEALED_SHARE = 256      # and one for as many of its own
-    PARTITION_BYTES = 10    # what a request takes at most beside a batch: partition, size, tags
+    SEALED_BYTES = 64       # incompressible records grow by at most this much when compressed,
+    SEALED_SHARE = 256      # plus one byte for each so many
+    PARTITION_BYTES = 10    # upper bound of the fields around a batch: partition, size, tags
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
