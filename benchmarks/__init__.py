@@ -1,1 +1,1 @@
-"""Speed of aioproducer beside the other Python clients; ``python -m benchmarks`` runs all of it."""
+"""Speed of aioproducer compared with other Python clients; ``python -m benchmarks`` runs everything."""

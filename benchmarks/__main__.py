@@ -49,17 +49,17 @@ BENCHES = (
     START,
 )
 STUDIES = (bench_profile, bench_instructions)
-"""What looks into this producer rather than comparing it."""
+"""Studies of this producer alone, not comparisons."""
 CLIENTS = (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS, *SENDERS, *WEB_CLIENTS)
 SLUGS = [*(bench.slug for bench in BENCHES), *(study.SLUG for study in STUDIES)]
 FILE_WIDTH = 160
-"""Characters of a line where there is no terminal to ask; the tables are about that wide."""
+"""Line width in characters without a terminal; about that of the tables."""
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "docs"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments choose; 1 if a run could not be verified."""
+    """Run what the arguments select; 1 if a run could not be verified."""
     options = parser().parse_args(arguments)
     options.arguments = sys.argv[1:] if arguments is None else arguments
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
@@ -114,14 +114,14 @@ def effort_of(options: argparse.Namespace) -> Effort:
 
 
 def sort_out(clients: Sequence[Client]) -> tuple[list[Client], list[str]]:
-    """Return the clients that can run here, and why the others can not."""
+    """Return the clients that can run here, and why the others can't."""
     reasons = {client: client.missing() for client in clients}
     available = [client for client, reason in reasons.items() if reason is None]
     return available, sorted({reason for reason in reasons.values() if reason is not None})
 
 
 def start_server(bench: Bench, bootstrap: str | None, console: Console, stack: contextlib.ExitStack) -> Server:
-    """Return the bench's server; an own Kafka lives as long as the stack."""
+    """Return the bench's server; a Kafka of our own lives as long as the stack."""
     if bench.server == "sink":
         return SinkServer()
     if bench.server == "sink that wants metrics":
@@ -131,7 +131,7 @@ def start_server(bench: Bench, bootstrap: str | None, console: Console, stack: c
 
 
 def warm_up(server: Server, console: Console) -> None:
-    """Let a cold server run in; these runs are not counted."""
+    """Warm up a cold server; these runs are not counted."""
     if server.warms_up:
         with console.status("warming Kafka up"):
             client = next(client for client in PUBLISHERS if client.name == "confluent")
@@ -140,7 +140,7 @@ def warm_up(server: Server, console: Console) -> None:
 
 
 def run_part(bench: Bench, clients: list[Client], server: Server, effort: Effort, console: Console) -> report.Section:
-    """Run one bench, show how far it is, print its tables."""
+    """Run one bench, show its progress, print its tables."""
     total = len(bench.cases) * len(clients) * effort.repeats
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     runs: list[Run] = []
@@ -162,14 +162,14 @@ def run_part(bench: Bench, clients: list[Client], server: Server, effort: Effort
 
 
 def chosen_studies(options: argparse.Namespace, skipped: list[str]) -> list[ModuleType]:
-    """Return what can be studied here; why something can not is added to what is skipped."""
+    """Return the studies possible here; adds the reasons for others to the skipped ones."""
     reasons = {study: study.missing() for study in STUDIES if not options.only or study.SLUG in options.only}
     skipped += [reason for reason in reasons.values() if reason is not None]
     return [study for study, reason in reasons.items() if reason is None]
 
 
 def run_studies(studies: list[ModuleType], effort: Effort, console: Console) -> tuple[list[report.Part], list[str]]:
-    """Run them, telling what runs; with the answers comes what went wrong."""
+    """Run them, showing progress; returns the answers and the problems."""
     answers: list[report.Part] = []
     troubles: list[str] = []
     for study in studies:
@@ -191,7 +191,7 @@ def finish(
     options: argparse.Namespace,
     console: Console,
 ) -> None:
-    """Write the files; docs/ is written only by a run of everything."""
+    """Write the files; only a full run writes docs/."""
     partial = options.quick or options.only or options.clients or skipped
     directory = options.output or REPOSITORY / ("out" if partial else "docs")
     command = "make bench" if not partial else "python -m benchmarks"

@@ -21,28 +21,28 @@ from benchmarks.worker import Outcome
 SLUG: Final = "instructions"
 QUESTION: Final = __doc__
 CASE: Final = replace(RECORD_CASES[0], linger_ms=1_000)
-"""So slow a program would send what has lingered; full batches are what a fast one has."""
+"""Under callgrind the program is so slow that linger would send partial batches; a fast one fills them."""
 FEW, MANY = 10_000, 40_000
 MOST_FUNCTIONS = 15
 COUNT: Final = ("valgrind", "-q", "--tool=callgrind")
 
 Function = tuple[str, str]
-"""Its library and its name."""
+"""Library and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A part of the document.
+    """A section of the document.
 
     Attributes:
-        counts: instructions of a record, by function, by client.
+        counts: instructions per record, by function, by client.
     """
 
     counts: dict[str, dict[Function, float]]
     question: str = QUESTION
 
     def markdown(self) -> list[str]:
-        """Return the groups of all ways of sending, and the first's most expensive functions."""
+        """Return the groups for all ways of sending, and the most expensive functions of the first."""
         names = [way(name) for name in self.counts]
         by_group = [grouped(counts) for counts in self.counts.values()]
         chosen = [group for group in GROUPS if group.per_record]
@@ -69,7 +69,7 @@ class Answer:
         ]
 
     def functions(self) -> list[tuple[str, str, str]]:
-        """Return the first client's most expensive functions, of the groups that run for each record."""
+        """Return the first client's most expensive functions, among the per-record groups."""
         counts = next(iter(self.counts.values()))
         own = {function: count for function, count in counts.items() if group_of(function[1], function[0]).per_record}
         most = sorted(own.items(), key=lambda item: -item[1])[:MOST_FUNCTIONS]
@@ -85,7 +85,7 @@ class Answer:
 
 
 def whole(count: float) -> str:
-    """Return a count without the fractions that the difference of two runs has."""
+    """Return a count rounded: the difference of two runs has fractions."""
     return f"{max(0.0, count):,.0f}"
 
 
@@ -98,9 +98,9 @@ def grouped(counts: Mapping[Function, float]) -> defaultdict[Group, float]:
 
 
 def short(name: str) -> str:
-    """Return what Cython made a C name of: ``RecordBatch.write`` of ``__pyx_f_11aioproducer_13_record_batch_...``.
+    """Return the Cython name behind a C name: ``RecordBatch.write`` for ``__pyx_f_11aioproducer_13_record_batch_...``.
 
-    It writes the length before each name of a module or class, and a running number before a method's.
+    Cython puts its length before each module or class name, and a running number before a method's name.
     """
     found = re.match(r"__pyx_(tp_[a-z]+|[a-z]+)_(?=\d)", name)
     if not found:
@@ -124,7 +124,7 @@ def missing() -> str | None:
 
 
 def answer(effort: Effort, console_print: Callable[[str], None]) -> tuple[Answer, list[str]]:
-    """Count every way of sending twice; with it what went wrong."""
+    """Count every way of sending twice; also returns the problems."""
     del effort  # a count needs no repetition
     counts: dict[str, dict[Function, float]] = {}
     troubles: list[str] = []
@@ -143,7 +143,7 @@ def answer(effort: Effort, console_print: Callable[[str], None]) -> tuple[Answer
 
 
 def counted(client: Client, records: int) -> Counter[Function] | str:
-    """Count one run; a string says what was wrong with it."""
+    """Count one run; a string describes its problem."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "callgrind.out"
         command = (*COUNT, f"--callgrind-out-file={path}")
@@ -154,10 +154,10 @@ def counted(client: Client, records: int) -> Counter[Function] | str:
 
 
 def own_counts(text: str) -> Counter[Function]:
-    """Add up the instructions of each function itself, from what callgrind has written.
+    """Add up each function's own instructions, from callgrind's output.
 
-    ``ob=`` and ``fn=`` name the library and the function that the cost lines below belong to, each with a number that
-    stands for it from then on. A line after ``calls=`` is the cost of the called.
+    ``ob=`` and ``fn=`` name the library and function of the cost lines below, each with a number that replaces the
+    name from then on. The line after ``calls=`` is the cost of the called function.
     """
     names: dict[tuple[str, str], str] = {}
     counts: Counter[Function] = Counter()

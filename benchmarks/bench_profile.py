@@ -24,7 +24,7 @@ from benchmarks.worker import Outcome
 SLUG: Final = "profile"
 QUESTION: Final = __doc__
 SAMPLES_PER_SECOND = 1_999
-"""A prime: not in step with timers."""
+"""A prime, to stay out of step with timers."""
 RECORD: Final = ("perf", "record", "-q", "-e", "cpu-clock", "-k", "CLOCK_MONOTONIC", "-F", str(SAMPLES_PER_SECOND))
 SAMPLE = re.compile(r"^\s*([\d.]+):\s+[0-9a-f]+ (.+) \((.+)\)$")
 PICTURE = f"benchmarks-{SLUG}.svg"
@@ -35,9 +35,9 @@ class Profile:
     """One client in one case.
 
     Attributes:
-        cpu_seconds: of a record.
-        seconds: of a record, by group of functions.
-        samples: how many there were.
+        cpu_seconds: per record.
+        seconds: per record, by group of functions.
+        samples: number of samples.
     """
 
     client: str
@@ -48,14 +48,14 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A part of the document: what was sampled, beside what the machine allows."""
+    """A section of the document: the samples, compared with the machine's limits."""
 
     profiles: dict[Case, list[Profile]]
     limits: Limits
     question: str = QUESTION
 
     def markdown(self) -> list[str]:
-        """Return a table a case, the picture, the limits, and what the groups are."""
+        """Return a table per case, the picture, the limits, and the groups."""
         lines = [
             f"## {self.question}",
             "",
@@ -81,11 +81,11 @@ class Answer:
         return [*lines, *self.limits_table(), "", *(f"- {group.name}: {group.use}" for group in GROUPS), ""]
 
     def least_seconds(self, case: Case) -> float:
-        """Return what the machine takes for a record without any producer."""
+        """Return the machine's cost of a record without any producer."""
         return sum(self.limits.seconds(case.value_bytes, case.codec).values())
 
     def limits_table(self) -> list[str]:
-        """Return rates, and what they make of a record of each case."""
+        """Return the rates, and the resulting cost of a record in each case."""
         costs = {case: self.limits.seconds(case.value_bytes, case.codec) for case in self.profiles}
         sizes = sorted(self.limits.lz4)
         rates = {
@@ -104,11 +104,11 @@ class Answer:
         return report.table(("limit", "rate", *(f"{case.name}, us" for case in costs)), rows)
 
     def draw(self, directory: Path) -> list[Path]:
-        """Draw a stacked bar a way of sending, a field a case."""
+        """Draw a stacked bar per way of sending, a panel per case."""
         import matplotlib as mpl
 
         mpl.use("Agg")
-        mpl.rcParams["svg.hashsalt"] = SLUG  # the same figures give the same file
+        mpl.rcParams["svg.hashsalt"] = SLUG  # same figures, same file
         import matplotlib.pyplot as plt
 
         figure, axes = plt.subplots(1, len(self.profiles), figsize=(3.6 * len(self.profiles), 3.4), squeeze=False)
@@ -141,7 +141,7 @@ class Answer:
 
 
 def share(seconds: float, whole: float) -> str:
-    """Return microseconds and their part of the whole."""
+    """Return microseconds and their share of the total."""
     return f"{seconds * 1e6:.3f} ({seconds / whole:.0%})" if seconds else "-"
 
 
@@ -159,7 +159,7 @@ def missing() -> str | None:
 
 
 def answer(effort: Effort, console_print: Callable[[str], None]) -> tuple[Answer, list[str]]:
-    """Run every way of sending in every case; with it what went wrong."""
+    """Run every way of sending in every case; also returns the problems."""
     troubles: list[str] = []
     profiles: dict[Case, list[Profile]] = {}
     for case in RECORD_CASES:
@@ -175,7 +175,7 @@ def answer(effort: Effort, console_print: Callable[[str], None]) -> tuple[Answer
 
 
 def profile(client: Client, case: Case, effort: Effort) -> Profile | str:
-    """Sample one run; a string says what was wrong with it."""
+    """Sample one run; a string describes its problem."""
     with tempfile.TemporaryDirectory() as directory:
         samples = Path(directory) / "perf.data"
         done = run_under((*RECORD, "-o", str(samples), "--"), client, case, effort)

@@ -97,7 +97,7 @@ async def measure_async(name: str, call: Callable[[], Awaitable[Any]], count: in
 
 
 async def serializers(registry: SchemaRegistry, client: AsyncSchemaRegistryClient, count: int) -> None:
-    """The serializers alone."""
+    """Measure the serializers alone."""
     ours: list[tuple[str, Any, Any]] = [
         ("Avro", AvroSerializer(registry, AVRO), VALUE),
         ("Protobuf", ProtobufSerializer(registry, Mixin), Mixin(name="green tea", root="shop")),
@@ -134,7 +134,7 @@ async def serializers(registry: SchemaRegistry, client: AsyncSchemaRegistryClien
 
 
 async def producers(registry: SchemaRegistry, bootstrap: str, count: int) -> None:
-    """The whole producer, by the ways of sending."""
+    """Measure the whole producer, by way of sending."""
     cases: list[tuple[str, Any, dict[str, Any]]] = [
         ("bytes", orjson.dumps(VALUE), {}),
         ("OrjsonSerializer", VALUE, {"value_serializer": OrjsonSerializer(dict)}),

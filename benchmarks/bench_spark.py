@@ -38,13 +38,13 @@ REPOSITORY = Path(__file__).parent.parent
 TASKS = 2
 DRIVER_MEMORY = "2g"
 WARM_UP_ROUNDS = 2
-"""Before these Spark's JVM has not compiled what it needs, and the Python workers are not there."""
+"""Rounds until Spark's JVM has compiled its hot code and the Python workers are running."""
 WARM_UP_RECORDS = 2
 WARM_UP_VALUE = bytes(5_000)
-"""A broker makes the index files of a new partition at the first record that comes after 4 KiB of them, and answers it
-40 to 300 ms late: that is over before a measured write begins."""
+"""A broker creates a new partition's index files at the first record after 4 KiB, and answers it 40 to 300 ms late.
+This value makes that happen before a measured write begins."""
 FIRST_ID = 10_000_000
-"""All ids have as many digits, so all records are of the same size."""
+"""All ids have the same number of digits, so all records have the same size."""
 READ_TIMEOUT_S = 300
 
 INTRODUCTION = """\
@@ -70,7 +70,7 @@ SPARK_CPU = Measure(
 
 
 class NothingSource(DataSource):
-    """Takes Arrow batches and does nothing with them: what Spark needs to hand rows to Python."""
+    """Takes Arrow batches and drops them: Spark's own cost of passing rows to Python."""
 
     @classmethod
     def name(cls) -> str:
@@ -89,7 +89,7 @@ class NothingWriter(DataSourceArrowWriter):
 
 @dataclass(frozen=True, slots=True)
 class RowsCase(Case):
-    """A number of rows of one size."""
+    """A number of equally large rows."""
 
     rows: int = 0
 
@@ -99,10 +99,10 @@ class Way(Client):
     """One way of writing a DataFrame.
 
     Attributes:
-        source: what ``format`` is given.
-        options: beside the servers and the topic.
+        source: the argument of ``format``.
+        options: besides servers and topic.
         transactions: whether it writes exactly once.
-        writes: whether anything comes to the broker.
+        writes: whether anything reaches the broker.
     """
 
     source: str = "aioproducer"
@@ -135,7 +135,7 @@ BENCH: Final = Bench(
 
 
 class Session:
-    """A Spark session, and what it has cost until now."""
+    """A Spark session, and its cost so far."""
 
     def __init__(self, work: Path) -> None:
         configs = {"spark.log.level": "ERROR", "spark.driver.memory": DRIVER_MEMORY, "spark.local.dir": work}
@@ -146,7 +146,7 @@ class Session:
         self._used: dict[psutil.Process, float] = {}
 
     def rows(self, value_bytes: int, count: int) -> DataFrame:
-        """So many rows with a key and a JSON value of this size."""
+        """Rows with a key and a JSON value of the given size."""
         rng = random.Random(value_bytes)
         filling = " ".join(rng.choice(WORDS) for _ in range(value_bytes))
         text = filling[: value_bytes - len(f'{{"id":{FIRST_ID},"text":""}}')]
@@ -162,9 +162,9 @@ class Session:
         rows.write.format(way.source).options(**(options if way.writes else {})).mode("append").save()
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of JVM and Python workers until now; of workers that have ended, what was seen the time before.
+        """CPU seconds of JVM and Python workers so far; for ended workers, the last value seen.
 
-        Spark's daemon does not wait for the workers that it forks, so what they have used is not counted as its own.
+        Spark's daemon does not wait for its forked workers, so their usage is not added to its own.
         """
         for process in (self._jvm, *self._jvm.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -173,7 +173,7 @@ class Session:
 
 
 def run_once(run: Run, case: RowsCase, way: Way, session: Session, server: BrokerServer) -> Run:
-    """Write once, and see what came to the broker."""
+    """Write once, and check what reached the broker."""
     usage, rows = MachineUsage(), session.rows(case.value_bytes, case.rows)
     with server.visit(case.codec, payload_bytes=case.rows * case.value_bytes) as visit:
         before = begin_partitions(visit)
@@ -196,7 +196,7 @@ def run_once(run: Run, case: RowsCase, way: Way, session: Session, server: Broke
 
 
 def begin_partitions(visit: Visit) -> int:
-    """Write to each partition what makes the broker begin its files; how many records that was."""
+    """Make the broker create each partition's files; returns the number of records written for that."""
     producer = Producer({"bootstrap.servers": visit.bootstrap})
     for _ in range(WARM_UP_RECORDS):
         for number in range(PARTITIONS):
@@ -267,7 +267,7 @@ def write(part: report.Section, directory: Path) -> list[Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments choose; 1 if a run could not be verified."""
+    """Run what the arguments select; 1 if a run could not be verified."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_spark", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a million rows only, one round, written to out/")
     parser.add_argument("--repeats", type=int, help="rounds; a median and its spread need three")

@@ -1,4 +1,4 @@
-"""Compiles the suite's C programs with the system's compiler, once for each source and command."""
+"""Compiles the suite's C programs with the system's compiler, once per source and command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NoCompilerError(RuntimeError):
 
 
 def compile_c(source: Path, *libraries: str) -> Path:
-    """Return the program, compiled when its source or the compiler's name is new.
+    """Return the program; compiles it if its source or the compiler's name has changed.
 
     Raises:
         NoCompilerError: with the compiler's own message.
@@ -34,12 +34,12 @@ def compile_c(source: Path, *libraries: str) -> Path:
 
 
 def built(name: str, what: bytes) -> Path:
-    """Return where the program made of these sources by this command lies, or will."""
+    """Return the path of the program built from these sources by this command, existing or not."""
     return BUILD / f"{name}-{hashlib.sha256(what).hexdigest()[:16]}"
 
 
 def run_compiler(command: list[str], program: Path, directory: Path | None = None) -> None:
-    """Run a compiler whose output ``{}`` stands for, so that the program is there whole or not at all.
+    """Run a compiler, with ``{}`` in its command for the output, so that the program is complete or absent.
 
     Raises:
         NoCompilerError: with the compiler's own message.

@@ -1,4 +1,4 @@
-"""What a function of the measured process is part of, by its name and the library that it lies in."""
+"""Which part of the work a function of the measured process does, by its name and library."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Group:
     """Functions that do one job.
 
     Attributes:
-        library, function: patterns that both have to be found in the names; the first group that fits counts.
-        per_record: whether it runs for each record, whatever its batch does.
+        library, function: patterns that must both match; the first matching group counts.
+        per_record: whether it runs for each record, independent of its batch.
         color: in pictures.
     """
 
@@ -73,9 +73,9 @@ GROUPS: Final = (
     ),
     OTHER,
 )
-"""In this order, because libraries of Python packages have Python in their names as well."""
+"""The order matters: libraries of Python packages also have Python in their names."""
 
 
 def group_of(function: str, library: str) -> Group:
-    """Return what the function is part of."""
+    """Return the function's group."""
     return next(group for group in GROUPS if re.search(group.library, library) and re.search(group.function, function))

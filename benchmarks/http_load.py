@@ -1,6 +1,6 @@
-"""A load generator for HTTP: so many connections, each of which asks again as soon as it has been answered.
+"""An HTTP load generator: a number of connections, each of which sends its next request once it has its answer.
 
-It counts each request and leaves none open, so that what the server says it did can be compared with what it was asked.
+It counts each request and leaves none open, so that the server's own count can be compared.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def request(method: str, path: str, body: bytes = b"") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What came of some seconds of load.
+    """The result of some seconds of load.
 
     Attributes:
-        good: requests that were answered as they should be; `failed` ones were not.
+        good: correctly answered requests; `failed` ones were not.
         waits: how long each took, in seconds.
     """
 
@@ -41,7 +41,7 @@ class Answers:
 
 
 class Connection(asyncio.Protocol):
-    """One connection; it asks once, or until a time is over."""
+    """One connection; sends one request, or requests until a deadline."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's has another class
@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
         self._done: asyncio.Future[bytes] | None = None
 
     async def load(self, requests: Iterator[bytes], seconds: float, waits: array[float]) -> tuple[int, int]:
-        """Ask until the time is over, and wait for the last answer; return how many were good, and how many not."""
+        """Send requests until the time is over, and wait for the last answer; return how many were good, and failed."""
         self._requests = requests
         self._deadline = time.perf_counter() + seconds
         self._waits = waits
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         return self._good, self._failed
 
     async def ask(self, text: bytes) -> bytes:
-        """Ask once and return the answer's body."""
+        """Send one request and return the response body."""
         self._done = asyncio.get_running_loop().create_future()
         self._requests, self._deadline, self._waits = iter([text]), 0.0, array("d")
         self._good = self._failed = 0
@@ -106,7 +106,7 @@ async def connect(address: tuple[str, int]) -> Connection:
 
 
 async def load(connections: list[Connection], requests: Iterator[bytes], seconds: float) -> Answers:
-    """Let all connections ask for some seconds."""
+    """Send requests on all connections for some seconds."""
     waits = array("d")
     began = time.perf_counter()
     ends = await asyncio.gather(*(one.load(requests, seconds, waits) for one in connections))

@@ -1,4 +1,4 @@
-"""What the machine itself takes for what no producer can leave out: copies, checksums, codecs, sockets, calls."""
+"""The machine's cost of what no producer can avoid: copies, checksums, codecs, sockets, calls."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from benchmarks.payloads import pool
 from benchmarks.worker import cpu_seconds, loop_factory
 
 BLOCK_BYTES = 256 * 1024
-"""A batch of the default size; it stays in the second cache."""
+"""A batch of the default size; it fits into the L2 cache."""
 RECORD_OVERHEAD_BYTES = 16 + 9
-"""Key, lengths, attributes and deltas of a record, beside its value."""
+"""Key, lengths, attributes and deltas of a record, besides its value."""
 ROUNDS = 5
 SECONDS = 0.1
 WRITES = 2_000
@@ -35,13 +35,13 @@ while connection.recv_into(memory):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What this machine does, in bytes a second or seconds.
+    """This machine's speed, in bytes per second or seconds.
 
     Attributes:
-        socket: bytes a CPU second through the loop's transport, to a process that reads and drops them.
-        lz4: plain bytes, of the records that are measured.
-        lz4_share: what is left of them.
-        call: a call of a C function by its name, with two arguments and a keyword.
+        socket: bytes per CPU second through the loop's transport, to a process that reads and drops them.
+        lz4: plain bytes of the measured records.
+        lz4_share: compressed share of them.
+        call: a call of a C function by name, with two arguments and a keyword.
     """
 
     copy: float
@@ -52,7 +52,7 @@ class Limits:
     call: float
 
     def seconds(self, value_bytes: int, codec: str) -> dict[str, float]:
-        """Return what one record can't take less than, by what it is for."""
+        """Return the least cost of one record, by purpose."""
         plain = value_bytes + RECORD_OVERHEAD_BYTES
         wire = plain * (self.lz4_share[value_bytes] if codec == "lz4" else 1.0)
         return {
@@ -64,7 +64,7 @@ class Limits:
 
 
 def measure(value_sizes: tuple[int, ...]) -> Limits:
-    """Take a few seconds to find out."""
+    """Measure, for a few seconds."""
     block, target = bytes(BLOCK_BYTES), bytearray(BLOCK_BYTES)
 
     def copy() -> None:
@@ -85,12 +85,12 @@ def measure(value_sizes: tuple[int, ...]) -> Limits:
 
 
 def fastest(job: Callable[[], object]) -> float:
-    """Return the seconds of one call, in the best of some rounds."""
+    """Return the seconds per call, in the best of several rounds."""
     return min(seconds_of(job) for _ in range(ROUNDS))
 
 
 def seconds_of(job: Callable[[], object]) -> float:
-    """Return the mean seconds of the calls of a tenth of a second."""
+    """Return the mean seconds per call, over a tenth of a second."""
     calls, started = 0, time.perf_counter()
     while (passed := time.perf_counter() - started) < SECONDS:
         for _ in range(20):
@@ -100,7 +100,7 @@ def seconds_of(job: Callable[[], object]) -> float:
 
 
 def call_seconds() -> float:
-    """Return what a call takes beyond the loop that it stands in."""
+    """Return the cost of a call without its surrounding loop."""
     numbers = range(1_000_000)
 
     def calls() -> float:
@@ -120,7 +120,7 @@ def call_seconds() -> float:
 
 
 async def through_a_socket() -> float:
-    """Return the bytes that a CPU second brings through a stream, in lists of two buffers like requests."""
+    """Return the bytes per CPU second through a stream, in lists of two buffers like requests."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         _, writer = await asyncio.open_connection(*listener.getsockname())
         accepted, _ = listener.accept()

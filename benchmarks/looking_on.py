@@ -1,4 +1,4 @@
-"""Runs this producer's own ways of sending under a program that looks on, such as ``perf record``."""
+"""Runs this producer's ways of sending under an observing program, such as ``perf record``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ CLIENTS: Final = tuple(client for client in PUBLISHERS if client.package == "aio
 
 
 def way(client: str) -> str:
-    """Return the name of a client as a way of sending."""
+    """Return a client's name as a way of sending."""
     return client.removeprefix("aioproducer ")
 
 
 def run_under(
     command: Sequence[str], client: Client, case: Case, effort: Effort, records: int | None = None
 ) -> Outcome | str:
-    """Send to a sink under the command; a string says what was wrong with the run.
+    """Send to a sink under the command; a string describes a problem of the run.
 
     Args:
-        records: of the measured section; None leaves that to the effort.
+        records: in the measured section; None leaves the number to the effort.
     """
     with SinkServer().visit(case.codec) as visit:
         job = job_for(case, client, visit, effort)

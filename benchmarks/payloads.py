@@ -1,4 +1,4 @@
-"""The records that every client sends: the same keys and JSON values, made before anything is measured."""
+"""The records every client sends: the same keys and JSON values, created before anything is measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KeyValue = tuple[bytes, bytes]
 
 KEY_BYTES = 16
 POOL_RECORDS = 8_192
-"""Distinct records: a partition of six sees 160 KB of small ones before one comes again, more than lz4 looks back."""
+"""Distinct records: one of six partitions sees 160 KB of small ones before a repetition, beyond lz4's window."""
 
 WORDS = (
     "order",
@@ -62,7 +62,7 @@ def pool(value_bytes: int, records: int = POOL_RECORDS, seed: int = 20_260_101) 
 
 
 def json_value(rng: random.Random, size_bytes: int) -> bytes:
-    """Return a JSON object of exactly ``size_bytes`` ASCII bytes: a few numbers, then words as filling."""
+    """Return a JSON object of exactly ``size_bytes`` ASCII bytes: a few numbers, then filler words."""
     event = {
         "id": f"{rng.getrandbits(48):012x}",
         "at": 1_700_000_000_000 + rng.randrange(10**10),
@@ -79,5 +79,5 @@ def json_value(rng: random.Random, size_bytes: int) -> bytes:
 
 
 def stream(records: list[KeyValue], count: int) -> Iterator[KeyValue]:
-    """Return an iterator of ``count`` records, from the pool's first on and around again."""
+    """Return an iterator of ``count`` records, cycling through the pool from its first."""
     return itertools.islice(itertools.cycle(records), count)

@@ -1,4 +1,4 @@
-"""What a bench consists of: cases, clients, and the server that they publish to."""
+"""The parts of a bench: cases, clients, and the server they publish to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METRICS_INTERVAL_MS = 1_000
 
 SMALL_VALUE_BYTES = 100
 LARGE_VALUE_SHARE = 0.4
-"""Large records are slower for every client; so fewer of them keep a run as short."""
+"""Large records are slower for every client, so a run of the same length needs fewer of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +22,18 @@ class Case:
     """One column of a table; the same for each client.
 
     Attributes:
-        pattern: ``publish`` sends a number of records at full speed; ``tasks`` lets ``tasks`` tasks send and wait, each
-            in its own loop, for some seconds; ``gather`` sends ``tasks`` records at once and waits for all, in a loop;
-            ``paced`` sends ``rate`` records a second, whether the ones before are acknowledged or not; ``start`` makes
-            a client, starts it, sends one record and closes it, in a loop; ``requests`` lets ``tasks`` connections ask
-            a web application that answers each when its record is acknowledged; ``beside`` lets them ask for something
-            else, while the application publishes ``rate`` records a second.
-        topics: to which the records go in turn, with ``partitions`` each.
+        pattern: ``publish`` sends a number of records at full speed; in ``tasks``, ``tasks`` tasks each send and wait
+            repeatedly for some seconds; ``gather`` repeatedly sends ``tasks`` records at once and waits for all;
+            ``paced`` sends ``rate`` records per second, without waiting for earlier acknowledgements; ``start``
+            repeatedly creates a client, starts it, sends one record and closes it; in ``requests``, ``tasks``
+            connections send requests to a web application that answers each when its record is acknowledged; in
+            ``beside`` they request something else, while the application publishes ``rate`` records per second.
+        topics: number of topics the records go to in turn, with ``partitions`` each.
         tls: whether the records go over TLS.
-        ticker: whether a task that wakes every millisecond measures how long the event loop is held.
-        http: what parses the requests in a web application, ``h11`` or ``httptools``.
+        ticker: whether a task that wakes every millisecond measures how long the event loop is blocked.
+        http: the request parser of a web application, ``h11`` or ``httptools``.
         gc_frozen: whether it calls ``gc.freeze()`` and collects less often.
-        quick: whether the short plan has it too.
+        quick: whether it is in the short plan too.
     """
 
     name: str
@@ -93,7 +93,7 @@ RUNNING_MAX = Measure(
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One question, answered by a table a measure; the first measure is also drawn."""
+    """One question, answered by one table per measure; the first measure is also drawn."""
 
     slug: str
     question: str
@@ -109,12 +109,12 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How long it may take.
+    """The size of a run.
 
     Attributes:
         repeats: rounds; in each one every client runs every case once.
-        share: of a client's usual number of records.
-        seconds: of a run that waits for acknowledgements.
+        share: share of a client's usual number of records.
+        seconds: length of a run that waits for acknowledgements.
     """
 
     repeats: int
@@ -122,23 +122,23 @@ class Effort:
     seconds: float
 
     def records(self, client: Client, case: Case) -> int:
-        """Return how many records the measured section sends, in whole thousands."""
+        """Return the number of records in the measured section, in whole thousands."""
         share = self.share * (1 if case.value_bytes <= SMALL_VALUE_BYTES else LARGE_VALUE_SHARE)
         return max(2_000, round(client.records * share / 1_000) * 1_000)
 
     def warmup_records(self, client: Client, case: Case) -> int:
-        """Return how many records go before them: a tenth, and enough to fill every partition's batch once."""
+        """Return the number of warm-up records: a tenth, and enough to fill every partition's batch once."""
         return max(2_000, self.records(client, case) // 10)
 
     def payload_bytes(self, client: Client, case: Case) -> int:
-        """Return how many bytes of keys and values go, warm-up included, where records are counted and not seconds."""
+        """Return the bytes of keys and values, warm-up included, if the run is limited by records, not seconds."""
         records = self.records(client, case) + self.warmup_records(client, case)
         return records * (KEY_BYTES + case.value_bytes) if case.pattern == "publish" else 0
 
 
 FULL = Effort(repeats=3, share=1.0, seconds=5.0)
 WARM_UP = Effort(repeats=1, share=0.5, seconds=2.0)
-"""What one client does at a cold broker before anything counts: else the first one pays for the JVM's compiler."""
+"""Uncounted runs on a cold broker: else the first client pays for the JVM's compiler."""
 QUICK = Effort(repeats=1, share=0.2, seconds=1.0)
 
 RECORD_CASES = (

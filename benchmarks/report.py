@@ -62,7 +62,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One measure of one bench: a row a client, a column a case. The first client that has figures is the reference."""
+    """One measure of one bench: a row per client, a column per case. The first client with figures is the reference."""
 
     measure: Measure
     columns: tuple[str, ...]
@@ -70,11 +70,11 @@ class Grid:
 
 
 class Part(Protocol):
-    """What answers one question in the document."""
+    """The answer to one question in the document."""
 
     @property
     def question(self) -> str:
-        """The heading, by which a later answer to the same question finds it."""
+        """The heading, which identifies it for a later answer to the same question."""
 
     def markdown(self) -> list[str]:
         """Return the lines, heading included."""
@@ -85,7 +85,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What the report says of one bench."""
+    """The report's section on one bench."""
 
     bench: Bench
     clients: list[Client]
@@ -104,7 +104,7 @@ class Section:
         return f"benchmarks-{self.bench.slug}.svg"
 
     def markdown(self) -> list[str]:
-        """Return its tables, its picture, and how each client is used."""
+        """Return its tables, its picture, and the use of each client."""
         lines = [f"## {self.question}", "", f"Server: {self.server}. {self.verified()}", ""]
         for one in self.grids:
             rows = [(client, *cells_text(cells)) for client, cells in one.rows.items()]
@@ -126,7 +126,7 @@ class Section:
         return [path]
 
     def verified(self) -> str:
-        """Return how many runs there were and how many of them client and server agreed on."""
+        """Return the number of runs, and in how many of them client and server agreed."""
         good = sum(not run.problems for run in self.runs)
         strangers = [run.strangers_cores for run in self.runs if not run.problems]
         busy = f" Other programs used {statistics.median(strangers):.2f} cores meanwhile (median)." if strangers else ""
@@ -134,13 +134,13 @@ class Section:
 
 
 def section(bench: Bench, clients: list[Client], server: str, runs: list[Run]) -> Section:
-    """Make the tables of one bench; runs with problems do not count."""
+    """Create the tables of one bench; runs with problems do not count."""
     grids = [grid(measure, bench, clients, [run for run in runs if not run.problems]) for measure in bench.measures]
     return Section(bench, clients, server, runs, [one for one in grids if one.rows])
 
 
 def grid(measure: Measure, bench: Bench, clients: list[Client], runs: list[Run]) -> Grid:
-    """Make one table."""
+    """Create one table."""
     rows: dict[str, tuple[Cell | None, ...]] = {}
     reference: tuple[Cell | None, ...] = (None,) * len(bench.cases)
     for client in clients:
@@ -155,12 +155,12 @@ def grid(measure: Measure, bench: Bench, clients: list[Client], runs: list[Run])
 
 
 def of_case(runs: list[Run], client: Client, case: str, measure: Measure) -> list[Run]:
-    """Return the runs that have this figure."""
+    """Return the runs with this figure."""
     return [run for run in runs if run.client == client.name and run.case == case and measure.key in run.figures]
 
 
 def cell(values: list[float], reference: Cell | None) -> Cell | None:
-    """Make one cell, if there is anything to put in."""
+    """Create one cell, if there are figures for it."""
     if not values:
         return None
     median = statistics.median(values)
@@ -169,7 +169,7 @@ def cell(values: list[float], reference: Cell | None) -> Cell | None:
 
 
 def number(value: float) -> str:
-    """Return about three digits."""
+    """Format with about three digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -193,7 +193,7 @@ def terminal_table(bench: Bench, one: Grid) -> Table:
 
 
 def machine() -> list[tuple[str, str]]:
-    """Return what the figures depend on, beside the clients."""
+    """Return what the figures depend on, besides the clients."""
     memory_gib = psutil.virtual_memory().total / 2**30
     return [
         ("processor", f"{processor()}, {psutil.cpu_count()} cores"),
@@ -204,7 +204,7 @@ def machine() -> list[tuple[str, str]]:
 
 
 def processor() -> str:
-    """Return the processor's name, as well as the system tells it."""
+    """Return the processor's name, as far as the system reports it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -215,7 +215,7 @@ def processor() -> str:
 
 
 def system() -> str:
-    """Return the name of the system, and how its TCP bounds what is on the way, which shows in what sending costs."""
+    """Return the system's name and its TCP limits for data in flight, which affect the cost of sending."""
     try:
         control = f", TCP with {CONGESTION_CONTROL.read_text().strip()}"
     except OSError:
@@ -224,7 +224,7 @@ def system() -> str:
 
 
 def versions(clients: Sequence[Client]) -> list[tuple[str, str]]:
-    """Return the versions of the packages that were measured, each once."""
+    """Return the versions of the measured packages, each once."""
     found = {client.package: client.version() for client in clients}
     try:
         uvloop = importlib.metadata.version("uvloop")
@@ -264,11 +264,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def write_picture(part: Section, path: Path) -> None:
-    """Draw the bench's first measure: a group of bars a case, its spread as a line."""
+    """Draw the bench's first measure: a group of bars per case, the spread as a line."""
     import matplotlib as mpl
 
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = part.bench.slug  # the same figures give the same file
+    mpl.rcParams["svg.hashsalt"] = part.bench.slug  # same figures, same file
     import matplotlib.pyplot as plt
 
     one = part.grids[0]
@@ -295,7 +295,7 @@ def write_picture(part: Section, path: Path) -> None:
 
 
 def update(parts: Sequence[Part], command: str, directory: Path) -> list[Path]:
-    """Put these parts into the benchmarks.md that is there, in place of their own or at its end."""
+    """Put these sections into the existing benchmarks.md, replacing their old versions or at its end."""
     document = directory / "benchmarks.md"
     opening, *sections = document.read_text(encoding="utf-8").split("\n## ")
     known = {one.partition("\n")[0]: one.rstrip("\n") for one in sections}
@@ -316,5 +316,5 @@ def write(parts: Sequence[Part], skipped: list[str], command: str, directory: Pa
 
 
 def draw(parts: Sequence[Part], directory: Path) -> list[Path]:
-    """Draw what has pictures."""
+    """Draw the sections that have pictures."""
     return [path for part in parts for path in part.draw(directory)]

@@ -1,4 +1,4 @@
-"""Runs the plan: every client in a fresh process, the clients interleaved, each run checked."""
+"""Runs the plan: every client in a fresh process, clients interleaved, each run checked."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Run:
     """One run of one client.
 
     Attributes:
-        figures: by the keys of `plan.Measure`; empty when the run failed.
+        figures: by the keys of `plan.Measure`; empty if the run failed.
         problems: why it does not count; empty for a run in which client and server agree on every record.
-        strangers_cores: how many cores other programs used meanwhile.
+        strangers_cores: cores used by other programs meanwhile.
     """
 
     bench: str
@@ -44,10 +44,10 @@ class Run:
 
 
 def planned(bench: Bench, clients: list[Client], repeats: int) -> Iterator[tuple[int, Case, Client]]:
-    """Yield repeat, case and client in the order they run in.
+    """Yield repeat, case and client in running order.
 
-    Round by round, so that a slow minute hits all alike, and each round in an order of its own, so that nobody always
-    comes after the same client, whose writes a broker may still be busy with. The orders are the same in every plan.
+    Round by round, so that a slow minute affects all clients alike, and each round in a different order, so that no
+    client always follows the same one, whose writes a broker may still be busy with. Every plan has the same orders.
     """
     for repeat in range(repeats):
         for case in bench.cases:
@@ -60,14 +60,14 @@ def planned(bench: Bench, clients: list[Client], repeats: int) -> Iterator[tuple
 def run_bench(
     bench: Bench, clients: list[Client], server: Server, effort: Effort, started: Callable[[str], None]
 ) -> Iterator[Run]:
-    """Run one bench and yield each run as it ends; ``started`` is told what begins."""
+    """Run one bench and yield each run as it ends; calls ``started`` with what begins."""
     for repeat, case, client in planned(bench, clients, effort.repeats):
         started(f"{bench.slug}: {case.name}, {client.name}, {repeat + 1} of {effort.repeats}")
         yield run_once(Run(bench.slug, case.name, client.name, repeat), case, client, server, effort)
 
 
 def run_once(run: Run, case: Case, client: Client, server: Server, effort: Effort) -> Run:
-    """Run one client once and fill in what came of it."""
+    """Run one client once and fill in the result."""
     usage = MachineUsage()
     outcome = None
     with server.visit(case.codec, case.partitions, effort.payload_bytes(client, case)) as visit:
@@ -114,10 +114,10 @@ def job_for(case: Case, client: Client, visit: Visit, effort: Effort) -> Job:
 
 
 def work(job: Job, under: Sequence[str] = ()) -> Outcome | str:
-    """Run the job in a process of its own; a string says why it came to no end.
+    """Run the job in a separate process; a string says why it did not finish.
 
     Args:
-        under: a command that runs it and looks on, such as ``perf record``.
+        under: a command that runs and observes it, such as ``perf record``.
     """
     command = [*under, sys.executable, "-m", "benchmarks.worker", job.to_json()]
     try:
@@ -138,7 +138,7 @@ def work(job: Job, under: Sequence[str] = ()) -> Outcome | str:
 
 
 def problems(job: Job, outcome: Outcome) -> list[str]:
-    """Return what the client itself says went wrong."""
+    """Return the problems reported by the client itself."""
     found = [f"{outcome.failed} records failed"] if outcome.failed else []
     asked = job.warmup_records + job.records
     if job.pattern == "publish" and outcome.sent != asked:
@@ -147,7 +147,7 @@ def problems(job: Job, outcome: Outcome) -> list[str]:
 
 
 def figures(outcome: Outcome, visit: Visit) -> dict[str, float]:
-    """Return what is compared."""
+    """Return the compared figures."""
     if not outcome.records:
         return {}
     found = {
@@ -165,7 +165,7 @@ def figures(outcome: Outcome, visit: Visit) -> dict[str, float]:
 
 
 class MachineUsage:
-    """How busy the machine is beside client, server and this program."""
+    """How busy the machine is, excluding client, server and this program."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
@@ -173,7 +173,7 @@ class MachineUsage:
         self._own_seconds = self._own()
 
     def strangers_cores(self, server_cpu_seconds: float) -> float:
-        """Return how many cores others used since this was made, given what a server that still runs used."""
+        """Return the cores used by others since creation, given the usage of a server that still runs."""
         own = self._own() - self._own_seconds + server_cpu_seconds
         return max(0.0, (self._busy() - self._busy_seconds - own) / (time.perf_counter() - self._started))
 

@@ -1,4 +1,4 @@
-"""Where the records go: the sink or a broker, and what each says it received."""
+"""Where the records go: the sink or a broker, and what each received."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PARTITIONS = 6
 ANSWER_TIMEOUT_S = 30
 HEAP_MB = 1024
 FAST_JVM = ("-XX:TieredStopAtLevel=4",)
-"""The cluster's own options make for a fast start; a broker that is measured shall be compiled in full."""
+"""The cluster's own options favour a fast start; a measured broker must be fully compiled."""
 TOPIC_CONFIG = {"retention.ms": "3600000", "file.delete.delay.ms": "1000"}
-"""A run's topic is deleted after it, and its files shall go soon: all runs together write tens of gigabytes."""
+"""A run's topic is deleted afterwards, and its files must go soon: all runs together write tens of gigabytes."""
 SPARE_BYTES = 1024**3
-"""Memory that a run may want beside its records."""
+"""Memory a run may need besides its records."""
 
 
 @dataclass(slots=True)
@@ -32,11 +32,11 @@ class Visit:
     """One run at a server.
 
     Attributes:
-        codec: what the batches should be compressed with.
-        tls_bootstrap, ca_pem: the addresses for TLS, and who signed the certificates there; empty where there is none.
-        sent: how many records the client says it sent; the runner sets it, None when the client came to no end.
-        problems: what the server saw differently; set when the visit ends, as is the next one.
-        server_cpu_seconds: the server's own in the whole run, warm-up included; None where it can't be measured.
+        codec: expected compression of the batches.
+        tls_bootstrap, ca_pem: the addresses for TLS, and the authority of the certificates; empty without TLS.
+        sent: records the client says it sent, set by the runner; None if the client did not finish.
+        problems: what the server saw differently; set when the visit ends, like the next one.
+        server_cpu_seconds: the server's own, in the whole run, warm-up included; None if it can't be measured.
     """
 
     bootstrap: str
@@ -50,11 +50,11 @@ class Visit:
 
 
 class Server(ABC):
-    """Something that clients publish to.
+    """A destination that clients publish to.
 
     Attributes:
-        reaped: its process ends with each run, so that its CPU time is in that of our ended children.
-        warms_up: it gets faster with use, so some runs go before those that count.
+        reaped: its process ends with each run, so its CPU time is included in that of our ended children.
+        warms_up: it gets faster with use, so some uncounted runs come first.
     """
 
     reaped: bool
@@ -62,16 +62,16 @@ class Server(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return what the report says about it."""
+        """Return its description for the report."""
 
     @abstractmethod
     def visit(
         self, codec: str, partitions: int = PARTITIONS, payload_bytes: int = 0
     ) -> contextlib.AbstractContextManager[Visit]:
-        """Give one run a topic of its own, with nothing in it, and check at the end what came.
+        """Give one run its own empty topic, and check at the end what arrived.
 
         Args:
-            payload_bytes: about how much it will send, if that is known.
+            payload_bytes: about how much it will send, if known.
         """
 
 
@@ -79,7 +79,7 @@ class SinkServer(Server):
     """A fresh sink for each run; it counts records, codecs, formats and sequences from the batch headers.
 
     Args:
-        metrics_interval_ms: how often it wants the metrics of its clients; 0 for never.
+        metrics_interval_ms: how often it requests client metrics; 0 for never.
     """
 
     reaped = True
@@ -106,7 +106,7 @@ class SinkServer(Server):
 
 
 class BrokerServer(Server):
-    """A Kafka cluster; a new topic for each run, counted by its end offsets.
+    """A Kafka cluster; a new topic per run, counted by its end offsets.
 
     Args:
         processes: the brokers' process ids, if they run here, to measure their CPU time.
@@ -151,11 +151,11 @@ class BrokerServer(Server):
 
 
 def fetch_memory(size_bytes: int) -> None:
-    """Use so much of the machine's free memory, and free it again, so that it is there for what comes next.
+    """Allocate and free this much memory, so that the machine has it ready for the next run.
 
-    What a broker writes goes to free memory. A virtual machine hands that back to its host after seconds, and may pay
-    1.3 s of a processor for each gigabyte that it fetches again: as much as a broker needs to write it, and charged to
-    whichever client comes after a pause.
+    What a broker writes goes to free memory. A virtual machine returns that to its host after seconds, and may pay
+    1.3 s of CPU for each gigabyte it gets back: as much as a broker needs to write it, and charged to whichever client
+    comes after a pause.
     """
     size_bytes = min(size_bytes, psutil.virtual_memory().available // 2)
     if size_bytes:
@@ -164,7 +164,7 @@ def fetch_memory(size_bytes: int) -> None:
 
 
 def records_in(bootstrap: str, topic: str, partition_count: int) -> int:
-    """Return the sum of a new topic's end offsets, read by a consumer of confluent-kafka made for it."""
+    """Return the sum of a new topic's end offsets, read by a new confluent-kafka consumer."""
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "aioproducer-bench", "log_level": 1})
     try:
         partitions = [TopicPartition(topic, number) for number in range(partition_count)]
@@ -175,7 +175,7 @@ def records_in(bootstrap: str, topic: str, partition_count: int) -> int:
 
 @contextlib.contextmanager
 def broker(bootstrap: str | None) -> Iterator[BrokerServer]:
-    """Give the cluster at ``bootstrap``, or else an own Kafka of one broker that ends with the block."""
+    """Yield the cluster at ``bootstrap``, or a new single-broker Kafka that ends with the block."""
     if bootstrap is not None:
         yield BrokerServer(bootstrap, "a Kafka cluster that was there before")
         return

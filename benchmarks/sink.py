@@ -1,4 +1,4 @@
-"""The cheap sink: compiles ``sink.c`` with the system's C compiler and runs it as a process of its own."""
+"""The cheap sink: compiles ``sink.c`` with the system's C compiler and runs it as a separate process."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ UNCOMPRESSED_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the sink saw; records as the batch headers promise them.
+    """What the sink saw; records as counted in the batch headers.
 
     Attributes:
-        records_by_codec: names of the codecs in the batches' attributes, with their records; only those that came.
-        old_format: partitions' data in a request that was not record batches of format 2 to its end.
-        pushes: of clients' metrics.
-        sequence_errors: batches whose base sequence did not follow the one before, of idempotent producers.
+        records_by_codec: codec names from the batches' attributes, with their records; only codecs seen.
+        old_format: partitions' data in a request that was not entirely record batches of format 2.
+        pushes: of client metrics.
+        sequence_errors: batches of idempotent producers whose base sequence did not follow the one before.
         cpu_seconds: user and system time of the sink.
     """
 
@@ -42,7 +42,7 @@ class Counts:
 
     @classmethod
     def from_json(cls, line: str) -> Counts:
-        """Read the line that the sink prints at its end."""
+        """Read the line the sink prints at its end."""
         values = json.loads(line)
         by_codec = values.pop("records_by_codec")
         names = {name: count for name, count in zip(CODECS, by_codec, strict=False) if count}
@@ -50,9 +50,9 @@ class Counts:
         return cls(**values, records_by_codec={**names, **({"unknown": unknown} if unknown else {})})
 
     def problems(self, codec: str, records: int) -> list[str]:
-        """Return what differs from ``records`` records, all of them idempotent, of format 2 and in ``codec``.
+        """Return what differs from ``records`` records, all idempotent, in format 2 and compressed with ``codec``.
 
-        A client may leave a batch uncompressed that compression would not shrink, such as one of a single record.
+        A client may leave a batch uncompressed if compression would not shrink it, such as one with a single record.
         """
         found = [] if self.records == records else [f"the sink counted {self.records} records, not {records}"]
         in_codec = self.records_by_codec.get(codec, 0)
@@ -79,17 +79,17 @@ class Sink:
         self.counts: Counts | None = None
 
     def end(self) -> None:
-        """End its input, which ends it, and read its counts."""
+        """Close its input, which ends it, and read its counts."""
         output, _ = self._process.communicate(timeout=30)
         self.counts = Counts.from_json(output)
 
 
 @contextlib.contextmanager
 def running_sink(partitions: int = 6, metrics_interval_ms: int = 0) -> Iterator[Sink]:
-    """Run a sink; it has ended when the block has, whatever happened in it.
+    """Run a sink; it ends with the block, whatever happens in it.
 
     Args:
-        metrics_interval_ms: how often it wants the clients' metrics; 0 for never.
+        metrics_interval_ms: how often it requests client metrics; 0 for never.
     """
     options = ["--partitions", str(partitions), "--metrics-interval-ms", str(metrics_interval_ms)]
     command = [str(compile_c(SOURCE)), *options]

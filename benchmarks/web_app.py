@@ -1,6 +1,6 @@
-"""Serves the application of the benches of web servers: ``python -m benchmarks.web_app JOB``, until SIGTERM.
+"""Serves the application of the web server benches: ``python -m benchmarks.web_app JOB``, until SIGTERM.
 
-The port is the one line that is printed.
+It prints one line: the port.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from benchmarks.peers import WEB_CLIENTS
 from benchmarks.peers.base import Settings
 
 BACKLOG = 1_024
-"""Connections that may wait until the application has started."""
+"""Connections that may wait while the application starts."""
 
 KEEP_ALIVE_S = 600
-"""More than a run takes: the connection that asks how many events there have been is idle for most of it."""
+"""Longer than a run: the connection that asks for the number of events is mostly idle."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class WebJob:
     """What to serve.
 
     Attributes:
-        http: uvicorn's parser, ``h11``, which comes with it, or ``httptools``.
-        gc_frozen: whether the collector is told to leave what the application consists of alone, as docs/web.md has it.
+        http: uvicorn's parser: ``h11``, its default dependency, or ``httptools``.
+        gc_frozen: whether the collector is told to ignore the application's permanent objects, see docs/web.md.
     """
 
     client: str
@@ -49,7 +49,7 @@ class WebJob:
 
 
 def main() -> None:
-    """Serve on a free port; connections may come as soon as it is known."""
+    """Serve on a free port; connections may come as soon as the port is printed."""
     job = WebJob.from_json(sys.argv[1])
     (client,) = (client for client in WEB_CLIENTS if client.name == job.client)
     app = client.web_app(job.settings).app

@@ -1,4 +1,4 @@
-"""The runs in which a web server is the one that publishes: this process asks, the application is measured."""
+"""The runs in which a web server publishes: this process sends requests, the application is measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.http_load import Answers, Connection, connect, load, request
 from benchmarks.web_app import WebJob
 
 WARMUP_SECONDS_SHARE = 0.4
-"""More than elsewhere: an application's first thousand requests are slow."""
+"""More than for other runs: an application's first thousand requests are slow."""
 END_TIMEOUT_S = 60
 WITHOUT = "without Kafka"
 """The client that publishes nothing."""
@@ -26,12 +26,12 @@ WITHOUT = "without Kafka"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebRun:
-    """What one run gave.
+    """The result of one run.
 
     Attributes:
-        sent: records that were given to the producer, in the whole run.
-        answers: of the measured section, which took the application ``cpu_seconds`` in all its threads.
-        events: published in the background meanwhile.
+        sent: records passed to the producer in the whole run.
+        answers: answers in the measured section, which took the application ``cpu_seconds`` in all its threads.
+        events: events published in the background meanwhile.
     """
 
     sent: int
@@ -43,7 +43,7 @@ class WebRun:
 
 
 async def awaited(job: WebJob, connections: int, seconds: float) -> WebRun:
-    """Each request brings an event, and is answered when Kafka has it."""
+    """Each request carries an event, and is answered when Kafka has it."""
     async with serving(job) as (address, process):
         links = [await connect(address) for _ in range(connections)]
         requests = events()
@@ -57,7 +57,7 @@ async def awaited(job: WebJob, connections: int, seconds: float) -> WebRun:
 
 
 async def beside(job: WebJob, connections: int, rate: int, seconds: float) -> WebRun:
-    """Requests that have nothing to do with Kafka, while ``rate`` events a second are published in the background."""
+    """Requests unrelated to Kafka, while ``rate`` events per second are published in the background."""
     async with serving(job) as (address, process):
         control, *links = [await connect(address) for _ in range(connections + 1)]
         requests = itertools.repeat(request("GET", "/other"))
@@ -83,22 +83,22 @@ def events() -> Iterator[bytes]:
 
 
 async def published(control: Connection) -> int:
-    """How many events have been published in the background."""
+    """Number of events published in the background."""
     return int(json.loads(await control.ask(request("GET", "/background")))["events"])
 
 
 def close(links: list[Connection]) -> None:
-    """Close the connections, for which the application would wait at its end."""
+    """Close the connections, which the application would wait for at shutdown."""
     for link in links:
         link.close()
 
 
 @contextlib.asynccontextmanager
 async def serving(job: WebJob) -> AsyncIterator[tuple[tuple[str, int], psutil.Process]]:
-    """Run the application for a block; at its end it is told to end, and sends what it still has.
+    """Run the application during a block; then stop it, which sends what it still has.
 
     Raises:
-        RuntimeError: it ended by an error, or before it was told to.
+        RuntimeError: it ended with an error, or too early.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.web_app", job.to_json(), stdout=asyncio.subprocess.PIPE

@@ -1,7 +1,7 @@
-"""One run of one client in a process of its own: ``python -m benchmarks.worker JOB`` prints one JSON line.
+"""One run of one client in its own process: ``python -m benchmarks.worker JOB`` prints one JSON line.
 
-What is measured is the section between a warm-up and the last record's end. Import, start, connecting, making the
-payloads and closing lie outside of it. CPU time is that of the whole process, so a client's threads count.
+The measured section lasts from the end of a warm-up to the last record's end. It excludes import, start, connecting,
+creating the payloads and closing. CPU time is that of the whole process, so a client's threads count.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Job:
     """What to run; `plan.Case` says what the patterns mean.
 
     Attributes:
-        records: how many the measured section sends, in the pattern ``publish``.
-        seconds: how long it lasts, in the other patterns.
+        records: number sent in the measured section, for the pattern ``publish``.
+        seconds: its length, for the other patterns.
     """
 
     client: str
@@ -64,17 +64,17 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one run gave.
+    """The result of one run.
 
     Attributes:
         sent: all records, warm-up included; `failed` of them were not acknowledged.
-        records: acknowledged, or requests answered, in the measured section, of `seconds` and `cpu_seconds` (user and
-            system).
+        records: acknowledged records, or answered requests, in the measured section, which took `seconds` and
+            `cpu_seconds` (user and system).
         latencies_ms: p50, p99 and p99.9 of the wait for an acknowledgement; empty for the pattern ``publish``.
-        events: what a web application has published in the background in the measured section.
-        started: when the measured section began, in seconds of the monotonic clock; only of the pattern ``publish``.
-        gaps_ms: p99.9 and the longest of what a ticker of 1 ms came late, and the same without what its thread waited
-            for a processor (Linux); empty without a ticker.
+        events: events a web application published in the background in the measured section.
+        started: when the measured section began, in seconds of the monotonic clock; only for the pattern ``publish``.
+        gaps_ms: p99.9 and maximum delay of a 1 ms ticker, and the same without its thread's waits for a CPU (Linux);
+            empty without a ticker.
     """
 
     sent: int
@@ -90,9 +90,9 @@ class Outcome:
 
 
 class ProcessorWait:
-    """How long a thread was ready to run and had no processor, because other threads and the kernel's had them all.
+    """How long a thread was ready to run but had no CPU, because other threads and the kernel used them all.
 
-    Source: /proc/thread-self/schedstat (Linux), whose second number it is, in nanoseconds.
+    Source: the second number of /proc/thread-self/schedstat (Linux), in nanoseconds.
     """
 
     def __init__(self) -> None:
@@ -103,21 +103,21 @@ class ProcessorWait:
 
     @property
     def known(self) -> bool:
-        """Whether this system tells."""
+        """Whether this system reports it."""
         return self._schedstat >= 0
 
     def seconds(self) -> float:
-        """Return the time so far of the thread that has made this."""
+        """Return the time so far of the thread that created this."""
         return int(os.pread(self._schedstat, 100, 0).split()[1]) / 1e9 if self.known else 0.0
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop reading."""
         if self.known:
             os.close(self._schedstat)
 
 
 class Ticker:
-    """Sleeps for a millisecond again and again inside the block, and keeps how late it woke."""
+    """Repeatedly sleeps for a millisecond inside the block, and records how late it woke."""
 
     TICK_S = 0.001
 
@@ -132,7 +132,7 @@ class Ticker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._note_lateness()  # of a tick that the end of the block has overtaken
+        self._note_lateness()  # of a tick still due when the block ended
         self._task.cancel()
         await asyncio.wait([self._task])
         self._wait.close()
@@ -148,13 +148,13 @@ class Ticker:
         self._due = time.perf_counter() + self.TICK_S
 
     def _note_lateness(self) -> None:
-        late = max(0.0, time.perf_counter() - self._due)  # timers of whole milliseconds may be early
+        late = max(0.0, time.perf_counter() - self._due)  # timers with millisecond resolution may fire early
         self._late.append(late)
         if self._wait.known:
             self._late_running.append(max(0.0, late - (self._wait.seconds() - self._waited)))
 
     def gaps_ms(self) -> dict[str, float]:
-        """Return the p99.9 and the longest; nothing if it never ran."""
+        """Return p99.9 and maximum; empty if it never ran."""
         found = {}
         for prefix, late in (("", self._late), ("running_", self._late_running)):
             if late:
@@ -185,7 +185,7 @@ def cpu_seconds() -> float:
 def peak_rss_bytes() -> int:
     """Return the greatest resident size so far.
 
-    Linux hands the parent's peak in ``ru_maxrss`` on to a child that it starts; VmHWM is the process's own.
+    On Linux a child inherits its parent's peak in ``ru_maxrss``; VmHWM is the process's own.
     """
     try:
         status = Path("/proc/self/status").read_text()
@@ -202,7 +202,7 @@ async def publish(job: Job, client: Client) -> Outcome:
     await publisher.start()
     warmup = await publisher.publish_pool(pool, job.warmup_records)
     if job.ticker:
-        # Else the collector goes through all that was imported now and then, 13 ms in which no client has a part.
+        # Else the collector now and then traverses all imported objects, for 13 ms unrelated to any client.
         gc.collect()
         gc.freeze()
     ticker = Ticker()
@@ -224,7 +224,7 @@ async def publish(job: Job, client: Client) -> Outcome:
 
 
 async def wait(job: Job, client: Client) -> Outcome:
-    """Send for some seconds, each record by a task that waits for its acknowledgement."""
+    """Send for some seconds; each record's task waits for its acknowledgement."""
     sender = client.sender(job.settings)
     pool = payloads.pool(job.value_bytes)
     records = payloads.stream(pool, sys.maxsize)
@@ -249,8 +249,8 @@ async def wait(job: Job, client: Client) -> Outcome:
 
 
 async def ask(job: Job, client: Client) -> Outcome:
-    """Ask a web application for some seconds; CPU and memory are the application's."""
-    from benchmarks import web_worker  # what it imports would count as memory of the other patterns' clients
+    """Send requests to a web application for some seconds; CPU and memory are the application's."""
+    from benchmarks import web_worker  # its imports would count as memory of the other patterns' clients
     from benchmarks.web_app import WebJob
 
     web_job = WebJob(client.name, job.settings, job.http, job.gc_frozen)
@@ -271,7 +271,7 @@ async def ask(job: Job, client: Client) -> Outcome:
 
 
 async def begin(job: Job, client: Client) -> Outcome:
-    """Make a client, start it, send one record and close it, for some seconds; not closing is timed."""
+    """Create a client, start it, send one record and close it, for some seconds; closing is not timed."""
     records = payloads.stream(payloads.pool(job.value_bytes, records=1), sys.maxsize)
     latencies = array("d")
     good = failed = 0
@@ -298,7 +298,7 @@ async def begin(job: Job, client: Client) -> Outcome:
 
 
 async def timed(sender: Sender, record: KeyValue, took: Callable[[float], None], started: float | None = None) -> bool:
-    """Send one record and report the seconds it took, since now or since it was due; False when it failed."""
+    """Send one record and report its seconds, counted from now or from when it was due; False if it failed."""
     if started is None:
         started = time.perf_counter()
     try:
@@ -313,7 +313,7 @@ async def timed(sender: Sender, record: KeyValue, took: Callable[[float], None],
 async def in_tasks(
     sender: Sender, records: Iterator[KeyValue], tasks: int, seconds: float, took: Callable[[float], None]
 ) -> Ends:
-    """Let ``tasks`` tasks send one record after the other until the time is over."""
+    """Run ``tasks`` tasks, each sending one record after the other, until the time is over."""
     deadline = time.perf_counter() + seconds
     acked = failed = 0
 
@@ -332,7 +332,7 @@ async def in_tasks(
 async def in_gathers(
     sender: Sender, records: Iterator[KeyValue], tasks: int, seconds: float, took: Callable[[float], None]
 ) -> Ends:
-    """Send ``tasks`` records at once and wait for all of them, until the time is over."""
+    """Repeatedly send ``tasks`` records at once and wait for all, until the time is over."""
     deadline = time.perf_counter() + seconds
     acked = failed = 0
     while time.perf_counter() < deadline:
@@ -345,7 +345,7 @@ async def in_gathers(
 async def in_step(
     sender: Sender, records: Iterator[KeyValue], rate: int, seconds: float, took: Callable[[float], None]
 ) -> Ends:
-    """Send ``rate`` records a second, each when it is due; what starts late has waited since then."""
+    """Send ``rate`` records per second, each when due; a late start counts as waiting."""
     began = time.perf_counter()
     tasks = []
     for number in range(round(rate * seconds)):
@@ -358,7 +358,7 @@ async def in_step(
 
 
 def percentiles_ms(seconds: array[float]) -> dict[str, float]:
-    """Return p50, p99 and p99.9 in milliseconds; nothing for nothing."""
+    """Return p50, p99 and p99.9 in milliseconds; empty without values."""
     ordered = sorted(seconds)
     if not ordered:
         return {}
@@ -367,7 +367,7 @@ def percentiles_ms(seconds: array[float]) -> dict[str, float]:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return the loop that the asyncio clients recommend: uvloop, where it is installed."""
+    """Return the loop recommended by the asyncio clients: uvloop, if installed."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""A script that publishes a lot at full speed and knows at the end what arrived.
+"""A script that publishes many records at full speed and knows at the end what arrived.
 
 BOOTSTRAP_SERVERS=host:port python examples/bulk_script.py [how many]
 """
@@ -19,10 +19,10 @@ async def publish(producer: Producer, count: int) -> None:
     for number in range(count):
         key, value = f"sensor-{number % 100}", json.dumps({"number": number, "celsius": number % 400 / 10})
         while not submit(producer, key, value):
-            await producer.ready()  # waits for room; meanwhile the batches go out
+            await producer.ready()  # waits for room while batches go out
         if number % 256 == 0:
-            await producer.ready()  # there is room, but the loop should have its turns
-    await producer.flush()  # waits for the last ack; raises DeliveryErrors for all that failed
+            await producer.ready()  # there is room, but the loop needs its turns
+    await producer.flush()  # waits for the last ack; raises DeliveryErrors for all failures
 
 
 def submit(producer: Producer, key: str, value: str) -> bool:

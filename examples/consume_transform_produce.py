@@ -1,8 +1,8 @@
-"""Records from one topic into another, each exactly once, however often this program is killed and started again.
+"""Records from one topic to another, each exactly once, however often this program is killed and restarted.
 
 INSTANCE=1 BOOTSTRAP_SERVERS=host:port python examples/consume_transform_produce.py SOURCE TARGET [GROUP]
 
-Start several, each with an INSTANCE of its own. TARGET has as many partitions as SOURCE, each of which keeps its order.
+Start several, each with its own INSTANCE. TARGET has as many partitions as SOURCE, and each keeps its order.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from aioproducer.consumers import confluent_group, confluent_positions
 
 BOOTSTRAP_SERVERS = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
 INSTANCE = os.environ.get("INSTANCE", "1")
-QUICK = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}  # who was killed is missed after six seconds
+QUICK = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}  # a killed instance is noticed after six seconds
 
 
 def consumer_of(group: str, topic: str) -> Consumer:
     configs = {"bootstrap.servers": BOOTSTRAP_SERVERS, "group.id": group, "isolation.level": "read_committed"}
     consumer = Consumer(configs | {"enable.auto.commit": False, "auto.offset.reset": "earliest"} | QUICK)
-    consumer.subscribe([topic], on_revoke=lambda *_: None)  # so partitions come and go inside of consume() alone
+    consumer.subscribe([topic], on_revoke=lambda *_: None)  # so partitions come and go only inside consume()
     return consumer
 
 
@@ -44,12 +44,12 @@ async def main(source: str, target: str, group: str = "upper") -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Producer(bootstrap_servers=BOOTSTRAP_SERVERS, transactional_id=f"{group}-{INSTANCE}") as producer:
         while not stop.is_set():
-            consumer = consumer_of(group, source)  # which begins where the last transaction was committed
+            consumer = consumer_of(group, source)  # it begins at the last committed transaction
             try:
                 await work(producer, consumer, target, stop)
             except KafkaError as error:
                 print(f"again from what is committed: {error}")
-                if error.fatal:  # another process has this INSTANCE, or nothing can be done
+                if error.fatal:  # another process has this INSTANCE, or recovery is impossible
                     raise
             finally:
                 await asyncio.to_thread(consumer.close)

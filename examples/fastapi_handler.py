@@ -13,14 +13,14 @@ from aioproducer.integrations.fastapi import ProducerDep, add_error_handlers, he
 
 
 def make_producer() -> Producer:
-    """For each start of the application one of its own."""
+    """A new producer for each start of the application."""
     return Producer(bootstrap_servers=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"))
 
 
-# The end of the application sends what is still in the buffer. submit_nowait() does not wait for a topic.
+# Shutdown sends what is still in the buffer. submit_nowait() does not wait for a topic, so name them here.
 app = FastAPI(lifespan=producer_lifespan(make_producer, topics=["clicks"]))
 app.include_router(health_router())  # /livez and /readyz
-add_error_handlers(app)  # 503, with maybe_written: whether the record can be in Kafka all the same
+add_error_handlers(app)  # 503, with maybe_written: whether the record may be in Kafka nevertheless
 
 
 @app.post("/orders/{customer}", status_code=201)
@@ -34,6 +34,6 @@ async def order(customer: str, item: str, producer: ProducerDep) -> dict[str, An
 async def click(page: str, producer: ProducerDep) -> None:
     """Answers at once; the record goes out in the background, in a batch with others.
 
-    It belongs to the producer, not to the request. If it fails later, the log says so, and ``on_error``.
+    It belongs to the producer, not to the request. If it fails later, the log and ``on_error`` say so.
     """
     producer.submit_nowait("clicks", page)

@@ -1,4 +1,4 @@
-"""Rows of an outbox table into Kafka, each exactly once, however often this program is killed and started again.
+"""Rows of an outbox table to Kafka, each exactly once, however often this program is killed and restarted.
 
 python examples/outbox_relay.py shop.db     or postgresql://me@host/shop (needs psycopg). See BOOTSTRAP_SERVERS; RELAY
 names the relay, another one for each table. A service writes into outbox(id ascending, topic, key, payload) in the SQL
@@ -21,7 +21,7 @@ GROUP, PROGRESS = ConsumerGroupMetadata(os.environ.get("RELAY", "outbox-relay"))
 
 
 def rows_from(database: Any, first: int) -> list[tuple[int, str, str, str]]:
-    if not isinstance(database, sqlite3.Connection):  # wait for writers, so that no lower id turns up later
+    if not isinstance(database, sqlite3.Connection):  # wait for writers, so that no lower id appears later
         database.execute("LOCK TABLE outbox IN SHARE MODE")
     found = database.execute(f"SELECT id, topic, key, payload FROM outbox WHERE id >= {first} ORDER BY id LIMIT 500")
     rows = list(found)
@@ -32,18 +32,18 @@ def rows_from(database: Any, first: int) -> list[tuple[int, str, str, str]]:
 def next_row() -> int:
     with confluent_kafka.Consumer({"bootstrap.servers": BOOTSTRAP_SERVERS, "group.id": GROUP.group_id}) as consumer:
         while True:
-            with suppress(confluent_kafka.KafkaException):  # the coordinator may only be starting, or moving
+            with suppress(confluent_kafka.KafkaException):  # the coordinator may be starting or moving
                 return max(consumer.committed([confluent_kafka.TopicPartition(*PROGRESS)], timeout=60)[0].offset, 0)
 
 
 async def main(database: Any) -> None:
     async with Producer(bootstrap_servers=BOOTSTRAP_SERVERS, transactional_id=GROUP.group_id) as producer:
         await producer.partitions_for(PROGRESS.topic)
-        first = await asyncio.to_thread(next_row)  # now that an earlier relay is fenced, and what it left has ended
+        first = await asyncio.to_thread(next_row)  # only now: an earlier relay is fenced, and its transaction has ended
         while True:
             rows = await asyncio.to_thread(rows_from, database, first)
             first = rows[-1][0] + 1 if rows else first
-            async with producer.transaction():  # asks nobody if it stays empty
+            async with producer.transaction():  # no request if it stays empty
                 for _, topic, key, payload in rows:
                     await producer.submit(topic, payload, key=key)
                 await producer.send_offsets_to_transaction({PROGRESS: first} if rows else {}, GROUP)

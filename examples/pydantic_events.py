@@ -1,4 +1,4 @@
-"""Events as Pydantic models: what is not valid never reaches Kafka, and says which field.
+"""Events as Pydantic models: an invalid one never reaches Kafka, and its error names the field.
 
 BOOTSTRAP_SERVERS=host:port python examples/pydantic_events.py
 """
@@ -29,7 +29,7 @@ class OrderShipped(BaseModel):
 
 
 async def main() -> None:
-    # One compiled encoder for both kinds of events; dicts are made models first, or refused.
+    # One compiled encoder for both kinds of events; dicts are converted to models first, or refused.
     events = PydanticSerializer(OrderPlaced | OrderShipped, validate=True)
     bootstrap = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
     async with Producer(bootstrap_servers=bootstrap, value_serializer=events) as producer:

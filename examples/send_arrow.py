@@ -16,7 +16,7 @@ BOOTSTRAP_SERVERS = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
 
 
 def readings(count: int) -> pa.Table:
-    """Any library with the Arrow PyCapsule interface will do: polars, DuckDB, pandas, ..."""
+    """Any library with the Arrow PyCapsule interface works: polars, DuckDB, pandas, ..."""
     numbers = range(count)
     return pa.table(
         {

@@ -1,4 +1,4 @@
-"""One call for a file of any size: every line becomes a record, and the result says what became of all of them.
+"""One call for a file of any size: every line becomes a record, and the result says how all of them ended.
 
 BOOTSTRAP_SERVERS=host:port python examples/send_many.py FILE
 """
@@ -14,7 +14,7 @@ BOOTSTRAP_SERVERS = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
 
 
 def records(path: str) -> Iterator[tuple[bytes, bytes]]:
-    """The lines with their first word as key; read as they are needed, for send_many waits while the buffer is full."""
+    """Lines, with the first word as key; read on demand, as send_many waits while the buffer is full."""
     with open(path, "rb") as file:
         for line in file:
             value = line.rstrip(b"\n")

@@ -1,4 +1,4 @@
-"""The clients that are compared, one file each, and the table that names them."""
+"""The compared clients, one file each, and the table that names them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from benchmarks.peers.web import WebApp
 
 IMPORT_NAMES = {"confluent-kafka": "confluent_kafka", "kafka-python": "kafka"}
-"""Of the packages whose import name is another."""
+"""Import names of packages where they differ."""
 
 WEB_PACKAGES = ("fastapi", "uvicorn", "h11", "httptools")
-"""What the benches of web servers need and name the versions of."""
+"""Packages the web server benches need, whose versions are reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Client:
     """One client library in one way of use.
 
     Attributes:
-        name: what the command line and the tables call it.
-        package: its distribution, whose version the report names.
+        name: its name on the command line and in tables.
+        package: its distribution, whose version is reported.
         implementation: ``module:class`` of a `Publisher` or a `Sender`.
         use: how it is used, for the report.
         records: how many 100-byte records keep it busy for a second or two.
@@ -40,18 +40,18 @@ class Client:
     records: int = 0
 
     def missing(self) -> str | None:
-        """Say that the library is not installed; None if it is. It is not imported: only a worker does that."""
+        """Return why it can't run if the library is not installed, else None; only workers import the library."""
         if importlib.util.find_spec(IMPORT_NAMES.get(self.package, self.package)) is None:
             return f"{self.package} is not installed"
         return None
 
     def publisher(self, settings: Settings) -> Publisher:
-        """Make the client for the benches that publish a stream of records."""
+        """Create the client for benches that publish a stream of records."""
         made: Publisher = self._class()(settings)
         return made
 
     def sender(self, settings: Settings) -> Sender:
-        """Make the client for the benches that wait for each record's acknowledgement."""
+        """Create the client for benches that wait for each record's acknowledgement."""
         made: Sender = self._class()(settings)
         return made
 
@@ -67,7 +67,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ProgramClient(Client):
-    """A client that is a program of its own, built and run by `benchmarks.programs`."""
+    """A client that is a separate program, built and run by `benchmarks.programs`."""
 
     def missing(self) -> str | None:
         return programs.missing(self.name)
@@ -82,7 +82,7 @@ class ProgramClient(Client):
 
 @dataclass(frozen=True, slots=True)
 class ArrowClient(Client):
-    """A client whose records lie in Arrow's columns."""
+    """A client whose records are in Arrow columns."""
 
     def missing(self) -> str | None:
         return None if importlib.util.find_spec("pyarrow") else "pyarrow is not installed"
@@ -99,7 +99,7 @@ class WebClient(Client):
         return None
 
     def web_app(self, settings: Settings) -> WebApp:
-        """Make the application."""
+        """Create the application."""
         made: WebApp = self._class()(settings)
         return made
 
@@ -228,7 +228,7 @@ METRICS_PUBLISHERS = (
         8_000_000,
     ),
 )
-"""One client, whose metrics are read in several ways."""
+"""One client whose metrics are read in several ways."""
 
 TOPIC_PUBLISHERS = (
     Client(

@@ -1,4 +1,4 @@
-"""aiokafka: a future a record, a future a batch, and send_and_wait."""
+"""aiokafka: a future per record, a future per batch, and send_and_wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.peers.base import CHUNK_RECORDS, Checks, Ends, Publisher, Sender
 
 
 def producer_for(settings: Settings) -> AIOKafkaProducer:
-    """Return the producer at its defaults but for acks, idempotence and what a bench varies."""
+    """Return the producer with its defaults, except for acks, idempotence and what a bench varies."""
     options: dict[str, Any] = {} if settings.batch_size is None else {"max_batch_size": settings.batch_size}
     if settings.ca_pem:
         options |= {"security_protocol": "SSL", "ssl_context": ssl.create_default_context(cadata=settings.ca_pem)}

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 DEFAULT_LINGER_MS = 5
-"""Not set where it is asked for: the default is more than its number, see docs/configuration.md."""
+"""Not set explicitly if requested: the default does more than its number says, see docs/configuration.md."""
 
 
 def producer_for(settings: Settings) -> Producer:
-    """Return the producer at its defaults (acks=all, idempotence on) but for what a bench varies."""
+    """Return the producer with its defaults (acks=all, idempotence on), except for what a bench varies."""
     configs: dict[str, object] = {"compression_type": settings.codec}
     if settings.linger_ms != DEFAULT_LINGER_MS:
         configs["linger_ms"] = settings.linger_ms
@@ -42,13 +42,13 @@ async def failures(deliveries: list[Delivery]) -> int:
 
 
 class DeliveryPublisher(Publisher):
-    """Start, stop and the bookkeeping that both ways of submitting share."""
+    """Start, stop and bookkeeping, shared by both ways of submitting."""
 
     async def start(self) -> None:
         self.producer = producer_for(self.settings)
         await self.producer.start()
         names = self.settings.topic_names()
-        await asyncio.gather(*map(self.producer.partitions_for, names))  # submit_nowait needs the topics to be known
+        await asyncio.gather(*map(self.producer.partitions_for, names))  # submit_nowait needs known topics
 
     async def stop(self) -> None:
         await self.producer.close()
@@ -148,7 +148,7 @@ class SendArrow(DeliveryPublisher):
         return await self.publish_pool(pool, len(pool))
 
     async def publish_pool(self, pool: list[KeyValue], records: int) -> Ends:
-        import pyarrow  # the other ways do not need it
+        import pyarrow  # only this way needs it
 
         if self._batch is None or self._pool is not pool:
             self._pool, self._batch = pool, record_batch(pool)

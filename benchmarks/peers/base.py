@@ -1,4 +1,4 @@
-"""What a benchmark asks of a client: settings in, every record's end out."""
+"""The interface of a benchmarked client: settings in, every record's end out."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Operation = TypeVar("Operation")
 
 CHUNK_RECORDS = 1_000
 OPEN_CHUNKS = 60
-"""Clients that return a future a record check them a chunk at a time, and leave at most this many chunks unchecked."""
+"""Clients with a future per record check futures in chunks, with at most this many chunks unchecked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is the same for every client; acks=all and idempotence are always on.
+    """Settings common to all clients; acks=all and idempotence are always on.
 
     Attributes:
-        topics: how many topics the records go to in turn; only the clients of that bench look at it.
+        topics: how many topics the records go to in turn; used only by the clients of that bench.
         codec: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
         batch_size: bytes; None leaves the client's own default.
-        ca_pem: who signed the broker's certificate; empty for connections without TLS.
+        ca_pem: the authority of the broker's certificate; empty for connections without TLS.
     """
 
     bootstrap: str
@@ -44,10 +44,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """How many records ended, each seen by the client: acknowledged or failed.
+    """Numbers of records that the client saw end, acknowledged or failed.
 
     Attributes:
-        seconds, cpu_seconds, peak_rss_bytes: what it took, from clients that are programs of their own.
+        seconds, cpu_seconds, peak_rss_bytes: cost reported by clients that are separate programs.
     """
 
     acked: int
@@ -58,14 +58,14 @@ class Ends:
 
 
 class Peer(ABC):
-    """One client; started and stopped outside of what is measured."""
+    """One client; started and stopped outside the measured section."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     @abstractmethod
     async def start(self) -> None:
-        """Make the client and connect it, where it has such a step."""
+        """Create the client and connect it, if it has such a step."""
 
     @abstractmethod
     async def stop(self) -> None:
@@ -77,33 +77,33 @@ class Publisher(Peer):
 
     @abstractmethod
     async def publish(self, records: Iterator[KeyValue]) -> Ends:
-        """Send the records and return when each of them has ended and its end was looked at.
+        """Send the records and return when each has ended and its end was checked.
 
-        Clients that block do so here: nothing else runs on the loop meanwhile.
+        Blocking clients block here: nothing else runs on the loop meanwhile.
         """
 
     async def publish_pool(self, pool: list[KeyValue], records: int) -> Ends:
-        """Send so many records, from the pool's first on and around again."""
+        """Send ``count`` records, cycling through the pool from its first."""
         return await self.publish(stream(pool, records))
 
 
 class Sender(Peer):
-    """A client used by many tasks that each wait for their own record."""
+    """A client used by many tasks, each of which waits for its own record."""
 
     @abstractmethod
     async def send(self, key: bytes, value: bytes) -> None:
         """Send one record and return once it is acknowledged.
 
         Raises:
-            Exception: the client's own error, when it was not.
+            Exception: the client's own error, if it was not.
         """
 
 
 class Checks(Generic[Operation]):
-    """Looks at the end of every record that a client returned a future for, oldest first.
+    """Checks the end of every record for which a client returned a future, oldest first.
 
     Args:
-        failures: waits for the operations it is given and counts those that failed.
+        failures: waits for the given operations and counts those that failed.
     """
 
     def __init__(self, failures: Callable[[list[Operation]], Awaitable[int]]) -> None:
@@ -113,15 +113,15 @@ class Checks(Generic[Operation]):
         self._failed = 0
 
     async def add(self, chunk: list[Operation]) -> None:
-        """Take the chunk that was sent last; wait for the oldest one when too many are open."""
+        """Take the chunk just sent; wait for the oldest one if too many are open."""
         self._sent += len(chunk)
         self._open.append(chunk)
         if len(self._open) > OPEN_CHUNKS:
             self._failed += await self._failures(self._open.popleft())
 
     async def ends(self) -> Ends:
-        """Wait for all that is open."""
+        """Wait for all open chunks."""
         while self._open:
             self._failed += await self._failures(self._open.popleft())
-            await asyncio.sleep(0)  # what has ended does not suspend, and the loop is to have its turns here too
+            await asyncio.sleep(0)  # ended futures do not suspend, but the loop needs its turns
         return Ends(self._sent - self._failed, self._failed)

@@ -14,7 +14,7 @@ from benchmarks.peers.base import CHUNK_RECORDS, Ends, Publisher, Sender, Settin
 
 
 def config(settings: Settings) -> dict[str, str | int | bool]:
-    """Return librdkafka's configuration: its defaults, and murmur2 like all other clients here."""
+    """Return librdkafka's configuration: its defaults, plus murmur2 like all other clients here."""
     values: dict[str, str | int | bool] = {
         "bootstrap.servers": settings.bootstrap,
         "acks": "all",
@@ -54,7 +54,7 @@ class CallbackPublisher(Publisher):
         for key, value in records:
             try:
                 produce(topic, value, key, on_delivery=ended)
-            except BufferError:  # the queue is full: let deliveries end, as the documentation says
+            except BufferError:  # queue full: let deliveries end, as the documentation says
                 while len(self.producer) > 50_000:
                     poll(0.1)
                 produce(topic, value, key, on_delivery=ended)

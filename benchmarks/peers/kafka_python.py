@@ -15,7 +15,7 @@ from benchmarks.peers.base import CHUNK_RECORDS, Checks, Ends, Publisher, Sender
 
 
 def producer_for(settings: Settings) -> KafkaProducer:
-    """Return the producer at its defaults but for acks, idempotence and what a bench varies."""
+    """Return the producer with its defaults, except for acks, idempotence and what a bench varies."""
     options: dict[str, Any] = {} if settings.batch_size is None else {"batch_size": settings.batch_size}
     return KafkaProducer(
         bootstrap_servers=settings.bootstrap,

@@ -1,4 +1,4 @@
-"""Clients that are no Python: each stream of records is one run of a program, which says itself what it took."""
+"""Clients not in Python: each stream of records is one run of a program, which reports its own cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.peers.base import Ends, Publisher
 
 
 class Program(Publisher):
-    """Runs a program once for each stream; connecting is not part of what it reports."""
+    """Runs a program once per stream; its report excludes connecting."""
 
     async def start(self) -> None:
         self.directory = tempfile.TemporaryDirectory(prefix="aioproducer-bench-")
@@ -36,7 +36,7 @@ class Program(Publisher):
         return self.run(file, len(pool[0][1]), records)
 
     def pool_file(self, pool: list[KeyValue]) -> bytes:
-        """Return the payloads in the form that the program reads."""
+        """Return the payloads in the program's input format."""
         return b"".join(key + value for key, value in pool)
 
     def run(self, pool: Path, value_bytes: int, records: int) -> Ends:
@@ -55,7 +55,7 @@ class Program(Publisher):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Return the command up to the arguments that all programs share."""
+        """Return the command up to the arguments common to all programs."""
 
 
 class Librdkafka(Program):
@@ -108,10 +108,10 @@ class ProducerPerformance(Program):
 
 
 def output_of(command: list[str]) -> str:
-    """Return what a program prints.
+    """Return a program's output.
 
     Raises:
-        RuntimeError: it failed; with the last line of its standard error.
+        RuntimeError: it failed; has the last line of its standard error.
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
@@ -120,6 +120,6 @@ def output_of(command: list[str]) -> str:
 
 
 def children_cpu_seconds() -> float:
-    """Return the user and system time of the programs that have ended."""
+    """Return the user and system time of all ended programs."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

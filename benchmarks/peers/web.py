@@ -21,21 +21,21 @@ from benchmarks.payloads import KeyValue
 from benchmarks.peers.base import Settings
 
 PAUSE_S = 0.005
-"""Between two looks at how many events are due in the background."""
+"""Interval between checks of how many background events are due."""
 
 
 class Event(BaseModel):
-    """What a request brings."""
+    """The body of a request."""
 
     customer: str
     text: str
 
 
 class WebApp(ABC):
-    """The application; a subclass for each client makes the producer and the endpoint that waits for Kafka.
+    """The application; a subclass per client creates the producer and the endpoint that waits for Kafka.
 
-    ``POST /events`` answers when Kafka has the event, ``GET /other`` has nothing to do with it. On ``POST /background``
-    it begins to publish at a rate, ``GET /background`` tells how many events that have been, ``DELETE`` ends it.
+    ``POST /events`` answers when Kafka has the event; ``GET /other`` does not use Kafka. ``POST /background`` starts
+    publishing at a rate, ``GET /background`` returns the number of events so far, ``DELETE`` stops it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -52,15 +52,15 @@ class WebApp(ABC):
 
     @abstractmethod
     def lifespan(self) -> Any:
-        """What starts and closes the producer; everything that was given to it is sent then."""
+        """A context that starts and closes the producer; closing sends everything passed to it."""
 
     @abstractmethod
     def add_events(self) -> None:
-        """Add ``POST /events``, as the client's documentation has it."""
+        """Add ``POST /events``, following the client's documentation."""
 
     @abstractmethod
     async def publish(self, records: list[KeyValue]) -> None:
-        """Hand records over, and wait for nothing but room."""
+        """Pass records on, waiting only for room."""
 
     async def _other(self) -> dict[str, int]:
         return {"answer": 42}
@@ -89,7 +89,7 @@ class WebApp(ABC):
 
 
 class WithoutKafka(WebApp):
-    """The same without a producer: what the others are compared with."""
+    """The same without a producer: the baseline."""
 
     def lifespan(self) -> None:
         return None
@@ -184,7 +184,7 @@ class ConfluentAio(WebApp):
 
     @asynccontextmanager
     async def polling(self) -> AsyncIterator[None]:
-        """What handles delivery reports; its own next batch does."""
+        """Handle delivery reports; the client's own next batch does so."""
         yield
 
     def add_events(self) -> None:

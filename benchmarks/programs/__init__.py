@@ -1,4 +1,4 @@
-"""Clients that are no Python: programs of their own, built where their tools are on the machine."""
+"""Clients not in Python: separate programs, built if the machine has their tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def librdkafka_program() -> Path:
 
 
 def librdkafka_library() -> Path | None:
-    """Return the librdkafka that the installed confluent-kafka brings along; None if it brings none."""
+    """Return the librdkafka bundled with the installed confluent-kafka; None if it has none."""
     import confluent_kafka
 
     libraries = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
@@ -34,7 +34,7 @@ def franz_program() -> Path:
     """Return the program over franz-go; its first build downloads franz-go.
 
     Raises:
-        NoCompilerError: there is no Go, or no way to its modules.
+        NoCompilerError: there is no Go, or its modules can't be fetched.
     """
     sources = b"".join((FRANZ / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
     program = built("franz", sources)
@@ -44,21 +44,21 @@ def franz_program() -> Path:
 
 
 def franz_version() -> str:
-    """Return the version that go.mod asks for."""
+    """Return the version required by go.mod."""
     found = re.search(r"franz-go v(\S+)", (FRANZ / "go.mod").read_text())
     assert found is not None
     return found[1]
 
 
 def java_version() -> str:
-    """Return the version of Kafka's Java client that runs."""
+    """Return the version of Kafka's Java client in use."""
     from aioproducer.testing.cluster import DEFAULT_VERSION
 
     return DEFAULT_VERSION
 
 
 def missing(name: str) -> str | None:
-    """Say what a program lacks on this machine; None if it can run."""
+    """Return what a program lacks on this machine; None if it can run."""
     if name == "franz-go" and shutil.which("go") is None:
         return "franz-go needs Go, which is not installed"
     if name == "librdkafka" and librdkafka_library() is None:
@@ -67,7 +67,7 @@ def missing(name: str) -> str | None:
 
 
 def performance_command(payloads: Path) -> list[str]:
-    """Return the command of Kafka's own ProducerPerformance up to its arguments, with the payloads, one a line.
+    """Return the command of Kafka's own ProducerPerformance up to its arguments, with the payloads, one per line.
 
     The Java and the jars are those of ``aioproducer.testing``.
     """

@@ -33,7 +33,7 @@ TOPICS = ("soak-a", "soak-b")
 PARTITIONS = 6
 TOPIC_CONFIG = {
     "min.insync.replicas": "2",
-    # Old records go at once: half an hour of full load is more than the disk should hold.
+    # Old records are deleted at once: half an hour of full load is too much for the disk.
     "retention.bytes": str(32 << 20),
     "segment.bytes": str(16 << 20),
     "file.delete.delay.ms": "1000",
@@ -47,7 +47,7 @@ CALLBACKS_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long, how often something happens to a broker, and on which event loop."""
+    """Duration, interval between broker faults, and event loop."""
 
     minutes: float
     interval_s: float
@@ -56,7 +56,7 @@ class Plan:
 
 
 class CoresUsed:
-    """Processor time of the brokers, which come and go, and of everybody else."""
+    """CPU time of the brokers, which come and go, and of everything else."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -66,17 +66,17 @@ class CoresUsed:
         self._brokers: dict[int, float] = {}
 
     async def run(self) -> None:
-        """Look until cancelled; what a broker uses after the last look before its end goes to the others."""
+        """Sample until cancelled; a broker's usage after its last sample counts as others'."""
         while True:
             await asyncio.sleep(CORES_EVERY_S)
             await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Note what the brokers have used so far."""
+        """Note the brokers' usage so far."""
         self._brokers |= _children_seconds()
 
     def result(self) -> report.Cores:
-        """Cores used since this was made."""
+        """Cores used since creation."""
         elapsed_s = time.perf_counter() - self._began
         brokers_s = sum(used - self._before.get(pid, 0.0) for pid, used in self._brokers.items())
         return report.Cores(
@@ -100,7 +100,7 @@ def _children_seconds() -> dict[int, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the soak that the arguments choose; 1 if something does not hold."""
+    """Run the soak selected by the arguments; 1 if a check fails."""
     options = parser().parse_args(arguments)
     plan = Plan(options.minutes, options.interval, options.freeze, options.loop)
     soak = run(plan)
@@ -125,12 +125,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def say(text: str) -> None:
-    """Tell how it goes, also where the output is a file."""
+    """Print progress, flushed even if the output is a file."""
     print(text, flush=True)
 
 
 def run(plan: Plan) -> report.Soak:
-    """Start brokers, run the load, judge it."""
+    """Start brokers, run the load, check the results."""
     cluster = KafkaCluster(3, properties=BROKER_CONFIG, start_timeout_s=BUSY_S, progress=say)
     with cluster, temporary_folder() as temporary:
         for topic in TOPICS:
@@ -142,7 +142,7 @@ def run(plan: Plan) -> report.Soak:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder for the temporary files of this process alone, so that they can be counted."""
+    """A folder for only this process's temporary files, so that they can be counted."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         tempfile.tempdir = folder
@@ -153,7 +153,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 async def soak(plan: Plan, cluster: KafkaCluster, temporary: Path) -> report.Soak:
-    """Run the load while brokers come and go, then look at what is left."""
+    """Run the load while brokers come and go, then check what is left."""
     configs = {"bootstrap_servers": cluster.bootstrap_servers, "compression_type": "lz4"}
     await warm_up(configs)
     logged_before = await asyncio.to_thread(log_ends, cluster.bootstrap_servers)
@@ -188,9 +188,9 @@ async def soak(plan: Plan, cluster: KafkaCluster, temporary: Path) -> report.Soa
 async def under_load(
     plan: Plan, configs: dict[str, Any], temporary: Path, tally: Tally, faults: Faults, cores: CoresUsed
 ) -> tuple[list[Sample], int]:
-    """Run the load; the samples, and the buffer memory still in use after the last flush.
+    """Run the load; returns the samples, and the buffer memory still in use after the last flush.
 
-    Nothing here outlives the call, so that whatever is left of the producer afterwards is its own doing.
+    Nothing here outlives the call, so anything left of the producer afterwards is its own fault.
     """
     producer = Producer(buffer_memory=BUFFER_MEMORY, **configs)
     await producer.start()
@@ -218,14 +218,14 @@ async def under_load(
 
 
 async def warm_up(configs: dict[str, Any]) -> None:
-    """Whatever is made once and stays, such as worker threads and imports, is there before anything is counted."""
+    """Create everything made once and kept, such as worker threads and imports, before anything is counted."""
     async with Producer(**configs) as producer:
         for topic in TOPICS:
             await producer.send(topic, None, partition=0)
 
 
 async def counted(tally: Tally) -> None:
-    """Let the done callbacks run, some hundred of which run in a turn of the loop."""
+    """Let the done callbacks run, a few hundred per turn of the loop."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CALLBACKS_S):
             while tally.pending:  # noqa: ASYNC110
@@ -233,14 +233,14 @@ async def counted(tally: Tally) -> None:
 
 
 async def stop_after(seconds: float, load: Load, faults: Faults) -> None:
-    """End the faults in time for the cluster to be whole, then the load."""
+    """End the faults in time for the cluster to heal, then the load."""
     await asyncio.sleep(seconds)
     faults.stop()
     load.stop()
 
 
 async def progress(plan: Plan, sampler: Sampler, tally: Tally, faults: Faults) -> None:
-    """Say how it goes now and then."""
+    """Print progress now and then."""
     acked_before = 0
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)
@@ -258,7 +258,7 @@ async def progress(plan: Plan, sampler: Sampler, tally: Tally, faults: Faults) -
 
 
 def log_ends(bootstrap: str) -> int:
-    """Sum of all end offsets, read by confluent-kafka; old records may be gone, the offsets still count them."""
+    """Sum of all end offsets, read by confluent-kafka; the offsets still count deleted records."""
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "soak", "log_level": 1})
     try:
         partitions = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]

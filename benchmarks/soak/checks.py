@@ -1,4 +1,4 @@
-"""What has to be so at the end: nothing grew, nothing stayed behind, no record is missing."""
+"""The checks at the end: nothing grew, nothing stayed behind, no record is missing."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from benchmarks.soak.load import Tally
 from benchmarks.soak.samples import Sample
 
 WARM_UP_SHARE = 0.2
-"""The first part of the run, in which caches fill and arenas find their size."""
+"""The first part of the run, while caches fill and arenas reach their size."""
 PIECE_S = 10.0
-"""The trend is that of the medians of pieces of this length: one restart, or one busy second, does not make it."""
+"""The trend uses medians of pieces this long, so that one restart or one busy second has no effect."""
 MOST_GROWTH_BYTES = 8 << 20
-"""How much the trend of the resident memory may rise over all that is measured."""
+"""How much the trend of resident memory may rise over the whole measurement."""
 TREND_NEEDS_S = 600.0
-"""What is shorter shows how far the peaks of the load have come, but no trend: then the bound is that of the peaks."""
+"""A shorter run shows only peaks of the load, no trend: then the limit for peaks applies."""
 MOST_BLOCK_GROWTH_SHARE = 0.1
-"""The same for Python's memory blocks, those of pending records apart, as a share of what there is without any."""
+"""The same for Python's memory blocks, without those of pending records, as a share of the rest."""
 MOST_OVER_BUFFER_BYTES = 64 << 20
-"""How far the resident memory may go above what it was before, plus buffer_memory, plus what pending records need:
-compressed batches and requests on their way are not in the pool."""
+"""How far resident memory may exceed its initial value plus buffer_memory plus the needs of pending records:
+compressed batches and requests in flight are not in the pool."""
 PENDING_RECORD_BYTES = 300
-"""What the program itself holds of a record until it ends: its Delivery, the callback on it, their lists."""
+"""What the program itself holds per unfinished record: its Delivery, the callback on it, their lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that has to be so."""
+    """One check."""
 
     what: str
     found: str
@@ -40,11 +40,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What was there after the end that was not there before the beginning.
+    """What is there after the end that was not there before the beginning.
 
     Attributes:
-        logged: records that came into the topics by another client's account.
-        objects: of the producer's classes by name, after a garbage collection.
+        logged: records in the topics, counted by another client.
+        objects: of the producer's classes, by name, after a garbage collection.
     """
 
     pool_bytes: int
@@ -58,7 +58,7 @@ class Leftovers:
 def checks(
     samples: Sequence[Sample], tally: Tally, left: Leftovers, rss_before_bytes: int, buffer_memory: int
 ) -> list[Check]:
-    """Judge a run."""
+    """Check a run."""
     steady = measured(samples)
     growth_bytes = trend([one.at_s for one in steady], [one.rss_bytes for one in steady])
     block_growth = idle_block_growth(steady)
@@ -99,9 +99,9 @@ def measured(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def trend(at_s: Sequence[float], values: Sequence[float]) -> float:
-    """How much a straight line through the values rises from the first to the last (Theil-Sen, of piecewise medians).
+    """The rise of a straight line through the values, from first to last (Theil-Sen, of piecewise medians).
 
-    The median of the slopes between all pairs of points is not moved by outliers, up to a quarter of the points.
+    The median of the slopes between all pairs of points is unaffected by outliers, up to a quarter of the points.
     """
     pieces: dict[int, list[float]] = {}
     for moment, value in zip(at_s, values, strict=True):
@@ -112,9 +112,10 @@ def trend(at_s: Sequence[float], values: Sequence[float]) -> float:
 
 
 def idle_block_growth(samples: Sequence[Sample]) -> float:
-    """Trend of the memory blocks that do not belong to pending records, as a share of them.
+    """Trend of the memory blocks not owned by pending records, as a share of these blocks.
 
-    Each pending record has a few blocks; how many is the slope of a straight line through blocks over pending records.
+    Each pending record has a few blocks; their number is the slope of a straight line through blocks over pending
+    records.
     """
     blocks, pending = [one.blocks for one in samples], [one.pending for one in samples]
     if len(set(pending)) < 2:
@@ -126,7 +127,7 @@ def idle_block_growth(samples: Sequence[Sample]) -> float:
 
 
 def mib(size_bytes: float) -> str:
-    """Bytes as people read them."""
+    """Bytes in readable form."""
     return f"{size_bytes / (1 << 20):.1f} MiB"
 
 

@@ -1,4 +1,4 @@
-"""What happens to the brokers meanwhile: restarts, kills and freezes by turns."""
+"""The faults of the brokers during the run: restarts, kills and freezes in turn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BUSY_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that happened to a broker.
+    """One fault of a broker.
 
     Attributes:
-        began_s, ended_s: since the start of the load; ended is when all replicas were in sync again.
+        began_s, ended_s: seconds since the start of the load; it ended when all replicas were in sync again.
     """
 
     what: str
@@ -30,23 +30,23 @@ class Fault:
 
 
 class Faults:
-    """Does one thing after the other to a cluster, every ``interval_s`` seconds or as soon as it has healed."""
+    """Injects faults into a cluster, one every ``interval_s`` seconds or as soon as it has healed."""
 
     def __init__(self, cluster: KafkaCluster, interval_s: float, freeze_s: float = FREEZE_S) -> None:
         self.done: list[Fault] = []
         self.now = ""
-        """What is going on; empty while all is well."""
+        """The current fault; empty if there is none."""
         self._cluster = cluster
         self._interval_s = interval_s
         self._freeze_s = freeze_s
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Have ``run`` end once the cluster is whole."""
+        """Make ``run`` end once the cluster has healed."""
         self._stopping.set()
 
     async def run(self, began: float) -> None:
-        """Go on until stopped; ``began`` is the moment of `time.monotonic` from which faults are timed."""
+        """Run until stopped; ``began`` is the `time.monotonic` value that fault times are relative to."""
         for do, broker in self._turns():
             try:
                 async with asyncio.timeout(self._interval_s):
@@ -63,7 +63,7 @@ class Faults:
             self.done.append(Fault(what, broker, started_s, time.monotonic() - began))
 
     def _turns(self) -> Iterator[tuple[Callable[[int], None], int]]:
-        """Every kind meets every broker: there are as many of both, so the brokers shift by one each round."""
+        """Pair every kind with every broker: there are as many of both, so the brokers shift by one each round."""
         kinds = (self._restart, self._kill, self._freeze)
         for turn in itertools.count():
             brokers = self._cluster.brokers

@@ -1,4 +1,4 @@
-"""The load: tasks that use the producer in each way there is, and the count of what became of every record."""
+"""The load: tasks that use the producer in every possible way, and counts of how every record ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLAT_OUT_TASKS = 2
 SUBMITTING_TASKS = 2
 SENDING_TASKS = 16
 TASKS = FLAT_OUT_TASKS + SUBMITTING_TASKS + SENDING_TASKS + 3
-"""The last three send large records, flush, and make other producers."""
+"""The last three send large records, flush, and create other producers."""
 CHUNK_RECORDS = 200
 LARGE_VALUE_BYTES = 200_000
 LARGE_EVERY_S = 1.0
@@ -26,14 +26,14 @@ NEW_PRODUCER_RECORDS = 50
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the records, counted by the program that sent them.
+    """How the records ended, counted by the program that sent them.
 
     Attributes:
         accepted: given a Delivery, or admitted and waited for by ``send``.
-        unsure: the failed ones that may be in the log all the same.
-        refused: never admitted, for want of memory or metadata; not among the accepted.
-        errors: failed records by the name of their error.
-        producers: how many short-lived producers came and went.
+        unsure: failed ones that may still be in the log.
+        refused: never admitted, for lack of memory or metadata; not among the accepted.
+        errors: failed records by name of their error.
+        producers: number of short-lived producers.
     """
 
     accepted: int = 0
@@ -46,15 +46,15 @@ class Tally:
     _on_end: Callable[[Delivery], None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._on_end = self._ended  # one bound method for all, not one a record
+        self._on_end = self._ended  # one bound method for all, not one per record
 
     @property
     def pending(self) -> int:
-        """Accepted and not ended."""
+        """Accepted and not yet ended."""
         return self.accepted - self.acked - self.failed
 
     def watch(self, delivery: Delivery) -> None:
-        """Count a record, and its end when it comes."""
+        """Count a record, and later its end."""
         self.accepted += 1
         delivery.add_done_callback(self._on_end)
 
@@ -73,10 +73,10 @@ class Tally:
 
 
 class Load:
-    """Tasks that keep one producer busy until they are stopped; every kind of call takes part.
+    """Tasks that keep one producer busy with every kind of call until they are stopped.
 
     Args:
-        configs: of the producers that come and go beside the one under load.
+        configs: of the short-lived producers beside the one under load.
     """
 
     def __init__(self, producer: Producer, topics: list[str], tally: Tally, configs: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ class Load:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Have every task end after what it is doing."""
+        """Make every task end after its current step."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -111,7 +111,7 @@ class Load:
         return self._topics[number % len(self._topics)]
 
     async def _flat_out(self, topic: str) -> None:
-        """The full-speed pattern: plain calls until memory is short."""
+        """The full-speed pattern: plain calls until memory runs short."""
         records = _around(self._small)
         while not self._stopping.is_set():
             try:
@@ -126,7 +126,7 @@ class Load:
                 continue
 
     async def _submitting(self, topic: str) -> None:
-        """Records without a key, at the pace that the buffer allows."""
+        """Records without a key, at the pace the buffer allows."""
         for _, value in _around(self._medium):
             if self._stopping.is_set():
                 return
@@ -167,14 +167,14 @@ class Load:
             await self._producer.flush()
 
     async def _coming_and_going(self) -> None:
-        """Producers that live for a moment, as a script's or a test's do."""
+        """Short-lived producers, like those of a script or a test."""
         while not await self._stopped_within(NEW_PRODUCER_EVERY_S):
             try:
                 async with Producer(**self._configs) as producer:
                     topic = self._topic(self._tally.producers)
                     records = (self._send(producer, topic, value) for _, value in self._small[:NEW_PRODUCER_RECORDS])
                     await asyncio.gather(*records)
-            except KafkaError as error:  # no broker answered the start in time, which is no loss
+            except KafkaError as error:  # no broker answered the start in time: no record is lost
                 self._tally.errors[f"start: {type(error).__name__}"] += 1
             self._tally.producers += 1
 
@@ -188,6 +188,6 @@ class Load:
 
 
 def _around(records: list[payloads.KeyValue]) -> Iterator[payloads.KeyValue]:
-    """Without end; `itertools.cycle` would keep a copy."""
+    """Cycle endlessly; `itertools.cycle` would keep a copy."""
     while True:
         yield from records

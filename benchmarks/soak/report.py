@@ -18,7 +18,7 @@ from benchmarks.soak.load import Tally
 from benchmarks.soak.samples import Sample
 
 ROWS = 10
-"""Into how many lines the run is summed up."""
+"""Number of summary lines for the run."""
 
 INTRODUCTION = """\
 # Soak
@@ -34,7 +34,7 @@ sampled every second (`benchmarks/soak/samples.py`). Does anything grow, stay be
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Processor time per second of the run: by the producer's process, the brokers, and everybody else."""
+    """CPU time per second of the run: of the producer's process, the brokers, and everything else."""
 
     own: float
     brokers: float
@@ -43,7 +43,7 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """All that is known of one run."""
+    """All results of one run."""
 
     minutes: float
     loop: str
@@ -57,7 +57,7 @@ class Soak:
 
     @property
     def passed(self) -> bool:
-        """Whether everything was as it has to be."""
+        """Whether all checks passed."""
         return all(check.holds for check in self.checks)
 
 
@@ -97,7 +97,7 @@ HEAD = (
 
 
 def rows(samples: Sequence[Sample]) -> list[tuple[str, ...]]:
-    """Sum the samples up, in lines of equal length."""
+    """Summarize the samples, in intervals of equal length."""
     size = -(-len(samples) // ROWS)
     found = []
     before = (0.0, 0)
@@ -141,11 +141,11 @@ def write(soak: Soak, directory: Path, raw: Path) -> list[Path]:
 
 
 def write_picture(soak: Soak, path: Path) -> None:
-    """Draw what was sampled over time, with what happened to the brokers in the background."""
+    """Draw the samples over time, with the brokers' faults in the background."""
     import matplotlib as mpl
 
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "soak"  # the same figures give the same file
+    mpl.rcParams["svg.hashsalt"] = "soak"  # same figures, same file
     import matplotlib.pyplot as plt
 
     minutes = [one.at_s / 60 for one in soak.samples]

@@ -1,4 +1,4 @@
-"""What is looked at each second."""
+"""The samples taken each second."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIVING = frozenset(
         "transaction.manager",
     )
 )  # fmt: skip
-"""Modules whose objects live and end with a producer."""
+"""Modules whose objects live and die with a producer."""
 LINUX_FILES = Path("/proc/self/fd")
 LINUX_SCHEDULE = Path("/proc/self/schedstat")
 
@@ -43,18 +43,18 @@ class Sample:
     Attributes:
         at_s: since the start of the load.
         rss_bytes: resident memory of this process.
-        blocks: memory blocks that Python has lent out, a count of live objects.
+        blocks: memory blocks allocated by Python, a measure of live objects.
         tasks: of the event loop.
-        descriptors: open files, sockets among them.
-        sockets: the open sockets; -1 where the system does not tell.
-        temporary_files: in the folder for temporary files, which only this process uses.
+        descriptors: open files, including sockets.
+        sockets: open sockets; -1 if the system does not report them.
+        temporary_files: in the folder for temporary files used only by this process.
         pool_bytes: buffer memory in use.
         pending: records accepted and not ended.
         acked: records acknowledged since the start.
-        lag_ms: the latest that a timer fired in this second.
-        collection_ms: the longest garbage collection of this second; it holds the loop, and grows with what the program
-            holds: here a callback for each pending record.
-        queued_ms: how long of this second this process waited for a processor; 0 where the system does not tell.
+        lag_ms: the greatest delay of a timer in this second.
+        collection_ms: the longest garbage collection of this second; it blocks the loop, and grows with the objects of
+            the program: here a callback for each pending record.
+        queued_ms: time of this second that this process waited for a CPU; 0 if the system does not report it.
         faulty: whether a broker was down, frozen or catching up.
     """
 
@@ -84,7 +84,7 @@ def _sample(figures: Sequence[float]) -> Sample:
 
 
 class Lag:
-    """How late timers fire: the worst since somebody last asked."""
+    """Timer delay: the worst since the last read."""
 
     def __init__(self) -> None:
         self._worst_s = 0.0
@@ -98,13 +98,13 @@ class Lag:
             self._worst_s = max(self._worst_s, loop.time() - due)
 
     def take_ms(self) -> float:
-        """The worst so far, and begin anew."""
+        """Return the worst so far, and reset."""
         worst_s, self._worst_s = self._worst_s, 0.0
         return worst_s * 1_000
 
 
 class Collections:
-    """How long garbage collections take: the longest since somebody last asked."""
+    """Duration of garbage collections: the longest since the last read."""
 
     def __init__(self) -> None:
         self._began = 0.0
@@ -124,18 +124,18 @@ class Collections:
             self._worst_s = max(self._worst_s, time.perf_counter() - self._began)
 
     def take_ms(self) -> float:
-        """The longest so far, and begin anew."""
+        """Return the longest so far, and reset."""
         worst_s, self._worst_s = self._worst_s, 0.0
         return worst_s * 1_000
 
 
 class Sampler:
-    """Looks at the process, the producer and the loop."""
+    """Samples the process, the producer and the loop."""
 
     def __init__(
         self, producer: Producer, tally: Tally, temporary: Path, faulty: Callable[[], bool], began: float
     ) -> None:
-        self._figures = array("d")  # flat: thousands of objects of our own would look like a leak of Python's blocks
+        self._figures = array("d")  # flat: thousands of objects of our own would look like a leak of Python blocks
         self._producer = producer
         self._tally = tally
         self._temporary = temporary
@@ -148,12 +148,12 @@ class Sampler:
 
     @property
     def last(self) -> Sample | None:
-        """The latest one, None if there is none yet."""
+        """The latest one; None if there is none yet."""
         return _sample(self._figures[-FIELDS:]) if self._figures else None
 
     @property
     def samples(self) -> list[Sample]:
-        """All of them, made anew."""
+        """All of them, newly created."""
         return [_sample(self._figures[at : at + FIELDS]) for at in range(0, len(self._figures), FIELDS)]
 
     async def run(self) -> None:
@@ -190,36 +190,36 @@ class Sampler:
 
 
 def used_bytes(producer: Producer) -> int:
-    """Bytes of the producer's buffer memory that are in use."""
+    """Bytes of the producer's buffer memory in use."""
     metrics = producer.metrics()["producer-metrics"]
     return int(metrics["buffer-total-bytes"] - metrics["buffer-available-bytes"])
 
 
 def count_files(folder: Path) -> int:
-    """How many files and folders there are in a folder, at any depth."""
+    """Number of files and folders in a folder, at any depth."""
     return sum(1 for _ in folder.rglob("*"))
 
 
 def open_files() -> set[str]:
-    """What the open descriptors of this process lead to; empty where the system does not tell."""
+    """The targets of this process's open descriptors; empty if the system does not report them."""
     if not LINUX_FILES.exists():
         return set()
     found = set()
     for entry in os.scandir(LINUX_FILES):
         try:
             found.add(os.readlink(entry.path))
-        except FileNotFoundError:  # the one that listed the folder, or one that was just closed
+        except FileNotFoundError:  # the one that lists the folder, or one just closed
             continue
     return found
 
 
 def open_sockets() -> int:
-    """How many sockets this process has open, -1 if the system does not tell."""
+    """Number of open sockets of this process; -1 if the system does not report it."""
     return sum(target.startswith("socket:") for target in open_files()) if LINUX_FILES.exists() else -1
 
 
 def queued_ms() -> float:
-    """How long this process's main thread has been ready to run and did not, for want of a processor; 0 if unknown."""
+    """How long this process's main thread was ready to run but had no CPU; 0 if unknown."""
     try:
         return int(LINUX_SCHEDULE.read_text().split()[1]) / 1e6
     except (OSError, IndexError, ValueError):
@@ -227,7 +227,7 @@ def queued_ms() -> float:
 
 
 def live_objects() -> Counter[str]:
-    """The objects of the producer's own classes that the garbage collector knows after a collection, by class."""
+    """Objects of the producer's own classes known to the garbage collector after a collection, by class."""
     gc.collect()
     return Counter(type(one).__qualname__ for one in gc.get_objects() if _is_ours(type(one)))
 

@@ -1,4 +1,4 @@
-"""A web application that publishes, and a page that shows its producer at work, live.
+"""A web application that publishes, and a page that shows its producer live.
 
 BOOTSTRAP_SERVERS=host:port uvicorn examples.live_metrics.app:app, then open http://localhost:8000
 """
@@ -15,7 +15,7 @@ from aioproducer.integrations import fastapi as kafka
 
 
 class Outcomes:
-    """An interceptor that counts how records ended, whoever sent them; the producer's metrics count requests."""
+    """An interceptor that counts how all records ended; the producer's metrics count requests."""
 
     def __init__(self) -> None:
         self.acked = self.failed = 0
@@ -29,7 +29,7 @@ outcomes = Outcomes()
 
 
 def make_producer() -> Producer:
-    """Metrics over the last 3 seconds, in place of 60: somebody is looking."""
+    """Metrics over the last 3 seconds instead of 60, for live viewing."""
     servers = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
     return Producer(
         bootstrap_servers=servers, interceptors=[outcomes], metrics_num_samples=3, metrics_sample_window_ms=1_000
