@@ -65,7 +65,7 @@ class Admission(Generic[Key_contra, Value_contra]):
             BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError, SerializationError, InvalidTopicError: as
                 for ``submit``; not in the log.
             DeliveryTimeoutError: not acknowledged within ``delivery_timeout_ms``; ``maybe_written`` says whether it
-                may be in the log all the same.
+                may still be in the log.
             KafkaError: the record failed for another reason; ``maybe_written`` as above.
         Source: KafkaProducer.send; KIP-91 (timeouts).
         """

@@ -9,7 +9,7 @@ from aioproducer._tally cimport Share, Tally
 
 cdef enum Mark:
     # State of one record's Delivery; one byte each.
-    LIVE = 0        # the program holds it and has not looked
+    LIVE = 0        # held by the program, not observed
     OBSERVED = 1    # awaited, asked, or given a callback
     DROPPED = 2     # gone without being observed
 

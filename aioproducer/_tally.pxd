@@ -39,7 +39,7 @@ cdef class Tally:
     cdef readonly bint abandoned    # nobody waits for the result any longer
     cdef dict ranges                # partition, or TopicPartition of another topic -> list of (first, last) offsets
     cdef list errors                # (row, error): all until there are too many, then only the first
-    cdef Py_ssize_t most_errors     # most of them in the result
+    cdef Py_ssize_t most_errors     # how many the result may have
     cdef int64_t errors_below       # rows from here on are too late for the result
     cdef list failures              # (error, serial of the batch, records), at most MAX_FAILURES
     cdef object waiter

@@ -23,7 +23,7 @@ EVERY_S = 1.0
 
 
 class Unread(SubmitNowait):
-    """Counted, as always, and looked at by nobody."""
+    """Counted as always, read by nobody."""
 
     pushes = False
 
@@ -38,13 +38,13 @@ class Unread(SubmitNowait):
 
 
 class Pushed(Unread):
-    """Pushed to the server, which wants them each second."""
+    """Pushed to the server, which requests them every second."""
 
     pushes = True
 
 
 class Scraped(Unread):
-    """Read by what answers a scrape, in a thread as that of prometheus_client's server."""
+    """Read by a scrape handler, in a thread like that of prometheus_client's server."""
 
     async def start(self) -> None:
         await super().start()
@@ -76,7 +76,7 @@ class _Nowhere(MetricExporter):
 
 
 class Observed(Unread):
-    """Read by a reader of OpenTelemetry's SDK."""
+    """Read by a reader of the OpenTelemetry SDK."""
 
     async def start(self) -> None:
         await super().start()

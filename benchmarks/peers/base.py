@@ -83,7 +83,7 @@ class Publisher(Peer):
         """
 
     async def publish_pool(self, pool: list[KeyValue], records: int) -> Ends:
-        """Send ``count`` records, cycling through the pool from its first."""
+        """Send ``records`` records, cycling through the pool from its first."""
         return await self.publish(stream(pool, records))
 
 
