@@ -27,7 +27,7 @@ from aioproducer._feed cimport BLOCKED, BROKEN, CLOSED, EMPTY, FED, TURN_DUE
 from aioproducer._hashing cimport murmur2_raw
 from aioproducer._varint cimport put_varint
 
-from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError
+from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError, excerpt
 from aioproducer.records import Record
 
 cdef extern from *:
@@ -137,7 +137,8 @@ cdef class ArrowSource:
     def stream_error(self, int code):
         cdef const char* text = self.stream.get_last_error(&self.stream)
         told = f"errno {code}" if text == NULL else (<bytes>text).decode("utf-8", "replace")
-        return SerializationError(f"the Arrow stream failed: {told}")
+        reason, _, _ = told.partition(" Detail: Python exception: Traceback")   # pyarrow appends the whole traceback
+        return SerializationError(f"the Arrow stream failed: {excerpt(reason)}")
 
     cdef ArrowBatch next_batch(self):
         """The next batch, or None at the end; may be called in any thread, one call at a time."""
