@@ -30,9 +30,10 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 
+# setuptools warns of every editable install, in fourteen lines.
 $(STAMP): $(VENV)/bin/python $(CORE)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --group dev -e .
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --group dev -e .
 	@touch $@
 
 install build: $(STAMP)
@@ -73,7 +74,7 @@ check: $(STAMP)
 	$(BIN)/python -m pytest -q tests/test_layering.py
 
 bench bench-quick: $(STAMP)
-	$(BIN)/python -m pip install --quiet -e ".[bench]"
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -e ".[bench]"
 	$(BIN)/python -m benchmarks $(if $(filter bench-quick,$@),--quick)
 
 bench-spark: $(STAMP)
