@@ -29,7 +29,7 @@ import cython
 from heapq import heappop, heappush
 
 from aioproducer._buffer_pool cimport BufferPool
-from aioproducer._delivery cimport Delivery, ProduceRequestResult, new_delivery
+from aioproducer._delivery cimport Delivery, new_delivery, new_result
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, headers_size
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
@@ -246,7 +246,7 @@ cdef class RecordAccumulator:
     cdef ProducerBatch new_batch(self, PartitionQueue queue):
         cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch, self.pool)
         batch.queue = queue
-        batch.result = ProduceRequestResult(queue.topic.name, queue.partition, 0, self.ledger)
+        batch.result = new_result(queue.topic.name, queue.partition, self.ledger)
         batch.producer_id = -1
         batch.producer_epoch = -1
         batch.base_sequence = -1
@@ -675,7 +675,8 @@ cdef class RecordAccumulator:
         piece.serial = parent.serial
         piece.place = (*parent.order_in_partition(), number)
         piece.queue = parent.queue
-        piece.result = ProduceRequestResult(parent.topic, parent.partition, parent.serial, self.ledger)
+        piece.result = new_result(parent.queue.topic.name, parent.queue.partition, self.ledger)
+        piece.result.serial = parent.serial
         piece.created_ms = parent.created_ms
         piece.closed_ms = parent.closed_ms
         piece.state = CLOSED

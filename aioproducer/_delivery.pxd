@@ -82,6 +82,9 @@ cdef class Delivery:
     cdef object outcome(self)
 
 
+cdef ProduceRequestResult new_result(str topic, int32_t partition, DeliveryLedger ledger)
+
+
 cdef Delivery new_delivery(ProduceRequestResult result, int32_t index, Py_ssize_t key_size, Py_ssize_t value_size,
                            int64_t timestamp_ms)
 

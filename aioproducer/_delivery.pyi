@@ -88,7 +88,6 @@ class DeliveryWaiter:
 class ProduceRequestResult:
     """Where and how one batch ended, also if its records ended separately after a split."""
 
-    def __init__(self, topic: str, partition: int, serial: int, ledger: DeliveryLedger) -> None: ...
     @property
     def topic(self) -> str: ...
     @property

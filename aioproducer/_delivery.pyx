@@ -138,14 +138,6 @@ cdef class DeliveryLedger:
 @cython.final
 cdef class ProduceRequestResult:
 
-    def __cinit__(self, str topic, int32_t partition, int64_t serial, DeliveryLedger ledger):
-        self.topic = topic
-        self.partition = partition
-        self.serial = serial
-        self.ledger = ledger
-        self.base_offset = -1
-        self.log_append_time_ms = -1
-
     def __dealloc__(self):
         PyMem_Free(self.marks)
 
@@ -547,6 +539,16 @@ cdef attach(Delivery delivery, tuple entry):
         owner.callbacks[delivery.index] = [attached, entry] if type(attached) is tuple else [*attached, entry]
 
 
+cdef ProduceRequestResult new_result(str topic, int32_t partition, DeliveryLedger ledger):
+    cdef ProduceRequestResult result = ProduceRequestResult.__new__(ProduceRequestResult)
+    result.topic = topic
+    result.partition = partition
+    result.ledger = ledger
+    result.base_offset = -1
+    result.log_append_time_ms = -1
+    return result
+
+
 cdef Delivery new_delivery(ProduceRequestResult result, int32_t index, Py_ssize_t key_size, Py_ssize_t value_size,
                            int64_t timestamp_ms):
     cdef Delivery delivery = Delivery.__new__(Delivery)
@@ -633,3 +635,4 @@ aiop_set_am_send(DeliveryWaiter, waiter_am_send)
 aiop_not_by_hand(Delivery)
 aiop_not_by_hand(DeliveryWaiter)
 aiop_not_by_hand(Failure)
+aiop_not_by_hand(ProduceRequestResult)

@@ -55,7 +55,7 @@ class PartitionProduceResponse:
 
     @property
     def record_errors(self) -> list[tuple[int, str | None]] | None:
-        """(index, message) of the records that made the batch fail; None before version 8 (KIP-467)."""
+        """(index, message) of the records that made the batch fail (KIP-467); None: the broker named none."""
 
     @property
     def error_message(self) -> str | None: ...

@@ -335,7 +335,7 @@ def decode_produce_response(int version, bytes frame not None):
 
 cdef PartitionProduceResponse read_partition(Reader reader, int version, topic):
     cdef PartitionProduceResponse partition = PartitionProduceResponse()
-    cdef int64_t _, end, tag = -1
+    cdef int64_t _, count, end, tag = -1
     partition.topic = topic
     partition.partition = reader.int32()
     partition.error_code = reader.int16()
@@ -345,8 +345,10 @@ cdef PartitionProduceResponse read_partition(Reader reader, int version, topic):
     partition.leader_id = -1
     partition.leader_epoch = -1
     if version >= 8:
-        partition.record_errors = []
-        for _ in range(reader.count()):
+        count = reader.count()
+        if count:       # seldom; a list an answer is work for the garbage collector
+            partition.record_errors = []
+        for _ in range(count):
             index = reader.int32()
             partition.record_errors.append((index, reader.nullable_string()))
             reader.skip_tags()
