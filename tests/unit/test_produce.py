@@ -328,8 +328,11 @@ def expected(response: schema.ProduceResponse, version: int) -> dict[str, Any]:
                 "base_offset": each.base_offset,
                 "log_append_time_ms": each.log_append_time_ms,
                 "log_start_offset": each.log_start_offset,
-                "record_errors": [(error.batch_index, error.batch_index_error_message) for error in each.record_errors]
-                or None,
+                "record_errors": (
+                    [(error.batch_index, error.batch_index_error_message) for error in each.record_errors] or None
+                )
+                if version >= 8
+                else None,
                 "error_message": each.error_message,
                 "leader_id": each.current_leader.leader_id,
                 "leader_epoch": each.current_leader.leader_epoch,
@@ -356,10 +359,11 @@ def test_answer_of_kafka(entry: dict[str, Any]) -> None:
                 "base_offset": each["baseOffset"],
                 "log_append_time_ms": each["logAppendTimeMs"],
                 "log_start_offset": each.get("logStartOffset", -1),
-                "record_errors": [
-                    (error["batchIndex"], error["batchIndexErrorMessage"]) for error in each.get("recordErrors", [])
-                ]
-                or None,
+                "record_errors": (
+                    [(error["batchIndex"], error["batchIndexErrorMessage"]) for error in each["recordErrors"]] or None
+                )
+                if version >= 8
+                else None,
                 "error_message": each.get("errorMessage"),
                 "leader_id": each.get("currentLeader", {}).get("leaderId", -1),
                 "leader_epoch": each.get("currentLeader", {}).get("leaderEpoch", -1),
