@@ -50,11 +50,12 @@ cdef class ProducerBatch(RecordBatch):
     cdef public bint maybe_written          # for the user; sticky
     cdef public bint in_doubt               # an attempt may have written it, and no later answer ruled that out
     cdef public int64_t refused_ms          # when, in doubt, it was first refused as out of order; -1: not yet
-    cdef public object books                # PartitionSequences, set when may_send is first asked
     cdef public int64_t numbered_before     # batches of its partition numbered before it
     cdef public bint expired                # its Deliveries failed while it was in flight
 
     cdef tuple order_in_partition(self)
+    cdef void identify(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
+                       bint transactional) noexcept
 
 
 @cython.final
@@ -69,6 +70,7 @@ cdef class PartitionQueue:
     cdef Py_ssize_t length                  # batches in the chain
     cdef bint in_ready                      # is in its node's ready queue
     cdef readonly bint muted                # its batch in flight must end before the next one goes
+    cdef object books                       # its PartitionSequences, once a batch was to be sent
 
     cdef bint can_go(self, int64_t now_ms)
     cdef void push(self, ProducerBatch batch)

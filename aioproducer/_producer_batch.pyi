@@ -3,7 +3,6 @@
 from typing import final
 
 from aioproducer._delivery import ProduceRequestResult
-from aioproducer._sequences import PartitionSequences
 from aioproducer.errors import KafkaError
 
 @final
@@ -26,8 +25,6 @@ class ProducerBatch:
     """Its Deliveries have failed, whatever happens to the batch."""
     numbered_before: int
     """How many batches of its partition were numbered before it, or before its parent if it is a piece."""
-    books: PartitionSequences | None
-    """Its partition's sequences; set when ``may_send`` is first asked about it."""
 
     @property
     def queue(self) -> PartitionQueue: ...

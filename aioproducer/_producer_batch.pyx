@@ -69,6 +69,10 @@ cdef class ProducerBatch(RecordBatch):
 
     def set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
                            bint transactional=False):
+        self.identify(producer_id, producer_epoch, base_sequence, transactional)
+
+    cdef void identify(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
+                       bint transactional) noexcept:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence

@@ -2,7 +2,9 @@
 
 import cython
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from aioproducer._producer_batch cimport ProducerBatch
 
 
 cpdef int32_t next_sequence(int32_t sequence, int64_t records) noexcept
@@ -22,9 +24,13 @@ cdef class PartitionSequences:
     cdef public tuple gap                   # order of the last batch that failed; None while there is no gap
     cdef public tuple absent                # order of a batch surely not in the log; later ones aren't either
 
-    cdef bint is_first(self, batch)
+    cdef int add(self, ProducerBatch batch) except -1
+    cpdef strike(self, ProducerBatch batch)
+    cdef bint is_first(self, ProducerBatch batch) noexcept
+    cdef Py_ssize_t place_of(self, ProducerBatch batch) except -1
+    cdef bint has_room(self) noexcept
+    cdef tuple order_of_last(self)
     cdef int turn(self, bytes topic_id) except -1
-    cdef int substitute(self, batch, list pieces) except -1
 
 
 cdef class SequenceBooks:
@@ -35,7 +41,7 @@ cdef class SequenceBooks:
     cdef public int32_t epoch
     cdef dict partitions                    # (topic, partition) -> PartitionSequences
 
-    cdef PartitionSequences books_of(self, batch)
+    cdef PartitionSequences books_of(self, ProducerBatch batch)
     cdef bint is_current(self, PartitionSequences books) noexcept
-    cdef int give_number(self, batch) except -1
-    cdef int strike_acknowledged(self, batch) except -1
+    cdef int give_number(self, ProducerBatch batch) except -1
+    cdef int strike_acknowledged(self, ProducerBatch batch) except -1

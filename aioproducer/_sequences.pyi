@@ -35,17 +35,11 @@ class PartitionSequences:
     absent: tuple[int, ...] | None
     """Order of a batch that is surely not in the log; batches numbered after it are not there either."""
 
-    def add(self, batch: ProducerBatch) -> None:
-        """The batch was numbered."""
-
     def strike(self, batch: ProducerBatch) -> None:
         """The batch has ended."""
 
     def replace(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:
         """The pieces take the batch's place."""
-
-    def has_room(self) -> bool:
-        """Whether the broker, after one more batch, still remembers the oldest unresolved one."""
 
     def is_settled(self) -> bool:
         """Whether nothing is on the wire, and nothing numbered can be in the log."""

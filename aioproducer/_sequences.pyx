@@ -6,6 +6,8 @@ theory of operation for both.
 
 import cython
 
+from aioproducer._producer_batch cimport PartitionQueue, ProducerBatch
+
 from aioproducer.records import TopicPartition
 
 cdef enum:
@@ -32,37 +34,41 @@ cdef class PartitionSequences:
         self.former = ()
         self.numbered = []
 
-    def add(self, batch):
+    cdef int add(self, ProducerBatch batch) except -1:
         batch.numbered_before = self.count
         self.numbered.append(batch)
         self.count += 1
+        return 0
 
-    def strike(self, batch):
-        self.substitute(batch, [])
+    cpdef strike(self, ProducerBatch batch):
+        del self.numbered[self.place_of(batch)]
 
-    def replace(self, batch, pieces):
-        self.substitute(batch, list(pieces))
+    def replace(self, ProducerBatch batch not None, pieces):
+        cdef Py_ssize_t at = self.place_of(batch)
+        for piece in pieces:
+            (<ProducerBatch?>piece).numbered_before = batch.numbered_before
+        self.numbered[at:at + 1] = pieces
 
-    cdef bint is_first(self, batch):
+    cdef bint is_first(self, ProducerBatch batch) noexcept:
         return len(self.numbered) > 0 and self.numbered[0] is batch
 
-    cdef int substitute(self, batch, list pieces) except -1:
-        cdef Py_ssize_t at = 0 if self.is_first(batch) else self.numbered.index(batch)
-        for piece in pieces:
-            piece.numbered_before = batch.numbered_before
-        self.numbered[at:at + 1] = pieces
-        return 0
+    cdef Py_ssize_t place_of(self, ProducerBatch batch) except -1:
+        return 0 if self.is_first(batch) else self.numbered.index(batch)
+
+    cdef tuple order_of_last(self):
+        cdef Py_ssize_t count = len(self.numbered)
+        return (<ProducerBatch>self.numbered[count - 1]).order_in_partition() if count else ()
 
     cdef int turn(self, bytes topic_id) except -1:
         if topic_id is not self.topic_id and topic_id != self.topic_id:
             self.topic_id = topic_id
-            self.former = self.numbered[len(self.numbered) - 1].order if self.numbered else ()
+            self.former = self.order_of_last()
             self.known_producer_id = NO_PRODUCER_ID
             self.absent = None
         return 0
 
-    def has_room(self):
-        return not self.numbered or self.count - self.numbered[0].numbered_before < UNRESOLVED
+    cdef bint has_room(self) noexcept:
+        return len(self.numbered) == 0 or self.count - (<ProducerBatch>self.numbered[0]).numbered_before < UNRESOLVED
 
     def is_settled(self):
         for batch in self.numbered:
@@ -92,20 +98,20 @@ cdef class SequenceBooks:
         self.epoch = NO_EPOCH
         self.partitions = {}
 
-    def may_send(self, batch):
+    def may_send(self, ProducerBatch batch not None):
         cdef PartitionSequences books
         if not self.idempotent:
             return True
         books = self.books_of(batch)
-        books.turn(batch.topic_id)
-        if batch.has_sequence:
+        books.turn(batch.queue.topic.topic_id)
+        if batch.base_sequence >= 0:
             # A retried batch goes only as the first of its partition; a batch that overtakes another is out of order.
             return books.is_first(batch)
         if self.producer_id == NO_PRODUCER_ID:
             return False
         if self.transaction is not None and not self.transaction.may_send(TopicPartition(batch.topic, batch.partition)):
             return False
-        if not books.numbered:
+        if len(books.numbered) == 0:
             return True
         # A leader that does not know the producer yet accepts any sequence as the first (KIP-360), so until it has
         # acknowledged one batch, a second one could be written in place of the first. The leader of a recreated
@@ -113,64 +119,61 @@ cdef class SequenceBooks:
         return (books.known_producer_id == books.producer_id and books.gap is None and self.is_current(books)
                 and books.has_room())
 
-    def number(self, batch):
+    def number(self, ProducerBatch batch not None):
         self.give_number(batch)
 
     def number_all(self, list batches not None):
         for batch in batches:
-            self.give_number(batch)
+            self.give_number(<ProducerBatch?>batch)
 
-    cdef int give_number(self, batch) except -1:
+    cdef int give_number(self, ProducerBatch batch) except -1:
         cdef PartitionSequences books
         if not self.idempotent:
             return 0
         books = self.books_of(batch)
-        if batch.has_sequence:
-            if books.absent is not None and batch.order <= books.absent:
+        if batch.base_sequence >= 0:
+            if books.absent is not None and batch.order_in_partition() <= books.absent:
                 books.absent = None     # it is sent again, so it may be written now
             return 0
-        if not books.numbered and not self.is_current(books):
+        if len(books.numbered) == 0 and not self.is_current(books):
             books.producer_id, books.epoch, books.next = self.producer_id, self.epoch, 0
             books.gap = books.absent = None
         if self.transaction is not None:
             self.transaction.sent()
-        batch.set_producer_state(books.producer_id, books.epoch, books.next, self.transaction is not None)
+        batch.identify(books.producer_id, <int16_t>books.epoch, books.next, self.transaction is not None)
         books.next = next_sequence(books.next, batch.record_count)
         books.add(batch)
         return 0
 
-    def acknowledged(self, batch):
+    def acknowledged(self, ProducerBatch batch not None):
         self.strike_acknowledged(batch)
 
-    cdef int strike_acknowledged(self, batch) except -1:
+    cdef int strike_acknowledged(self, ProducerBatch batch) except -1:
         cdef PartitionSequences books
-        cdef tuple order
-        if not batch.has_sequence:
+        if batch.base_sequence < 0:
             return 0
         books = self.books_of(batch)
-        books.substitute(batch, [])
-        order = batch.order
-        if order > books.former:
+        books.strike(batch)
+        if len(books.former) == 0 or batch.order_in_partition() > books.former:
             books.known_producer_id = batch.producer_id
         if books.gap is not None:
-            if order >= books.gap:
+            if batch.order_in_partition() >= books.gap:
                 books.gap = None
             self._bump_if_settled(books)
         return 0
 
-    def _books_of(self, batch):
+    def _books_of(self, ProducerBatch batch not None):
         return self.books_of(batch)
 
-    cdef PartitionSequences books_of(self, batch):
-        cdef PartitionSequences books = batch.books
-        if books is None:
-            key = (batch.topic, batch.partition)
-            books = <PartitionSequences>self.partitions.get(key)
+    cdef PartitionSequences books_of(self, ProducerBatch batch):
+        cdef PartitionQueue queue = batch.queue
+        if queue.books is None:
+            key = (queue.topic.name, queue.partition)   # the queue may be new, the partition known
+            books = self.partitions.get(key)
             if books is None:
-                books = PartitionSequences.__new__(PartitionSequences)
-                self.partitions[key] = books
-            batch.books = books
-        return books
+                books = self.partitions[key] = PartitionSequences.__new__(PartitionSequences)
+            queue.books = books
+        return <PartitionSequences>queue.books
 
     def _is_current(self, PartitionSequences books not None):
         return self.is_current(books)
