@@ -19,6 +19,7 @@ from aioproducer._producer_batch cimport (
     TopicQueues,
 )
 from aioproducer._record_batch cimport RecordView
+from aioproducer._topic_index cimport TopicIndex
 
 
 cdef Delivery last_delivery(ProducerBatch batch, RecordView* record)
@@ -29,7 +30,7 @@ cdef class RecordAccumulator:
     cdef readonly BufferPool pool
     cdef readonly DeliveryLedger ledger
     cdef readonly BufferPool outside        # memory of split batches: never waited for, outside the budget
-    cdef dict topics                        # name -> TopicQueues
+    cdef TopicIndex topics
     cdef dict nodes                         # node id -> NodeQueue
     cdef LiveBatches live
     cdef Py_ssize_t open_batches            # how many take records

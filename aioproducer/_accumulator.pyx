@@ -84,7 +84,7 @@ cdef class RecordAccumulator:
         self.is_round_robin = round_robin
         self.availability_timeout_ms = availability_timeout_ms
         self.mutes = mutes
-        self.topics = {}
+        self.topics = TopicIndex()
         self.nodes = {}
         self.live = LiveBatches()
         self.awaited_batches = []
@@ -93,10 +93,10 @@ cdef class RecordAccumulator:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     cdef TopicQueues find_topic(self, str name):
-        return <TopicQueues>self.topics.get(name)
+        return self.topics.find(name)
 
-    def topic(self, str name):
-        return self.topics.get(name)
+    def topic(self, str name not None):
+        return self.topics.find(name)
 
     def update_topic(self, str name, bytes topic_id, leaders):
         cdef TopicQueues topic = self.find_topic(name)
@@ -104,7 +104,7 @@ cdef class RecordAccumulator:
         cdef int32_t partition, leader, epoch
         if topic is None:
             topic = TopicQueues(name)
-            self.topics[name] = topic
+            self.topics.add(topic)
         elif topic.topic_id != topic_id:
             topic.forget_limit()
         topic.topic_id = topic_id
@@ -140,9 +140,10 @@ cdef class RecordAccumulator:
             self.mark_ready(queue)
 
     def forget_topic(self, str name):
-        if name not in self.topics or self.holds_topic(name):
+        cdef TopicQueues topic = self.find_topic(name)
+        if topic is None or self.holds_topic(name):
             return False
-        del self.topics[name]
+        self.topics.remove(topic)
         return True
 
     def holds_topic(self, str name):

@@ -136,6 +136,7 @@ cdef class DeliveryLedger:
 
 
 @cython.final
+@cython.freelist(1024)
 cdef class ProduceRequestResult:
 
     def __dealloc__(self):
