@@ -169,6 +169,13 @@ class RecordAccumulator:
     def sealed(self, batch: ProducerBatch, compressed: bytes | None, codec_bits: int) -> None:
         """Take back a batch that ``drain`` returned for compression; None leaves it plain."""
 
+    def handed_over(self, batches: list[ProducerBatch], now_ms: int, touch_every_ms: int) -> list[str]:
+        """Count an attempt of each batch; returns the topics of which metadata should hear that they are in use.
+
+        Args:
+            touch_every_ms: it should hear of each at most this often.
+        """
+
     # --- after the answer ---------------------------------------------------------------------------------------------
 
     def requeue(self, batch: ProducerBatch, now_ms: int, retry_at_ms: int) -> None:

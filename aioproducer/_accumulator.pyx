@@ -38,6 +38,8 @@ from aioproducer._record_batch import split_records
 cdef extern from "Python.h":
     const Py_ssize_t PY_SSIZE_T_MAX
 
+cdef bytes NO_TOPIC_ID = bytes(16)
+
 cdef enum:
     BLOCK_BYTES = 16384
     BUSY_NS_A_MS = 50000    # open batches linger on if the program submits for 5% of the time
@@ -108,6 +110,7 @@ cdef class RecordAccumulator:
         elif topic.topic_id != topic_id:
             topic.forget_limit()
         topic.topic_id = topic_id
+        topic.has_id = topic_id != NO_TOPIC_ID
         for partition, (leader, epoch) in enumerate(leaders):
             if partition == len(topic.queues):
                 topic.queues.append(PartitionQueue(topic, partition))
@@ -378,14 +381,12 @@ cdef class RecordAccumulator:
         """Queue the partition at its leader if its first batch can be sent."""
         if queue.in_ready or not queue.can_go(0):
             return
-        queue.in_ready = True
-        self.node(queue.leader).ready.append(queue)
+        self.node(queue.leader).push(queue)
         self.wake()
 
     cdef void unmark_ready(self, PartitionQueue queue):
         if queue.in_ready:
-            self.node(queue.leader).ready.remove(queue)
-            queue.in_ready = False
+            self.node(queue.leader).remove(queue)
 
     def ready(self, int64_t now_ms, busy_nodes=()):
         cdef ProducerBatch batch
@@ -414,7 +415,7 @@ cdef class RecordAccumulator:
         if batch is not None and (deadline < 0 or batch.created_ms + self.delivery_timeout_ms < deadline):
             deadline = batch.created_ms + self.delivery_timeout_ms
         self.woken = False
-        return [node_id for node_id, node in self.nodes.items() if (<NodeQueue>node).ready], deadline
+        return [node_id for node_id, node in self.nodes.items() if (<NodeQueue>node).ready_count], deadline
 
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept:
         """Whether open batches linger longer: the program submits at full speed and batches hold few records.
@@ -439,7 +440,7 @@ cdef class RecordAccumulator:
         if self.in_flight_batches:
             return True
         for node in self.nodes.values():
-            if (<NodeQueue>node).ready or (<NodeQueue>node).sealing_bytes:
+            if (<NodeQueue>node).ready_count or (<NodeQueue>node).sealing_bytes:
                 return True
         return False
 
@@ -488,24 +489,24 @@ cdef class RecordAccumulator:
         cdef Py_ssize_t _
         node.stalled_ms = -1
         self.drains += 1
-        for _ in range(len(node.ready)):
-            queue = <PartitionQueue>node.ready.popleft()
+        for _ in range(node.ready_count):
+            queue = node.pop()
             batch = queue.first
             if not queue.can_go(now_ms):
                 queue.in_ready = False      # what makes it ready again also queues it again
             elif not may_send(batch):
-                node.ready.append(queue)    # not sealed ahead either: it would displace one that may go
+                node.push(queue)    # not sealed ahead either: it would displace one that may go
             elif self.compresses and not batch.sealed and batch.size_bytes > inline_left:
                 if node.sealing_bytes < 2 * self.max_request_size:
                     queue.in_ready = False
                     self.start_sealing(batch, node)
                     unsealed.append(batch)
                 else:
-                    node.ready.append(queue)
+                    node.push(queue)
             else:
                 size = self.size_in_request(batch)
                 if total and total + size > max_bytes:
-                    node.ready.appendleft(queue)
+                    node.push_first(queue)
                     break
                 queue.in_ready = False
                 queue.topic.drain = self.drains
@@ -547,6 +548,19 @@ cdef class RecordAccumulator:
         if self.mutes:
             batch.queue.muted = True
         return 0
+
+    def handed_over(self, list batches not None, int64_t now_ms, int64_t touch_every_ms):
+        cdef ProducerBatch batch
+        cdef TopicQueues topic
+        cdef list due = []
+        for item in batches:
+            batch = <ProducerBatch?>item
+            batch.attempts += 1
+            topic = batch.queue.topic
+            if now_ms - topic.touched_ms >= touch_every_ms:
+                topic.touched_ms = now_ms
+                due.append(topic.name)
+        return due
 
     cdef void end_sealing(self, ProducerBatch batch):
         if batch.sealing_node is not None:

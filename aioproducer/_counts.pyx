@@ -9,7 +9,7 @@ Source: Kafka's SampledStat, Rate, Avg, Max.
 
 import cython
 
-from aioproducer._producer_batch cimport ProducerBatch
+from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
 from aioproducer._record_batch cimport HEADER_BYTES
 
 cdef int64_t NEVER = -0x7FFFFFFFFFFFFFFF
@@ -122,19 +122,20 @@ def count_batches_sent(Windows producer not None, dict topics not None, make_win
                        int64_t now_ms):
     cdef ProducerCounts total = <ProducerCounts?>producer.counts_at(now_ms)
     cdef TopicCounts of_topic = None
-    cdef str topic = None
+    cdef TopicQueues topic = None
     cdef ProducerBatch batch
     cdef int64_t wire_bytes, plain_bytes, records, queue_ms, largest
     cdef double ratio
     total.produce_requests += 1
     for item in batches:
         batch = <ProducerBatch?>item
-        if of_topic is None or batch.queue.topic.name is not topic:
-            topic = batch.queue.topic.name
-            windows = topics.get(topic)
-            if windows is None:
-                windows = topics[topic] = make_windows(TopicCounts)
-            of_topic = <TopicCounts?>(<Windows?>windows).counts_at(now_ms)
+        if batch.queue.topic is not topic:
+            topic = batch.queue.topic
+            if topic.counts is None:
+                topic.counts = topics.get(topic.name)
+            if topic.counts is None:
+                topic.counts = topics[topic.name] = make_windows(TopicCounts)
+            of_topic = <TopicCounts?>(<Windows?>topic.counts).counts_at(now_ms)
         wire_bytes = batch.wire_size()
         plain_bytes = batch.size_bytes
         records = batch.result.record_count

@@ -88,14 +88,20 @@ def decode_produce_response(version: int, frame: bytes) -> ProduceResponse:
         ProtocolError: truncated, too long, or not valid for the version; never any other error.
     """
 
+def topic_names(batches: list[ProducerBatch], version: int) -> list[str | bytes]:
+    """How a request of this version names the topic of each batch: by its name, from version 13 on by its id."""
+
+def all_have_topic_ids(batches: list[ProducerBatch]) -> bool:
+    """Whether the broker has given an id to each batch's topic."""
+
 def match_answers(
-    partitions: list[PartitionProduceResponse], batches: list[ProducerBatch], names: dict[str, str | bytes]
+    partitions: list[PartitionProduceResponse], batches: list[ProducerBatch], names: list[str | bytes]
 ) -> list[PartitionProduceResponse]:
     """The answer to each batch of a request.
 
     Args:
         partitions: of the answer, in any order; fastest in the order of the batches.
-        names: topic name -> how the request named the topic.
+        names: how the request named the topic of each batch.
     Raises:
         KeyError: a partition is missing.
         ProtocolError: a partition occurs twice with different results.

@@ -196,32 +196,39 @@ def fixed_bytes(bytes client_id, bytes transactional_id):
     return FIXED_BYTES + len(client_id or b"") + len(transactional_id or b"")
 
 
-def match_answers(list partitions not None, list batches not None, dict names not None):
-    cdef list answers = partitions
-    cdef bint in_order = len(partitions) == len(batches)
-    cdef ProducerBatch batch
+def topic_names(list batches not None, int version):
+    cdef list names = []
+    cdef TopicQueues topic
+    for batch in batches:
+        topic = (<ProducerBatch?>batch).queue.topic
+        names.append(topic.topic_id if version >= TOPIC_IDS else topic.name)
+    return names
+
+
+def all_have_topic_ids(list batches not None):
+    for batch in batches:
+        if not (<ProducerBatch?>batch).queue.topic.has_id:
+            return False
+    return True
+
+
+def match_answers(list partitions not None, list batches not None, list names not None):
     cdef PartitionProduceResponse answer, first
     cdef Py_ssize_t i
-    cdef TopicQueues topic = None
-    name = None
+    cdef bint in_order = len(partitions) == len(batches)
+    for i in range(len(batches) if in_order else 0):
+        answer = <PartitionProduceResponse?>partitions[i]
+        if answer.partition != (<ProducerBatch?>batches[i]).queue.partition or answer.topic != names[i]:
+            in_order = False
+            break
     if in_order:
-        for i in range(len(batches)):
-            batch = <ProducerBatch?>batches[i]
-            answer = <PartitionProduceResponse?>partitions[i]
-            if batch.queue.topic is not topic:
-                topic = batch.queue.topic
-                name = names[topic.name]
-            if answer.partition != batch.queue.partition or (answer.topic is not name and answer.topic != name):
-                in_order = False
-                break
-    if not in_order:
-        found = {}
-        for answer in partitions:
-            first = <PartitionProduceResponse>found.setdefault((answer.topic, answer.partition), answer)
-            if first.error_code != answer.error_code or first.base_offset != answer.base_offset:
-                raise ProtocolError(f"a Produce answer tells of partition {answer.partition} of one topic in two ways")
-        answers = [found[names[each.topic], each.partition] for each in batches]
-    return answers
+        return partitions
+    found = {}
+    for answer in partitions:
+        first = <PartitionProduceResponse>found.setdefault((answer.topic, answer.partition), answer)
+        if first.error_code != answer.error_code or first.base_offset != answer.base_offset:
+            raise ProtocolError(f"a Produce answer tells of partition {answer.partition} of one topic in two ways")
+    return [found[name, (<ProducerBatch?>batch).queue.partition] for name, batch in zip(names, batches)]
 
 
 @cython.final

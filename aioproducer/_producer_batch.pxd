@@ -69,6 +69,7 @@ cdef class PartitionQueue:
     cdef ProducerBatch last                 # its tail; the partition's open batch, if there is one
     cdef Py_ssize_t length                  # batches in the chain
     cdef bint in_ready                      # is in its node's ready queue
+    cdef PartitionQueue next_ready          # and the one behind it there
     cdef readonly bint muted                # its batch in flight must end before the next one goes
     cdef object books                       # its PartitionSequences, once a batch was to be sent
 
@@ -97,7 +98,8 @@ cdef class LiveBatches:
 cdef class TopicQueues:
     """What the accumulator knows of one topic."""
     cdef readonly str name
-    cdef readonly bytes topic_id
+    cdef readonly bytes topic_id            # zeros: the broker has given it none
+    cdef bint has_id
     cdef list queues                        # of PartitionQueue, by partition
     cdef list open                          # by partition: the open batch, last of its queue, or None
     cdef int32_t partition_count
@@ -113,6 +115,7 @@ cdef class TopicQueues:
     cdef bint forgotten                     # nobody used it for long; a new one may have its name
     cdef int64_t drain                      # number of the latest drain that took a batch of it
     cdef public int64_t touched_ms          # when metadata was told that the topic is in use
+    cdef object counts                      # its windows, once a batch was sent
 
     cdef void refused(self, Py_ssize_t size, int64_t now_ms) noexcept
     cdef Py_ssize_t limit(self, Py_ssize_t batch_size, int64_t now_ms) noexcept
@@ -123,6 +126,14 @@ cdef class TopicQueues:
 cdef class NodeQueue:
     """Partitions led by one broker that have a batch to send."""
     cdef readonly int32_t node_id
-    cdef object ready                       # deque of PartitionQueue
+    cdef PartitionQueue first_ready
+    cdef PartitionQueue last_ready
+    cdef Py_ssize_t ready_count
     cdef Py_ssize_t sealing_bytes           # being compressed, or compressed but not drained
     cdef int64_t stalled_ms                 # since when ready batches could not be sent; -1: they can
+
+    cdef void push(self, PartitionQueue queue) noexcept
+    cdef void push_first(self, PartitionQueue queue) noexcept
+    cdef PartitionQueue pop(self)
+    cdef void remove(self, PartitionQueue queue) noexcept
+    cdef void unlink(self, PartitionQueue before, PartitionQueue queue) noexcept

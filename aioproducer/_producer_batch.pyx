@@ -12,8 +12,6 @@ Source: org.apache.kafka.clients.producer.internals.ProducerBatch, BuiltInPartit
 
 import cython
 
-from collections import deque
-
 from cpython.bytes cimport PyBytes_GET_SIZE
 
 from aioproducer._hashing cimport murmur2_raw
@@ -271,5 +269,48 @@ cdef class NodeQueue:
 
     def __cinit__(self, int32_t node_id):
         self.node_id = node_id
-        self.ready = deque()
         self.stalled_ms = -1
+
+    cdef void push(self, PartitionQueue queue) noexcept:
+        queue.in_ready = True
+        if self.last_ready is None:
+            self.first_ready = queue
+        else:
+            self.last_ready.next_ready = queue
+        self.last_ready = queue
+        self.ready_count += 1
+
+    cdef void push_first(self, PartitionQueue queue) noexcept:
+        queue.in_ready = True
+        queue.next_ready = self.first_ready
+        self.first_ready = queue
+        if self.last_ready is None:
+            self.last_ready = queue
+        self.ready_count += 1
+
+    cdef PartitionQueue pop(self):
+        """Take the first; it counts as ready until the caller has decided, so nothing puts it back meanwhile."""
+        cdef PartitionQueue queue = self.first_ready
+        if queue is not None:
+            self.unlink(None, queue)
+        return queue
+
+    cdef void remove(self, PartitionQueue queue) noexcept:
+        cdef PartitionQueue before = None
+        cdef PartitionQueue at = self.first_ready
+        while at is not None and at is not queue:
+            before = at
+            at = at.next_ready
+        if at is not None:
+            self.unlink(before, queue)
+        queue.in_ready = False
+
+    cdef void unlink(self, PartitionQueue before, PartitionQueue queue) noexcept:
+        if before is None:
+            self.first_ready = queue.next_ready
+        else:
+            before.next_ready = queue.next_ready
+        if self.last_ready is queue:
+            self.last_ready = before
+        queue.next_ready = None
+        self.ready_count -= 1

@@ -16,16 +16,18 @@ from __future__ import annotations
 import asyncio
 import copy
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aioproducer._produce import (
     PartitionProduceResponse,
     ProduceResponse,
+    all_have_topic_ids,
     decode_produce_response,
     encode_produce_request,
     fixed_bytes,
     match_answers,
+    topic_names,
 )
 from aioproducer.cluster import Broker
 from aioproducer.errors import KafkaError, ProtocolError, UnsupportedVersionError
@@ -34,7 +36,7 @@ from aioproducer.protocol.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from aioproducer._accumulator import RecordAccumulator
-    from aioproducer._producer_batch import ProducerBatch, TopicQueues
+    from aioproducer._producer_batch import ProducerBatch
     from aioproducer.batch_outcomes import BatchOutcomes
     from aioproducer.config.producer_config import ProducerConfig
     from aioproducer.metadata import Metadata
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from aioproducer.transaction.manager import TransactionManager
 
 NO_LEADER = -1
-NO_TOPIC_ID = bytes(16)
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
 TOUCH_EVERY_MS = 1000
@@ -59,7 +60,7 @@ HINTED = frozenset((6, 74))
 
 
 class ProduceCall:
-    """One Produce request in flight: its batches, its broker, and the names or ids by which the answer lists topics.
+    """One Produce request in flight: its batches, its broker, and the name or id by which the answer lists each topic.
 
     A topic recreated while the request is in flight gets a new id; the answer still has the old one.
     """
@@ -69,7 +70,6 @@ class ProduceCall:
     def __init__(
         self,
         batches: list[ProducerBatch],
-        topics: Collection[TopicQueues],
         connection: Connection,
         version: int,
         sent_ms: int,
@@ -79,8 +79,7 @@ class ProduceCall:
         self.node_id = connection.node_id
         self.version = version
         self.sent_ms = sent_ms
-        by_id = version >= TOPIC_IDS_SINCE_VERSION
-        self.names: dict[str, str | bytes] = {topic.name: topic.topic_id if by_id else topic.name for topic in topics}
+        self.names = topic_names(batches, version)
 
 
 class Sender:
@@ -228,15 +227,13 @@ class Sender:
         """Number, seal and write one request; returns its size in bytes. An error here concerns only its batches."""
         self._transactions.number_all(batches)
         self._sealer.seal_all(batches)
-        topics = {batch.queue.topic for batch in batches}
         try:
-            version = self._version(connection, topics)
+            version = self._version(connection, batches)
         except UnsupportedVersionError as error:
             for batch in batches:
                 self._outcomes.fail(batch, _of_batch(error, batch), now_ms)
             self._on_progress()
             return 0
-        call = ProduceCall(batches, topics, connection, version, now_ms)
         correlation_id = connection.next_correlation_id()
         buffers = encode_produce_request(
             version,
@@ -247,12 +244,9 @@ class Sender:
             self._config.request_timeout_ms,
             batches,
         )
-        for batch in batches:
-            batch.attempts += 1
-        for topic in topics:
-            if now_ms - topic.touched_ms >= TOUCH_EVERY_MS:
-                topic.touched_ms = now_ms
-                self._metadata.touch(topic.name, now_ms)
+        call = ProduceCall(batches, connection, version, now_ms)  # now that encoding has put them in their order
+        for topic in self._accumulator.handed_over(batches, now_ms, TOUCH_EVERY_MS):
+            self._metadata.touch(topic, now_ms)
         acknowledges = self._config.acks != 0
         self._produce_calls[call.node_id] = self._produce_calls.get(call.node_id, 0) + 1
         size_bytes = connection.send_frame(
@@ -277,13 +271,13 @@ class Sender:
         oldest_ms = min(batch.created_ms for batch in call.batches)
         return oldest_ms + self._config.delivery_timeout_ms + self._config.request_timeout_ms
 
-    def _version(self, connection: Connection, topics: Collection[TopicQueues]) -> int:
+    def _version(self, connection: Connection, batches: list[ProducerBatch]) -> int:
         version = self._transactions.produce_version(connection.version(ProduceRequest))
         if self._config.compression_type == "zstd" and version < ZSTD_SINCE_VERSION:
             raise UnsupportedVersionError(
                 f"compression_type=zstd needs Kafka 2.1 or newer, {connection} speaks Produce {version} at most"
             )
-        if version >= TOPIC_IDS_SINCE_VERSION and any(topic.topic_id == NO_TOPIC_ID for topic in topics):
+        if version >= TOPIC_IDS_SINCE_VERSION and not all_have_topic_ids(batches):
             return TOPIC_IDS_SINCE_VERSION - 1
         return version
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from aioproducer import _produce
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._produce import decode_produce_response, encode_produce_request, match_answers
+from aioproducer._produce import decode_produce_response, encode_produce_request, match_answers, topic_names
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.compression import codec_by_attribute
 from aioproducer.errors import ProtocolError
@@ -265,7 +265,7 @@ def test_answers_in_any_order(drawn: tuple[list[tuple[str, int]], list[tuple[str
     """Each batch gets the answer of its partition, whatever the order; none is forgotten, and more do no harm."""
     asked, answered = drawn
     batches = batches_at([Place(name, partition) for name, partition in asked])
-    names: dict[str, str | bytes] = {name: name for name in "abc"}
+    names = topic_names(batches, 12)
     for told in (asked, answered, [*answered, ("b", 9)]):
         found = match_answers(answer_of(told), batches, names)
         assert [(one.topic, one.partition) for one in found] == asked
@@ -281,7 +281,7 @@ def test_answers_twice_about_one_partition(again: int) -> None:
     """One may say that the batch was written, and the other that it was not: neither is believed, unless they agree."""
     places = [("a", 0), ("a", 1), ("b", 0)]
     batches = batches_at([Place(name, partition) for name, partition in places])
-    names: dict[str, str | bytes] = {name: name for name in "ab"}
+    names = topic_names(batches, 12)
     for told in ([*places, places[again]], [places[again], *places[::-1]]):
         with pytest.raises(ProtocolError, match=f"of partition {places[again][1]} of one topic in two ways"):
             match_answers(answer_of(told), batches, names)
@@ -293,7 +293,7 @@ def test_answers_by_topic_id() -> None:
     """Topics go by what the request called them."""
     answers = answer_of([("one", 0), ("two", 0)])
     batches = batches_at([Place("second", 0), Place("first", 0)])
-    assert match_answers(answers, batches, {"first": "one", "second": "two"}) == answers[::-1]
+    assert match_answers(answers, batches, ["two", "one"]) == answers[::-1]
 
 
 def told(response: _produce.ProduceResponse) -> dict[str, Any]:
