@@ -1,7 +1,7 @@
 """Produce requests and responses as bytes: the one API whose code is not generated from the schema.
 
-A request is a list of buffers. The records of a large batch are referenced in place; the fields around them (the
-request's and each batch's 61-byte header) and the records of batches of up to 4 KiB are gathered in fresh buffers.
+A request is a list of buffers. Blocks of records of more than 4 KiB are referenced in place; smaller ones and the
+fields around them (the request's and each batch's 61-byte header) are gathered in fresh buffers.
 
     v3-v8   old encodings; v7 is the first with zstd        v9      flexible (KIP-482)
     v10     leader hints in the answer (KIP-951)            v13     topic ids in place of names (KIP-516)
@@ -11,10 +11,18 @@ Answers are untrusted: every length is checked before it is used.
 
 import cython
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.bytes cimport (
+    PyBytes_AS_STRING,
+    PyBytes_CheckExact,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+    _PyBytes_Resize,
+)
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
+from aioproducer._buffer_pool cimport Buffer
 from aioproducer._not_by_hand cimport aiop_not_by_hand
 from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
 from aioproducer._record_batch cimport HEADER_BYTES
@@ -36,11 +44,11 @@ cdef enum:
     FLEXIBLE = 9
     LEADER_HINTS = 10
     TOPIC_IDS = 13
-    COPIED_BYTES = 4096     # an extra buffer costs the transport and the kernel more than this copy
-    GATHERED_BYTES = 65536  # a gathered buffer is cut off at this size
+    COPIED_BYTES = 4096     # a view, and a buffer more for the transport, cost more than this copy
+    GATHERED_BYTES = 65536  # of a gathered buffer, unless more has to be in one piece
     MAX_VARINT = 10         # bytes
+    MOST_AROUND = 15        # bytes around a batch: partition, size, tags
     FIXED_BYTES = 30        # upper bound of the fields around the topics, without the two ids
-    FIRST_BYTES = 1024      # initial gathered memory: enough for many requests
 
 
 @cython.final
@@ -49,43 +57,56 @@ cdef class FrameWriter:
     """A frame under construction: small parts are gathered into buffers, each cut off before a large part."""
     cdef list parts                 # for the transport
     cdef Py_ssize_t size            # their bytes
-    cdef unsigned char* gathered
-    cdef Py_ssize_t used            # bytes
+    cdef Py_ssize_t expected        # bytes of the whole frame, at most
+    cdef bytes gathered             # written to until it is cut off
+    cdef Py_ssize_t used            # bytes of it
     cdef Py_ssize_t capacity        # bytes
 
-    def __cinit__(self):
+    def __cinit__(self, Py_ssize_t expected):
         self.parts = []
-
-    def __dealloc__(self):
-        PyMem_Free(self.gathered)
+        self.expected = expected
 
     cdef unsigned char* room(self, Py_ssize_t size) except NULL:
         """Room for up to `size` bytes; end_at() tells how many were written."""
-        cdef Py_ssize_t capacity
-        cdef unsigned char* grown
         if self.used + size > self.capacity:
-            capacity = max(self.used + size, 2 * self.capacity)
-            grown = <unsigned char*>PyMem_Realloc(self.gathered, capacity)
-            if grown == NULL:
-                raise MemoryError(f"no memory for {capacity} bytes of a Produce request")
-            self.gathered = grown
-            self.capacity = capacity
-        return self.gathered + self.used
+            self.cut()
+            self.capacity = max(size, min(self.expected - self.size, GATHERED_BYTES))
+            self.gathered = PyBytes_FromStringAndSize(NULL, self.capacity)
+        return <unsigned char*>PyBytes_AS_STRING(self.gathered) + self.used
 
     cdef void end_at(self, const unsigned char* end) noexcept:
-        self.used = end - self.gathered
+        self.used = end - <unsigned char*>PyBytes_AS_STRING(self.gathered)
 
     cdef int cut(self) except -1:
-        if self.used:
-            self.parts.append(PyBytes_FromStringAndSize(<const char*>self.gathered, self.used))
-            self.size += self.used
-            self.used = 0
+        if self.used == 0:
+            return 0
+        if 2 * self.used >= self.capacity:
+            self.hand_over()
+        else:
+            self.parts.append(PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.gathered), self.used))
+        self.size += self.used
+        self.used = 0
         return 0
 
-    cdef int add_by_itself(self, list payload, Py_ssize_t size) except -1:
-        self.cut()
-        self.parts.extend(payload)
-        self.size += size
+    cdef int hand_over(self) except -1:
+        """Part with the buffer itself, without the rest of its memory."""
+        cdef PyObject* gathered = <PyObject*>self.gathered
+        Py_INCREF(self.gathered)
+        self.gathered = None
+        self.capacity = 0
+        _PyBytes_Resize(&gathered, self.used)   # it has one reference, as it must
+        self.parts.append(<object>gathered)
+        Py_DECREF(<object>gathered)
+        return 0
+
+    cdef int put_block(self, block, const char* data, Py_ssize_t size) except -1:
+        """Records, as they lie in memory."""
+        if size <= COPIED_BYTES:
+            self.end_at(put_bytes(self.room(size), data, size))
+        else:
+            self.cut()
+            self.parts.append(block if PyBytes_CheckExact(block) else memoryview(block))
+            self.size += size
         return 0
 
     cdef int put_raw(self, bytes data) except -1:
@@ -134,32 +155,45 @@ cdef Py_ssize_t order_by_topic(list batches) except -1:
     return len(topics)
 
 
+cdef Py_ssize_t expected_bytes(list batches) noexcept:
+    """What batches in the order of their topics take at most."""
+    cdef Py_ssize_t size = 0
+    cdef ProducerBatch batch
+    cdef TopicQueues topic = None
+    for item in batches:
+        batch = <ProducerBatch>item
+        if batch.queue.topic is not topic:
+            topic = batch.queue.topic
+            size += topic.frame_bytes
+        size += MOST_AROUND + batch.wire_size()
+    return size
+
+
 cdef int put_batch(FrameWriter writer, ProducerBatch batch, bint flexible) except -1:
     """One partition of the request."""
     cdef Py_ssize_t wire_bytes = batch.wire_size()
-    cdef bint is_copied = wire_bytes - HEADER_BYTES <= COPIED_BYTES
-    cdef unsigned char* p = writer.room(4 + MAX_VARINT + (wire_bytes if is_copied else HEADER_BYTES))
+    cdef unsigned char* p = writer.room(MOST_AROUND + HEADER_BYTES)
     p = put_int32(p, batch.queue.partition)
     p = put_uvarint(p, <uint64_t>(wire_bytes + 1)) if flexible else put_int32(p, <int32_t>wire_bytes)
     batch.put_header(p, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional)
-    p += HEADER_BYTES
-    if is_copied:
-        writer.end_at(batch.put_payload(p))
-        if writer.used >= GATHERED_BYTES:
-            writer.cut()
-    else:
-        writer.end_at(p)
-        writer.add_by_itself(batch.payload(), wire_bytes - HEADER_BYTES)
+    writer.end_at(p + HEADER_BYTES)
+    cdef Buffer buffer = batch.head
+    if batch.compressed is not None:
+        writer.put_block(batch.compressed, PyBytes_AS_STRING(batch.compressed), PyBytes_GET_SIZE(batch.compressed))
+    while buffer is not None:
+        writer.put_block(buffer, <const char*>buffer.data, buffer.used)
+        buffer = buffer.next
     return writer.put_no_tags(flexible)
 
 
 def encode_produce_request(int version, int32_t correlation_id, bytes client_id, bytes transactional_id, int acks,
                            int32_t timeout_ms, list batches not None):
     cdef bint flexible = version >= FLEXIBLE
-    cdef FrameWriter writer = FrameWriter()
+    cdef Py_ssize_t topics = order_by_topic(batches)
+    cdef FrameWriter writer = FrameWriter(fixed_bytes(client_id, transactional_id) + expected_bytes(batches))
     cdef TopicQueues topic
     cdef Py_ssize_t at = 0, end
-    cdef unsigned char* p = writer.room(FIRST_BYTES)
+    cdef unsigned char* p = writer.room(FIXED_BYTES)
     p = put_int32(p, 0)     # the size, filled in at the end
     p = put_int16(p, API_KEY)
     p = put_int16(p, <int16_t>version)
@@ -170,7 +204,7 @@ def encode_produce_request(int version, int32_t correlation_id, bytes client_id,
     p = writer.room(6)
     p = put_int16(p, <int16_t>acks)
     writer.end_at(put_int32(p, timeout_ms))
-    writer.put_count(order_by_topic(batches), flexible)
+    writer.put_count(topics, flexible)
     while at < len(batches):
         topic = (<ProducerBatch>batches[at]).queue.topic
         end = at + 1

@@ -57,7 +57,6 @@ cdef class RecordBatch:
     cdef int put_header(self, unsigned char* p, int64_t producer_id, int16_t epoch, int32_t base_sequence,
                         bint transactional) except -1
     cdef object checksum(self, crc)
-    cdef unsigned char* put_payload(self, unsigned char* p) noexcept
     cpdef list payload(self)
     cdef list views(self)
     cpdef object contents(self)

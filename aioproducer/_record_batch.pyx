@@ -239,17 +239,6 @@ cdef class RecordBatch:
             buffer = buffer.next
         return crc
 
-    cdef unsigned char* put_payload(self, unsigned char* p) noexcept:
-        """Copy the records section as it goes out."""
-        if self.compressed is not None:
-            return put_bytes(p, PyBytes_AS_STRING(self.compressed), PyBytes_GET_SIZE(self.compressed))
-        self.settle()
-        cdef Buffer buffer = self.head
-        while buffer is not None:
-            p = put_bytes(p, buffer.data, buffer.used)
-            buffer = buffer.next
-        return p
-
     cpdef list payload(self):
         """The records section as buffers, in order; nothing is copied."""
         return self.views() if self.compressed is None else [self.compressed]

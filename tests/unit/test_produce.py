@@ -206,13 +206,23 @@ def test_large_batches_are_not_copied(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_small_batches_share_buffers(version: int) -> None:
     """What is small is copied, so that a request of many partitions is few buffers; what is large goes as it is."""
-    batches = batches_at([Place("t", at, (5, 4076 if at in (3, 5) else 4075)) for at in range(8)])
+    batches = batches_at([Place("t", at, (4088 if at in (3, 5) else 4087,)) for at in range(8)])
     assert {batch.size_bytes for batch in batches} == {4096, 4097}
     buffers = encode_produce_request(version, 1, b"c", None, 1, 2, batches)
     large = [batch.payload() for batch in batches if batch.partition in (3, 5)]
     assert [part for part in buffers if isinstance(part, memoryview)] == [part for parts in large for part in parts]
     assert len(buffers) == 3 + sum(len(parts) for parts in large)
     assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), version, 1, "c")
+
+
+def test_small_blocks_of_a_large_batch_are_copied() -> None:
+    """A batch begins with a small block: by itself it would be a buffer of its own in each request."""
+    batches = batches_at([Place("t", at, (1000, 5000)) for at in range(8)])
+    buffers = encode_produce_request(13, 1, b"c", None, 1, 2, batches)
+    second = [batch.payload()[1] for batch in batches]
+    assert [part for part in buffers if isinstance(part, memoryview)] == second
+    assert len(buffers) == 1 + 2 * len(batches)
+    assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), 13, 1, "c")
 
 
 def test_small_batches_do_not_share_too_large_a_buffer() -> None:
