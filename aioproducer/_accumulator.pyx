@@ -92,6 +92,17 @@ cdef class RecordAccumulator:
         self.awaited_batches = []
         self.backing_off = []
 
+    def __del__(self):
+        """End the cycles that batches are part of, which the garbage collector can't."""
+        cdef ProducerBatch batch = None if self.live is None else self.live.oldest
+        cdef ProducerBatch next
+        while batch is not None:
+            next = batch.younger
+            batch.queue.disband()
+            batch.pieces = None
+            self.live.remove(batch)
+            batch = next
+
     # --- topics -------------------------------------------------------------------------------------------------------
 
     cdef TopicQueues find_topic(self, str name):
@@ -606,6 +617,7 @@ cdef class RecordAccumulator:
         if batch.sealing_node is not None or batch.released:
             return      # a worker still reads the memory; sealed() releases it later
         batch.released = True
+        batch.last_error = None     # its traceback may lead back here
         batch.release()
         self.forget(batch)
 

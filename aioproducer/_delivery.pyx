@@ -136,7 +136,7 @@ cdef class DeliveryLedger:
 
 
 @cython.final
-@cython.freelist(1024)
+@cython.no_gc       # as its batch; see _producer_batch.pyx
 cdef class ProduceRequestResult:
 
     def __dealloc__(self):

@@ -17,6 +17,7 @@ cdef enum BatchState:
 
 
 @cython.final
+@cython.no_gc
 cdef class ProducerBatch(RecordBatch):
     """Records of one partition that go out and end together; RecordBatch manages their memory."""
     cdef readonly PartitionQueue queue
@@ -79,6 +80,7 @@ cdef class PartitionQueue:
     cdef void link(self, ProducerBatch before, ProducerBatch batch)
     cdef int remove(self, ProducerBatch batch) except -1
     cdef void end_back_off(self)
+    cdef void disband(self) noexcept
 
 
 @cython.final

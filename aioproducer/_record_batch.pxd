@@ -26,6 +26,7 @@ cdef Py_ssize_t headers_size(list headers) except -1
 cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacity) except -1
 
 
+@cython.no_gc
 cdef class RecordBatch:
     """The records of one batch, encoded as they arrive; base class of ProducerBatch, so that a batch is one object.
 

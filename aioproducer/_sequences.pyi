@@ -74,6 +74,9 @@ class SequenceBooks:
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether the batch may be drained now without breaking the order of its partition."""
 
+    def drop_all(self) -> None:
+        """Forget the numbered batches: all have failed, and nothing will be sent any more."""
+
     def number(self, batch: ProducerBatch) -> None:
         """Give a drained batch its sequence unless it has one."""
 

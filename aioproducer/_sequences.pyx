@@ -119,6 +119,12 @@ cdef class SequenceBooks:
         return (books.known_producer_id == books.producer_id and books.gap is None and self.is_current(books)
                 and books.has_room())
 
+    def drop_all(self):
+        cdef PartitionSequences books
+        for item in self.partitions.values():
+            books = <PartitionSequences>item
+            books.numbered = []
+
     def number(self, ProducerBatch batch not None):
         self.give_number(batch)
 

@@ -198,6 +198,7 @@ class BatchOutcomes:
             self._end_early(batch, error_of(batch), now_ms, unobserved=unobserved)
 
         def release() -> None:
+            self._transactions.drop_all()
             for batch in batches:
                 self._accumulator.release(batch)
 

@@ -201,7 +201,11 @@ class RecordPreparation:
             raise _failed(what, record.topic, error) from error
 
     def choose_partition(
-        self, record: Record, key: bytes | None, value: bytes | None, partitions: tuple[PartitionInfo, ...]
+        self,
+        record: Record,
+        key: bytes | None,
+        value: bytes | None,
+        partitions_of: Callable[[str], tuple[PartitionInfo, ...]],
     ) -> int | None:
         """The record's own partition, or the custom partitioner's choice; None leaves it to the built-in one.
 
@@ -211,6 +215,7 @@ class RecordPreparation:
         if record.partition is not None or self.partitioner is None:
             return record.partition
         assert record.topic is not None
+        partitions = partitions_of(record.topic)
         try:
             chosen = self.partitioner(record.topic, key, value, partitions)
         except Exception as error:

@@ -86,7 +86,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
             headers = headers or []
             record = replace(record, headers=headers)
         key, value = await self._preparation.serialize(record)
-        partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
+        partition = self._preparation.choose_partition(record, key, value, engine.partitions_of)
         deadline_ms += engine.now_ms() - began_ms  # time in user code does not count
 
         def admit(queued: bool = False) -> Delivery | None:
@@ -151,7 +151,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
             if self._preparation.adds_headers:
                 record = replace(record, headers=encodable_headers(record.headers, topic) or [])
             key, value = self._preparation.serialize_nowait(record)
-            partition = self._preparation.choose_partition(record, key, value, engine.partitions_of(topic))
+            partition = self._preparation.choose_partition(record, key, value, engine.partitions_of)
             delivery = self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, False)
             if delivery is not None:
                 return delivery

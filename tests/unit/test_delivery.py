@@ -20,7 +20,7 @@ from aioproducer._delivery import Delivery, DeliveryLedger, watch
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, NotLeaderOrFollowerError, WrongLoopError
 from aioproducer.records import RecordMetadata
-from tests.unit.core import add_topic, drain_all, end, fail, filled, make_accumulator, put, split
+from tests.unit.core import add_topic, allocated_blocks, drain_all, end, fail, filled, make_accumulator, put, split
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -1058,9 +1058,7 @@ async def test_references_of_a_life(accumulator: RecordAccumulator) -> None:
 
     for _ in range(5):
         await life()
-    gc.collect()
-    before = len(gc.get_objects())
+    before = allocated_blocks()
     for _ in range(20):
         await life()
-    gc.collect()
-    assert len(gc.get_objects()) - before < 20
+    assert allocated_blocks() - before < 20

@@ -18,7 +18,10 @@ from aioproducer.records import PartitionInfo, Record, RecordMetadata
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
 METADATA = RecordMetadata("orders", 0, 1, 2, 3, 4)
-PARTITIONS = tuple(PartitionInfo("orders", number, 1, (1,), (1,), ()) for number in range(3))
+
+
+def partitions_of(topic: str) -> tuple[PartitionInfo, ...]:
+    return tuple(PartitionInfo(topic, number, 1, (1,), (1,), ()) for number in range(3))
 
 
 def preparation(**options: Any) -> RecordPreparation:
@@ -227,11 +230,11 @@ def test_partitioner() -> None:
         return 2
 
     prepared = preparation(partitioner=choose)
-    assert prepared.choose_partition(record(), b"k", b"v", PARTITIONS) == 2
-    assert seen == [("orders", b"k", b"v", PARTITIONS)]
-    assert prepared.choose_partition(record(partition=0), b"k", b"v", PARTITIONS) == 0
+    assert prepared.choose_partition(record(), b"k", b"v", partitions_of) == 2
+    assert seen == [("orders", b"k", b"v", partitions_of("orders"))]
+    assert prepared.choose_partition(record(partition=0), b"k", b"v", partitions_of) == 0
     assert len(seen) == 1, "an explicit partition wins"
-    assert preparation().choose_partition(record(), b"k", b"v", PARTITIONS) is None
+    assert preparation().choose_partition(record(), b"k", b"v", partitions_of) is None
 
 
 def test_a_choice_that_is_no_int() -> None:
@@ -241,7 +244,7 @@ def test_a_choice_that_is_no_int() -> None:
         def __index__(self) -> int:
             return 2
 
-    chosen = preparation(partitioner=lambda *_: Number()).choose_partition(record(), None, None, PARTITIONS)
+    chosen = preparation(partitioner=lambda *_: Number()).choose_partition(record(), None, None, partitions_of)
     assert type(chosen) is int
     assert chosen == 2
 
@@ -252,7 +255,7 @@ def test_wrong_choices(wrong: Any) -> None:
     with pytest.raises(
         SerializationError, match=r"partitioner returned .* for topic 'orders', which has partitions 0 to 2"
     ):
-        preparation(partitioner=lambda *_: wrong).choose_partition(record(), None, None, PARTITIONS)
+        preparation(partitioner=lambda *_: wrong).choose_partition(record(), None, None, partitions_of)
 
 
 def test_partitioner_that_raises() -> None:
@@ -262,7 +265,7 @@ def test_partitioner_that_raises() -> None:
         raise ValueError("secret")
 
     with pytest.raises(SerializationError, match=r"^the partitioner raised ValueError .*'orders'$") as caught:
-        preparation(partitioner=broken).choose_partition(record(), None, None, PARTITIONS)
+        preparation(partitioner=broken).choose_partition(record(), None, None, partitions_of)
     assert isinstance(caught.value.__cause__, ValueError)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer._producer_batch import ProducerBatch
-from aioproducer._sequences import MAX_UNRESOLVED, PartitionSequences, next_sequence
+from aioproducer._sequences import MAX_UNRESOLVED, next_sequence
 from aioproducer.records import TopicPartition
 from aioproducer.transaction.manager import (
     LATE_COPY_MS,
