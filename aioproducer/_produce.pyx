@@ -24,6 +24,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
 from aioproducer._buffer_pool cimport Buffer
 from aioproducer._not_by_hand cimport aiop_not_by_hand
+from aioproducer._prefetch cimport aiop_prefetch
 from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
 from aioproducer._record_batch cimport HEADER_BYTES
 from aioproducer._varint cimport (
@@ -47,6 +48,8 @@ cdef enum:
     COPIED_BYTES = 4096     # a view, and a buffer more for the transport, cost more than this copy
     GATHERED_BYTES = 65536  # of a gathered buffer, unless more has to be in one piece
     MAX_VARINT = 10         # bytes
+    PREFETCHED_BYTES = 1024
+    CACHE_LINE = 64
     MOST_AROUND = 15        # bytes around a batch: partition, size, tags
     FIXED_BYTES = 30        # upper bound of the fields around the topics, without the two ids
 
@@ -169,6 +172,14 @@ cdef Py_ssize_t expected_bytes(list batches) noexcept:
     return size
 
 
+cdef void prefetch_records(ProducerBatch batch) noexcept:
+    """Have the CPU fetch the beginning of a batch; it goes on by itself where the next checksum has begun to read."""
+    cdef Py_ssize_t at
+    if batch.head is not None:
+        for at in range(0, min(batch.size_bytes, PREFETCHED_BYTES), CACHE_LINE):
+            aiop_prefetch(batch.head.data + at)
+
+
 cdef int put_batch(FrameWriter writer, ProducerBatch batch, bint flexible) except -1:
     """One partition of the request."""
     cdef Py_ssize_t wire_bytes = batch.wire_size()
@@ -216,6 +227,8 @@ def encode_produce_request(int version, int32_t correlation_id, bytes client_id,
             writer.put_string(topic.name.encode(), flexible)
         writer.put_count(end - at, flexible)
         for at in range(at, end):
+            if at + 1 < len(batches):
+                prefetch_records(<ProducerBatch>batches[at + 1])
             put_batch(writer, <ProducerBatch>batches[at], flexible)
         at = end
         writer.put_no_tags(flexible)

@@ -99,22 +99,23 @@ cdef class LiveBatches:
 @cython.final
 cdef class TopicQueues:
     """What the accumulator knows of one topic."""
-    cdef readonly str name
-    cdef readonly bytes topic_id            # zeros: the broker has given it none
-    cdef bint has_id
-    cdef list queues                        # of PartitionQueue, by partition
+    # First what each record touches, in one cache line.
     cdef list open                          # by partition: the open batch, last of its queue, or None
     cdef int32_t partition_count
+    cdef bint forgotten                     # nobody used it for long; a new one may have its name
     cdef int32_t sticky                     # current partition of keyless records, -1: choose
-    cdef Py_ssize_t sticky_bytes
     cdef uint32_t round_robin
+    cdef Py_ssize_t sticky_bytes
+    cdef readonly str name
+    cdef list queues                        # of PartitionQueue, by partition
+    cdef readonly bytes topic_id            # zeros: the broker has given it none
+    cdef bint has_id
     cdef double compression_ratio           # running estimate of compressed to plain size
     cdef readonly Py_ssize_t batch_limit    # bytes of a batch as it goes out, learned from refusals,
     cdef int64_t limited_ms                 # when it was learned,
     cdef Py_ssize_t stood_limit             # and the limit before larger batches were tried; 0: none yet
     cdef readonly int64_t used_ms           # when its latest batch was opened
     cdef readonly Py_ssize_t frame_bytes    # upper bound of what a request takes to name it and count its partitions
-    cdef bint forgotten                     # nobody used it for long; a new one may have its name
     cdef int64_t drain                      # number of the latest drain that took a batch of it
     cdef public int64_t touched_ms          # when metadata was told that the topic is in use
     cdef object counts                      # its windows, once a batch was sent
