@@ -18,8 +18,9 @@ import pytest
 import aioproducer
 from aioproducer import Producer, RecordMetadata
 from aioproducer.engine import Engine
-from aioproducer.errors import KafkaError
+from aioproducer.errors import KafkaError, TopicAuthorizationFailedError
 from aioproducer.net.client import NetworkClient
+from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing import FakeCluster
 from tests.unit.producing_broker import ProducingBroker
 
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 WARM_UP = 20
 PRODUCERS = 200
+LIVES = 150
 SLACK_BLOCKS = 1_000
 """Of Python's memory, for all producers together: less than five for each. One of them needs thousands."""
 SLACK_BYTES = 16 << 20
@@ -90,6 +92,50 @@ async def test_two_hundred_producers(caplog: pytest.LogCaptureFixture) -> None:
     if "PYTHONMALLOC" not in os.environ:  # else Python does not count, and sanitizers keep what is freed
         assert sys.getallocatedblocks() - blocks < SLACK_BLOCKS
         assert process.memory_info().rss - rss_bytes < SLACK_BYTES
+
+
+async def test_batches_with_a_history_leave_nothing() -> None:
+    """Refused, lost with a connection, repeated, failed: the collector does not look for cycles among them."""
+
+    async def life(broker: ProducingBroker, producer: Producer) -> None:
+        broker.error_code = 6  # NOT_LEADER_OR_FOLLOWER
+        refused = await producer.submit("orders", b"value")
+        await broker.next_request(ProduceRequest)
+        broker.error_code = 0
+        await refused
+        broker.holding = True
+        lost = [await producer.submit("orders", b"value") for _ in range(3)]
+        await broker.holds()
+        broker.holding = False
+        broker.held.clear()
+        for peer in broker.peers:
+            peer.drop()
+        await asyncio.gather(*lost)
+        broker.error_code = 29  # TOPIC_AUTHORIZATION_FAILED
+        with pytest.raises(TopicAuthorizationFailedError):
+            await producer.send("orders", b"value")
+        forget_the_past(broker)
+
+    configs = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
+    async with ProducingBroker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers, **configs) as producer:
+        for _ in range(LIVES):
+            await life(broker, producer)
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(LIVES):
+            await life(broker, producer)
+        gc.collect()
+        assert sys.getallocatedblocks() - before < LIVES
+
+
+def forget_the_past(broker: ProducingBroker) -> None:
+    broker.log.clear()
+    broker.requests.clear()
+    broker.peers[:] = [peer for peer in broker.peers if not peer.gone.is_set()]
+    broker._tasks[:] = [task for task in broker._tasks if not task.done()]
+    for queue in broker.arrived, broker.connected:
+        while not queue.empty():
+            queue.get_nowait()
 
 
 async def test_what_was_logged_keeps_no_producer(caplog: pytest.LogCaptureFixture) -> None:
