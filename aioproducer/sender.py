@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 NO_LEADER = -1
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
-TOUCH_EVERY_MS = 1000
-"""How often Metadata is told that a topic is in use; unused topics are forgotten after minutes."""
+TOUCHES = 5
+"""How often Metadata hears that a topic is in use within ``metadata_max_idle_ms``, after which it forgets it."""
 
 WRITTEN_A_TURN = 1024 * 1024
 """After this many bytes to one broker the loop gets its turn, even if more requests may go: copying takes 0.3 ms."""
@@ -121,6 +121,7 @@ class Sender:
         self._client_id = config.client_id.encode()
         self._transactional_id = config.transactional_id.encode() if config.transactional_id is not None else None
         self._topics_bytes = config.max_request_size - fixed_bytes(self._client_id, self._transactional_id)
+        self._touch_every_ms = config.metadata_max_idle_ms // TOUCHES
         self._produce_calls: dict[int, int] = {}
         self._awake = False
         self._sleeper: asyncio.Future[None] | None = None
@@ -245,7 +246,7 @@ class Sender:
             batches,
         )
         call = ProduceCall(batches, connection, version, now_ms)  # now that encoding has put them in their order
-        for topic in self._accumulator.handed_over(batches, now_ms, TOUCH_EVERY_MS):
+        for topic in self._accumulator.handed_over(batches, now_ms, self._touch_every_ms):
             self._metadata.touch(topic, now_ms)
         acknowledges = self._config.acks != 0
         self._produce_calls[call.node_id] = self._produce_calls.get(call.node_id, 0) + 1
