@@ -28,9 +28,6 @@ cdef class TopicIndex:
         self.topics = {}
         self.empty(FEWEST_BITS)
 
-    def __len__(self):
-        return len(self.topics)
-
     cdef TopicQueues find(self, str name):
         cdef Py_ssize_t start = 2 * WAYS * <Py_ssize_t>((<uint64_t><size_t><void*>name * GOLDEN_RATIO) >> self.shift)
         cdef Py_ssize_t at
