@@ -228,6 +228,11 @@ class Engine:
         return self.accumulator.live_record_count(self.accumulator.last_serial)
 
     @property
+    def transaction_number(self) -> int | None:
+        """The number of the current or last transaction; None outside of a transactional producer."""
+        return None if self.transaction is None else self.transaction.number
+
+    @property
     def given_up(self) -> int:
         """Records that failed because nobody waits for them any more."""
         return self._outcomes.given_up

@@ -402,7 +402,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         most_errors: int = MAX_ERRORS,
     ) -> BulkSend:
         engine = self._running_engine()
-        transaction = engine.transaction.number if engine.transaction is not None else None
+        transaction = engine.transaction_number
         return BulkSend(
             name,
             topic,

@@ -78,7 +78,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         deadline_ms = engine.now_ms() + self._config.max_block_ms
         topic = checked_topic(record.topic)
         partition = check_partition(record.partition, topic)
-        transaction = engine.transaction.number if engine.transaction is not None else None
+        transaction = engine.transaction_number
         headers = encodable_headers(record.headers, topic)  # before any wait
         await engine.wait_for_topic(topic, partition, deadline_ms)
         began_ms = engine.now_ms()
