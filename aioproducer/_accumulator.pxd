@@ -11,6 +11,7 @@ from aioproducer._producer_batch cimport (
     ENDED,
     IN_FLIGHT,
     OPEN,
+    PARTITION_BYTES,
     SEALING,
     LiveBatches,
     NodeQueue,

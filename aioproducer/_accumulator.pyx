@@ -47,7 +47,6 @@ cdef enum:
     SHORT_LINGER_MS = 50    # at most, while memory is short
     SEALED_BYTES = 64       # incompressible records grow by at most this much when compressed,
     SEALED_SHARE = 256      # plus one byte for each so many
-    PARTITION_BYTES = 10    # upper bound of the fields around a batch: partition, size, tags
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
@@ -108,7 +107,7 @@ cdef class RecordAccumulator:
     cdef TopicQueues find_topic(self, str name):
         return self.topics.find(name)
 
-    def topic(self, str name not None):
+    def topic(self, str name):
         return self.topics.find(name)
 
     def update_topic(self, str name, bytes topic_id, leaders):
@@ -502,6 +501,8 @@ cdef class RecordAccumulator:
         self.drains += 1
         for _ in range(node.ready_count):
             queue = node.pop()
+            if queue is None:
+                break
             batch = queue.first
             if not queue.can_go(now_ms):
                 queue.in_ready = False      # what makes it ready again also queues it again

@@ -24,8 +24,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
 from aioproducer._buffer_pool cimport Buffer
 from aioproducer._not_by_hand cimport aiop_not_by_hand
-from aioproducer._prefetch cimport aiop_prefetch
-from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
+from aioproducer._prefetch cimport CACHE_LINE, aiop_prefetch
+from aioproducer._producer_batch cimport PARTITION_BYTES, ProducerBatch, TopicQueues
 from aioproducer._record_batch cimport HEADER_BYTES
 from aioproducer._varint cimport (
     get_int16,
@@ -49,8 +49,6 @@ cdef enum:
     GATHERED_BYTES = 65536  # of a gathered buffer, unless more has to be in one piece
     MAX_VARINT = 10         # bytes
     PREFETCHED_BYTES = 1024
-    CACHE_LINE = 64
-    MOST_AROUND = 15        # bytes around a batch: partition, size, tags
     FIXED_BYTES = 30        # upper bound of the fields around the topics, without the two ids
 
 
@@ -105,17 +103,18 @@ cdef class FrameWriter:
     cdef int put_block(self, block, const char* data, Py_ssize_t size) except -1:
         """Records, as they lie in memory."""
         if size <= COPIED_BYTES:
-            self.end_at(put_bytes(self.room(size), data, size))
-        else:
-            self.cut()
-            self.parts.append(block if PyBytes_CheckExact(block) else memoryview(block))
-            self.size += size
+            return self.put(data, size)
+        self.cut()
+        self.parts.append(block if PyBytes_CheckExact(block) else memoryview(block))
+        self.size += size
+        return 0
+
+    cdef int put(self, const char* data, Py_ssize_t size) except -1:
+        self.end_at(put_bytes(self.room(size), data, size))
         return 0
 
     cdef int put_raw(self, bytes data) except -1:
-        cdef unsigned char* p = self.room(PyBytes_GET_SIZE(data))
-        self.end_at(put_bytes(p, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)))
-        return 0
+        return self.put(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
     cdef int put_count(self, Py_ssize_t count, bint compact) except -1:
         cdef unsigned char* p = self.room(MAX_VARINT)
@@ -168,7 +167,7 @@ cdef Py_ssize_t expected_bytes(list batches) noexcept:
         if batch.queue.topic is not topic:
             topic = batch.queue.topic
             size += topic.frame_bytes
-        size += MOST_AROUND + batch.wire_size()
+        size += PARTITION_BYTES + batch.wire_size()
     return size
 
 
@@ -183,7 +182,7 @@ cdef void prefetch_records(ProducerBatch batch) noexcept:
 cdef int put_batch(FrameWriter writer, ProducerBatch batch, bint flexible) except -1:
     """One partition of the request."""
     cdef Py_ssize_t wire_bytes = batch.wire_size()
-    cdef unsigned char* p = writer.room(MOST_AROUND + HEADER_BYTES)
+    cdef unsigned char* p = writer.room(PARTITION_BYTES + HEADER_BYTES)
     p = put_int32(p, batch.queue.partition)
     p = put_uvarint(p, <uint64_t>(wire_bytes + 1)) if flexible else put_int32(p, <int32_t>wire_bytes)
     batch.put_header(p, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional)

@@ -8,6 +8,10 @@ from aioproducer._delivery cimport ProduceRequestResult
 from aioproducer._record_batch cimport RecordBatch
 
 
+cdef enum:
+    PARTITION_BYTES = 10    # upper bound of what a request has around a batch: partition, size, tags
+
+
 cdef enum BatchState:
     OPEN        # takes records
     CLOSED      # takes no more records; waits to be sealed or drained
@@ -55,8 +59,8 @@ cdef class ProducerBatch(RecordBatch):
     cdef public bint expired                # its Deliveries failed while it was in flight
 
     cdef tuple order_in_partition(self)
-    cdef void identify(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
-                       bint transactional) noexcept
+    cpdef void set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
+                                  bint transactional=*) noexcept
 
 
 @cython.final
@@ -137,6 +141,7 @@ cdef class NodeQueue:
 
     cdef void push(self, PartitionQueue queue) noexcept
     cdef void push_first(self, PartitionQueue queue) noexcept
+    cdef void link(self, PartitionQueue before, PartitionQueue queue) noexcept
     cdef PartitionQueue pop(self)
     cdef void remove(self, PartitionQueue queue) noexcept
     cdef void unlink(self, PartitionQueue before, PartitionQueue queue) noexcept

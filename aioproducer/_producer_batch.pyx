@@ -72,12 +72,8 @@ cdef class ProducerBatch(RecordBatch):
     def ended(self):
         return self.state == ENDED
 
-    def set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
-                           bint transactional=False):
-        self.identify(producer_id, producer_epoch, base_sequence, transactional)
-
-    cdef void identify(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
-                       bint transactional) noexcept:
+    cpdef void set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
+                                  bint transactional=False) noexcept:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
@@ -179,6 +175,7 @@ cdef class PartitionQueue:
         cdef ProducerBatch batch = self.first
         cdef ProducerBatch next
         self.first = self.last = None
+        self.length = 0
         self.books = None
         self.topic.open[self.partition] = None
         while batch is not None:
@@ -291,19 +288,21 @@ cdef class NodeQueue:
         self.stalled_ms = -1
 
     cdef void push(self, PartitionQueue queue) noexcept:
-        queue.in_ready = True
-        if self.last_ready is None:
-            self.first_ready = queue
-        else:
-            self.last_ready.next_ready = queue
-        self.last_ready = queue
-        self.ready_count += 1
+        self.link(self.last_ready, queue)
 
     cdef void push_first(self, PartitionQueue queue) noexcept:
+        self.link(None, queue)
+
+    cdef void link(self, PartitionQueue before, PartitionQueue queue) noexcept:
+        """Put a queue behind `before`, or first if that is None."""
         queue.in_ready = True
-        queue.next_ready = self.first_ready
-        self.first_ready = queue
-        if self.last_ready is None:
+        if before is None:
+            queue.next_ready = self.first_ready
+            self.first_ready = queue
+        else:
+            queue.next_ready = before.next_ready
+            before.next_ready = queue
+        if queue.next_ready is None:
             self.last_ready = queue
         self.ready_count += 1
 

@@ -26,7 +26,7 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_CheckExact
 
-from aioproducer._prefetch cimport aiop_prefetch_for_write
+from aioproducer._prefetch cimport CACHE_LINE, aiop_prefetch_for_write
 from aioproducer._varint cimport (
     get_varint,
     put_bytes,
@@ -49,7 +49,6 @@ cdef extern from "Python.h":
 cdef enum:
     MAX_HEADER_OVERHEAD = 10    # bytes of a header's two lengths
     CHECKED_FROM = 21   # first byte the checksum covers
-    CACHE_LINE = 64     # bytes
     LINES_AHEAD = 3     # prefetched beyond the one being written
 
 

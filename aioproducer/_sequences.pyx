@@ -146,7 +146,7 @@ cdef class SequenceBooks:
             books.gap = books.absent = None
         if self.transaction is not None:
             self.transaction.sent()
-        batch.identify(books.producer_id, <int16_t>books.epoch, books.next, self.transaction is not None)
+        batch.set_producer_state(books.producer_id, <int16_t>books.epoch, books.next, self.transaction is not None)
         books.next = next_sequence(books.next, batch.record_count)
         books.add(batch)
         return 0

@@ -8,7 +8,7 @@ from aioproducer._producer_batch cimport TopicQueues
 @cython.final
 cdef class TopicIndex:
     cdef dict topics            # by name
-    cdef list places            # name and topic by turns, in sets of WAYS; None where nothing is kept
+    cdef list places            # name and topic by turns, in sets of WAYS; 0 where nothing is kept
     cdef int bits               # of the number of a set,
     cdef int shift              # which are the upper ones of a hash of 64
     cdef Py_ssize_t way         # the place of its set that the next name takes

@@ -63,6 +63,6 @@ cdef class TopicIndex:
     cdef int empty(self, int bits) except -1:
         self.bits = bits
         self.shift = 64 - bits
-        self.places = [None] * (2 * WAYS << bits)
+        self.places = [0] * (2 * WAYS << bits)
         self.removed = 0
         return 0

@@ -22,6 +22,7 @@ from aioproducer.errors import KafkaError, TopicAuthorizationFailedError
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing import FakeCluster
+from tests.unit.core import allocated_blocks
 from tests.unit.producing_broker import ProducingBroker
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -120,12 +121,10 @@ async def test_batches_with_a_history_leave_nothing() -> None:
     async with ProducingBroker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers, **configs) as producer:
         for _ in range(LIVES):
             await life(broker, producer)
-        gc.collect()
-        before = sys.getallocatedblocks()
+        before = allocated_blocks()
         for _ in range(LIVES):
             await life(broker, producer)
-        gc.collect()
-        assert sys.getallocatedblocks() - before < LIVES
+        assert allocated_blocks() - before < LIVES
 
 
 def forget_the_past(broker: ProducingBroker) -> None:
