@@ -1,4 +1,8 @@
-"""What is known about the cluster: brokers, topics, partitions, leaders. Immutable; each answer makes a new Cluster."""
+"""What is known about the cluster: brokers, topics, partitions, leaders.
+
+An answer or a hint is first turned into ``ClusterChanges``, which name the topics that differ, and then adopted. Both
+cost as much as the answer is long, however many topics are known: a program may learn ten thousand one by one.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +59,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterTopic:
-    """One topic. Successive Clusters share the same object as long as nothing about the topic changes.
+    """One topic, immutable. It stays the same object as long as nothing about the topic changes.
 
     Always: ``partitions`` holds the numbers 0 to n-1 in order; it is empty while the topic can't be used.
     """
@@ -83,14 +87,36 @@ class ClusterTopic:
         )
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """The brokers by node id and the topics by name."""
+class LeaderHint(NamedTuple):
+    """The leader of a partition that a broker named when it refused a batch (KIP-951)."""
 
-    cluster_id: str | None = None
-    controller_id: int = -1
-    brokers: Mapping[int, Broker] = field(default_factory=lambda: MappingProxyType({}))
-    topics: Mapping[str, ClusterTopic] = field(default_factory=lambda: MappingProxyType({}))
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True)
+class ClusterChanges:
+    """What a Cluster is to adopt: all its brokers, and the topics that differ."""
+
+    brokers: Mapping[int, Broker]
+    topics: Mapping[str, ClusterTopic | None] = field(default_factory=dict)
+    """The new state of each; None: it is forgotten."""
+
+    def with_leaders(self, hints: Iterable[LeaderHint]) -> ClusterChanges:
+        """These changes, without undoing hints that arrived while they were worked out."""
+        hinted = _hinted(self.topics, hints, self.brokers)
+        return replace(self, topics={**self.topics, **hinted}) if hinted else self
+
+
+class Cluster:
+    """The brokers by node id and the topics by name. Only ``adopt`` changes them."""
+
+    def __init__(self) -> None:
+        self.brokers: Mapping[int, Broker] = MappingProxyType({})
+        self._topics: dict[str, ClusterTopic] = {}
+        self.topics: Mapping[str, ClusterTopic] = MappingProxyType(self._topics)
 
     def partitions(self, topic: str) -> tuple[PartitionInfo, ...] | None:
         """A topic's partitions by number; None while they are unknown."""
@@ -109,77 +135,77 @@ class Cluster:
             state.leader != NO_LEADER and state.leader not in self.brokers for state in known.partitions
         )
 
-    def changed_topics(self, before: Cluster) -> tuple[str, ...]:
-        """The topics added, changed or removed since ``before``."""
-        changed = [name for name, topic in self.topics.items() if before.topics.get(name) is not topic]
-        changed += [name for name in before.topics if name not in self.topics]
-        return tuple(changed)
+    # --- changes ------------------------------------------------------------------------------------------------------
 
-    # --- new Clusters -------------------------------------------------------------------------------------------------
+    def adopt(self, changes: ClusterChanges) -> None:
+        self.brokers = changes.brokers
+        for name, topic in changes.topics.items():
+            if topic is None:
+                self._topics.pop(name, None)
+            else:
+                self._topics[name] = topic
 
-    def merged(
+    def changes_by(
         self, response: MetadataResponse, *, keep: Iterable[str] | None = None, reliable_epochs: bool = True
-    ) -> Cluster:
-        """This Cluster with a broker's answer merged in.
+    ) -> Generator[None, None, ClusterChanges]:
+        """What a broker's answer changes; a generator that pauses every few hundred partitions, for others' turns.
 
         Args:
             keep: the topics in use, after an answer about all of them; others are forgotten. None keeps all.
             reliable_epochs: False for answers before version 9, whose leader epochs may be stale (Kafka before 2.4).
         """
-        steps = self.merge_in_steps(response, keep=keep, reliable_epochs=reliable_epochs)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                merged: Cluster = end.value
-                return merged
-
-    def merge_in_steps(
-        self, response: MetadataResponse, *, keep: Iterable[str] | None = None, reliable_epochs: bool = True
-    ) -> Generator[None, None, Cluster]:
-        """``merged`` as a generator that pauses every few hundred partitions, so that other work gets a turn."""
         kept = None if keep is None else frozenset(keep)
-        topics = {name: topic for name, topic in self.topics.items() if kept is None or name in kept}
+        topics: dict[str, ClusterTopic | None] = {}
+        if kept is not None:
+            topics.update((name, None) for name in self.topics if name not in kept)
         done = 0
         for answer in response.topics:
             if answer.name and (kept is None or answer.name in kept):
-                topics[answer.name] = yield from _merged_topic(topics.get(answer.name), answer, reliable_epochs)
+                known = topics.get(answer.name) or self.topics.get(answer.name)
+                topic = yield from _merged_topic(known, answer, reliable_epochs)
+                if topic is not known:
+                    topics[answer.name] = topic
                 done += 1 + len(answer.partitions) % MERGE_STEP
                 if done >= MERGE_STEP:
                     done = 0
                     yield
-        brokers = {
-            each.node_id: Broker.told(each.node_id, each.host, each.port, each.rack) for each in response.brokers
-        }
-        return Cluster(
-            cluster_id=response.cluster_id or self.cluster_id,
-            controller_id=response.controller_id,
-            brokers=MappingProxyType(brokers),
-            topics=MappingProxyType(topics),
-        )
+        return ClusterChanges(brokers_of(response), topics)
 
-    def with_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> Cluster:
-        """This Cluster with a newer leader for one partition; itself if that is not newer or the node is unknown.
+    def changes_by_hints(self, hints: Iterable[LeaderHint], brokers: Iterable[Broker] = ()) -> ClusterChanges:
+        """What newer leaders change, and the addresses of brokers that came with them.
 
-        Source: KIP-951.
+        A hint counts if its epoch is newer than what is known, and its node is one of the brokers.
         """
-        known = self.topics.get(topic)
-        if known is None or not 0 <= partition < len(known.partitions) or leader not in self.brokers:
-            return self
-        state = known.partitions[partition]
-        if leader_epoch <= state.leader_epoch:
-            return self
-        moved = state._replace(leader=leader, leader_epoch=leader_epoch, error_code=0)
-        partitions = (*known.partitions[:partition], moved, *known.partitions[partition + 1 :])
-        return self._with_topic(replace(known, partitions=partitions))
-
-    def with_brokers(self, brokers: Iterable[Broker]) -> Cluster:
-        """This Cluster with these brokers added, or at their new addresses."""
         every = {**self.brokers, **{broker.node_id: broker for broker in brokers}}
-        return self if every == self.brokers else replace(self, brokers=MappingProxyType(every))
+        known = self.brokers if every == self.brokers else MappingProxyType(every)
+        return ClusterChanges(known, _hinted(self.topics, hints, known))
 
-    def _with_topic(self, topic: ClusterTopic) -> Cluster:
-        return replace(self, topics=MappingProxyType({**self.topics, topic.name: topic}))
+
+def brokers_of(response: MetadataResponse) -> Mapping[int, Broker]:
+    """The brokers that an answer names, by node id."""
+    brokers = (Broker.told(each.node_id, each.host, each.port, each.rack) for each in response.brokers)
+    return MappingProxyType({broker.node_id: broker for broker in brokers})
+
+
+def _hinted(
+    topics: Mapping[str, ClusterTopic | None], hints: Iterable[LeaderHint], brokers: Mapping[int, Broker]
+) -> dict[str, ClusterTopic]:
+    """Those of the topics for which there are newer leaders."""
+    moved: dict[str, dict[int, PartitionState]] = {}
+    for topic, partition, leader, leader_epoch in hints:
+        known = topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions) or leader not in brokers:
+            continue
+        states = moved.get(topic, {})
+        state = states.get(partition, known.partitions[partition])
+        if leader_epoch > state.leader_epoch:
+            states[partition] = state._replace(leader=leader, leader_epoch=leader_epoch, error_code=0)
+            moved[topic] = states
+    return {
+        name: replace(known, partitions=tuple(states.get(each.partition, each) for each in known.partitions))
+        for name, states in moved.items()
+        if (known := topics[name]) is not None
+    }
 
 
 def _merged_topic(

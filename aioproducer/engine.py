@@ -8,7 +8,7 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -16,7 +16,6 @@ from aioproducer._admission import Admission
 from aioproducer._delivery import DeliveryLedger
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
-from aioproducer.cluster import Cluster
 from aioproducer.config.batching import accumulator_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Coordinators
@@ -441,9 +440,9 @@ class Engine:
     def partitions_of(self, topic: str) -> tuple[PartitionInfo, ...]:
         return self._metadata.cluster.partitions(topic) or ()
 
-    def _cluster_changed(self, cluster: Cluster, topics: tuple[str, ...]) -> None:
+    def _cluster_changed(self, topics: Collection[str]) -> None:
         for name in topics:
-            topic = cluster.topics.get(name)
+            topic = self._metadata.cluster.topics.get(name)
             if topic is None:
                 if not self.accumulator.forget_topic(name):
                     # A record arrived after the request for the topics in use, and found the topic still known.

@@ -14,10 +14,10 @@ import copy
 import logging
 import random
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import TypeVar
 
-from aioproducer.cluster import Broker, Cluster, ClusterTopic
+from aioproducer.cluster import Broker, Cluster, ClusterChanges, ClusterTopic, LeaderHint, brokers_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
@@ -84,8 +84,8 @@ class Metadata:
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.cluster: Cluster = Cluster()
-        self.on_cluster_change: Callable[[Cluster, tuple[str, ...]], None] = _nothing
-        """Called with each new Cluster and the topics that differ from the last one, forgotten topics included."""
+        self.on_cluster_change: Callable[[Collection[str]], None] = _nothing
+        """Called after each change of the brokers or topics, with the topics that changed, forgotten ones included."""
         self.still_used: Callable[[str], bool] = lambda _: False
         """Asked before an untouched topic is forgotten; True while records for it are buffered."""
         self._config = config
@@ -95,7 +95,7 @@ class Metadata:
         self._schedule = MetadataSchedule(config, rng)
         self._wake = asyncio.Event()
         self._waiters: dict[str, dict[asyncio.Future[bool], int | None]] = {}
-        self._hints: list[tuple[str, int, int, int]] = []
+        self._hints: list[LeaderHint] = []
         self._last_error: KafkaError | None = None
         self._rebootstrapping = False
         self._ended_by: KafkaError | None = None
@@ -124,23 +124,18 @@ class Metadata:
         self._schedule.want_all()
         self._wake.set()
 
-    def apply_leader_hint(
-        self, topic: str, partition: int, leader: int, leader_epoch: int, brokers: Iterable[Broker] = ()
-    ) -> bool:
-        """Adopt a leader that a broker named in a produce answer; True if it was newer.
+    def apply_leader_hints(self, hints: Collection[LeaderHint], brokers: Iterable[Broker] = ()) -> bool:
+        """Adopt the leaders that a broker named in one produce answer; True if one of them was newer.
 
         Args:
-            leader, leader_epoch: -1 for none.
             brokers: addresses that came with the answer.
         Source: KIP-951.
         """
-        if leader < 0 or leader_epoch < 0:
+        changes = self.cluster.changes_by_hints(hints, brokers)
+        if not changes.topics:
             return False
-        hinted = self.cluster.with_brokers(brokers).with_leader(topic, partition, leader, leader_epoch)
-        if not hinted.changed_topics(self.cluster):
-            return False
-        self._hints.append((topic, partition, leader, leader_epoch))
-        self._take(hinted)
+        self._hints.extend(hints)
+        self._take(changes)
         return True
 
     async def wait_for_topic(self, topic: str, *, partition: int | None = None, deadline_ms: int) -> ClusterTopic:
@@ -212,7 +207,7 @@ class Metadata:
             BootstrapError: no address could be used in time.
             AuthenticationError: a broker and this client do not accept each other.
         """
-        self._take(self.cluster.merged(await self._client.bootstrap(deadline_ms)))
+        self._take(ClusterChanges(brokers_of(await self._client.bootstrap(deadline_ms))))
         self._schedule.started(self._now_ms())
 
     async def run(self) -> None:
@@ -316,44 +311,44 @@ class Metadata:
                 decode_response_in_steps(MetadataRequest, version, frame, budget_bytes=STEP_BYTES)
             )
             _check(response, connection)
-            cluster = await _in_turns(
-                self.cluster.merge_in_steps(response, keep=keep, reliable_epochs=version >= RELIABLE_EPOCHS_SINCE)
+            changes = await _in_turns(
+                self.cluster.changes_by(response, keep=keep, reliable_epochs=version >= RELIABLE_EPOCHS_SINCE)
             )
         except ProtocolError as error:
             raise connection.nonsense(str(error)) from error
-        for hint in self._hints:  # they arrived while the answer was merged, and may be newer
-            cluster = cluster.with_leader(*hint)
-        news = _has_news(cluster, self.cluster)
-        failing = self._failing(update, cluster)
+        changes = changes.with_leaders(self._hints)
+        news = _has_news(changes, self.cluster)
+        brokers_are_gone = bool(self.cluster.brokers.keys() - changes.brokers.keys())
+        self._take(changes)
+        failing = self._failing(update)
         again = [topic for topic in failing if failing[topic] not in _REFUSED]
         self._schedule.succeeded(update, self._now_ms(), failing=failing, again=again, news=news)
-        if not update.full and self.cluster.brokers.keys() - cluster.brokers.keys():
-            self._look_for_leaders(cluster)
+        if brokers_are_gone and not update.full:
+            self._look_for_leaders()
         self._warn(failing)
         self._last_error = None
         self._rebootstrapping = False
-        self._take(cluster)
         for topic in update.topics:
             self._settle_waiters(topic)
 
-    def _look_for_leaders(self, cluster: Cluster) -> None:
+    def _look_for_leaders(self) -> None:
         """Brokers disappeared from an answer about some topics only: they may have led partitions of the others.
 
         Nothing else would show it: without a connection to a broker, none is lost.
         """
-        if any(cluster.has_unknown_leader(topic) for topic in self._schedule.topics):
+        if any(self.cluster.has_unknown_leader(topic) for topic in self._schedule.topics):
             self._schedule.want_all()
 
-    def _failing(self, update: MetadataUpdate, cluster: Cluster) -> dict[str, int]:
+    def _failing(self, update: MetadataUpdate) -> dict[str, int]:
         """The topics of an answer that need another one, with the error code; 0 for too few partitions."""
         failing: dict[str, int] = {}
         for topic in update.topics:
-            known = cluster.topics.get(topic)
+            known = self.cluster.topics.get(topic)
             if known is None:
                 failing[topic] = 0
             elif error_code := known.error_code or _partition_error(known):
                 failing[topic] = error_code
-            elif cluster.has_unknown_leader(topic):
+            elif self.cluster.has_unknown_leader(topic):
                 failing[topic] = LEADER_NOT_AVAILABLE
             elif any((wanted or 0) >= len(known.partitions) for wanted in self._waiters.get(topic, {}).values()):
                 failing[topic] = 0
@@ -386,17 +381,17 @@ class Metadata:
                 self._fail_waiters(error)
             return
         self._schedule.rebootstrapped(self._now_ms())
-        self._take(self.cluster.merged(response))
+        self._take(ClusterChanges(brokers_of(response)))
 
     # --- notifying others ---------------------------------------------------------------------------------------------
 
-    def _take(self, cluster: Cluster) -> None:
-        before, self.cluster = self.cluster, cluster
-        self._client.set_brokers(cluster.brokers)
-        changed = cluster.changed_topics(before)
-        if changed or cluster.brokers != before.brokers:
-            self.on_cluster_change(cluster, changed)
-        for topic in changed:
+    def _take(self, changes: ClusterChanges) -> None:
+        new_brokers = changes.brokers != self.cluster.brokers
+        self.cluster.adopt(changes)
+        self._client.set_brokers(changes.brokers)
+        if changes.topics or new_brokers:
+            self.on_cluster_change(changes.topics.keys())
+        for topic in changes.topics:
             self._settle_waiters(topic)
 
     def _settle_waiters(self, topic: str) -> None:
@@ -462,10 +457,10 @@ def _meaning(error_code: int) -> str:
     return f"{cls.name} ({error_code}), {cls.meaning}"
 
 
-def _has_news(after: Cluster, before: Cluster) -> bool:
+def _has_news(changes: ClusterChanges, before: Cluster) -> bool:
     """Whether some partition has a newer leader, or some topic is new or was recreated."""
-    for name in after.changed_topics(before):
-        new, old = after.topics.get(name), before.topics.get(name)
+    for name, new in changes.topics.items():
+        old = before.topics.get(name)
         if new is None:
             continue
         if old is None or old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):

@@ -18,6 +18,7 @@ Source: Kafka's Metadata and ProducerMetadata; KIP-580 (back-off), KIP-1102 (reb
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -59,7 +60,7 @@ class MetadataSchedule:
         self._trigger_ms = config.metadata_recovery_rebootstrap_trigger_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._rng = rng
-        self._topics: dict[str, _TopicUse] = {}
+        self._topics: OrderedDict[str, _TopicUse] = OrderedDict()
         self._wanted: dict[str, None] = {}
         self._asked: tuple[str, ...] = ()
         self._full_wanted = False
@@ -72,7 +73,7 @@ class MetadataSchedule:
 
     @property
     def topics(self) -> Collection[str]:
-        """The topics in use, oldest first."""
+        """The topics in use, that used last at the end."""
         return self._topics.keys()
 
     # --- requests from callers ----------------------------------------------------------------------------------------
@@ -86,6 +87,7 @@ class MetadataSchedule:
         state = self._topics.get(topic)
         if state is not None:
             state.expires_ms = now_ms + self._max_idle_ms
+            self._topics.move_to_end(topic)
             return False
         self._topics[topic] = _TopicUse(now_ms + self._max_idle_ms)
         self._wanted[topic] = None
@@ -195,7 +197,10 @@ class MetadataSchedule:
         return max(self._backoff.delay_ms(max(failures - 1, 0), self._rng), LEAST_DELAY_MS)
 
     def _forget_expired(self, now_ms: int, still_used: Callable[[str], bool]) -> None:
-        for topic in [topic for topic, state in self._topics.items() if state.expires_ms <= now_ms]:
+        while self._topics:
+            topic = next(iter(self._topics))
+            if self._topics[topic].expires_ms > now_ms:
+                break
             if still_used(topic):
                 self.use(topic, now_ms)
             else:

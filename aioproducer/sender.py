@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from aioproducer._produce import (
     PartitionProduceResponse,
-    ProduceResponse,
     all_have_topic_ids,
     decode_produce_response,
     encode_produce_request,
@@ -29,7 +28,7 @@ from aioproducer._produce import (
     match_answers,
     topic_names,
 )
-from aioproducer.cluster import Broker
+from aioproducer.cluster import Broker, LeaderHint
 from aioproducer.errors import KafkaError, ProtocolError, UnsupportedVersionError
 from aioproducer.net.apis import throttled_by_client
 from aioproducer.protocol.produce import ProduceRequest
@@ -304,28 +303,24 @@ class Sender:
         if response.throttle_time_ms > 0 and throttled_by_client(ProduceRequest.API_KEY, call.version):
             call.connection.throttle(now_ms + response.throttle_time_ms)
         fatal: KafkaError | None = None
+        is_stale = False
+        hints: list[LeaderHint] = []
         for batch, answer in self._outcomes.acknowledge_good(call.batches, answers):
             error = self._outcomes.answered(batch, answer, call.connection, now_ms)
             if error is not None and error.refresh_metadata:
-                is_same_topic = answer.topic in (batch.topic_id, batch.topic)
-                self._refresh_metadata(batch, answer, response if is_same_topic else None)
+                is_stale = True
+                hints += _hints(batch, answer)
             if error is not None and error.fatal:
                 fatal = error
+        if hints:
+            brokers = [Broker.told(*endpoint) for endpoint in response.node_endpoints]
+            self._metadata.apply_leader_hints(hints, brokers)
+        if is_stale:
+            self._metadata.request_update()
         if fatal is not None:
             self._on_fatal(fatal)  # last, as it fails everything that has not ended
         self._on_progress()
         self.wake()
-
-    def _refresh_metadata(
-        self, batch: ProducerBatch, answer: PartitionProduceResponse, hints: ProduceResponse | None
-    ) -> None:
-        """Request metadata, and adopt the leader named in the answer (None: that of another topic)."""
-        if hints and answer.error_code in HINTED and answer.leader_id >= 0 and answer.leader_epoch >= 0:
-            brokers = [Broker.told(*endpoint) for endpoint in hints.node_endpoints]
-            self._metadata.apply_leader_hint(
-                batch.topic, batch.partition, answer.leader_id, answer.leader_epoch, brokers
-            )
-        self._metadata.request_update()
 
     def _unanswered(self, call: ProduceCall, error: KafkaError) -> None:
         """The connection ended before the answer: everything handed to it may have been written."""
@@ -345,6 +340,15 @@ class Sender:
         self._client.abort_all()
         release()
         self._on_progress()
+
+
+def _hints(batch: ProducerBatch, answer: PartitionProduceResponse) -> list[LeaderHint]:
+    """The leader that the answer names, if it names one, and is about this topic and not its predecessor."""
+    if answer.error_code not in HINTED or answer.topic not in (batch.topic_id, batch.topic):
+        return []
+    if answer.leader_id < 0 or answer.leader_epoch < 0:
+        return []
+    return [LeaderHint(batch.topic, batch.partition, answer.leader_id, answer.leader_epoch)]
 
 
 def _of_batch(error: KafkaError, batch: ProducerBatch) -> KafkaError:

@@ -1,10 +1,12 @@
-"""The immutable picture of the cluster and how answers are worked into it."""
+"""What is known about the cluster, and how answers and hints are worked into it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from aioproducer.cluster import MERGE_STEP, Broker, Cluster, PartitionState
+from aioproducer.cluster import MERGE_STEP, Broker, Cluster, ClusterChanges, LeaderHint, PartitionState
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.metadata import (
     MetadataResponse,
@@ -41,6 +43,24 @@ def response(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2, 3))
     return MetadataResponse(brokers=brokers, topics=list(topics), cluster_id="c", controller_id=2)
 
 
+def merge(cluster: Cluster, answer: MetadataResponse, **how: Any) -> ClusterChanges:
+    """Work an answer in; returns what it changed."""
+    steps = cluster.changes_by(answer, **how)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            changes: ClusterChanges = end.value
+            cluster.adopt(changes)
+            return changes
+
+
+def cluster_of(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2, 3)) -> Cluster:
+    cluster = Cluster()
+    merge(cluster, response(*topics, nodes=nodes))
+    return cluster
+
+
 def leaders(cluster: Cluster, name: str = "t") -> list[tuple[int, int]]:
     return [(each.leader, each.leader_epoch) for each in cluster.topics[name].partitions]
 
@@ -53,8 +73,7 @@ def test_an_empty_cluster_knows_nothing() -> None:
 
 
 def test_an_answer_becomes_brokers_and_partitions_by_number() -> None:
-    cluster = Cluster().merged(response(topic(partition(1, leader=2), partition(0), partition(2, leader=-1))))
-    assert (cluster.cluster_id, cluster.controller_id) == ("c", 2)
+    cluster = cluster_of(topic(partition(1, leader=2), partition(0), partition(2, leader=-1)))
     assert cluster.brokers[3] == Broker(3, "h3", 9092, "r3")
     assert cluster.partitions("t") == (
         PartitionInfo("t", 0, 1, (1, 2, 3), (1, 2), (3,)),
@@ -64,182 +83,227 @@ def test_an_answer_becomes_brokers_and_partitions_by_number() -> None:
     assert [cluster.leader("t", number) for number in (-1, 0, 1, 2, 3)] == [-1, 1, 2, -1, -1]
 
 
-def test_it_can_not_be_changed() -> None:
-    cluster = Cluster().merged(response(topic(partition(0))))
+def test_nothing_but_changes_changes_it() -> None:
+    cluster = cluster_of(topic(partition(0)))
     with pytest.raises(TypeError):
         cluster.topics["other"] = cluster.topics["t"]  # type: ignore[index]
     with pytest.raises(AttributeError):
-        cluster.controller_id = 7  # type: ignore[misc]
+        cluster.topics["t"].error_code = 7  # type: ignore[misc]
+    list(cluster.changes_by(response(topic(partition(0, leader=2, epoch=6)), nodes=(2,))))
+    cluster.changes_by_hints([LeaderHint("t", 0, 2, 6)], [Broker(4, "h4", 9092)])
+    assert leaders(cluster) == [(1, 5)]
+    assert list(cluster.brokers) == [1, 2, 3]
 
 
 def test_a_host_name_that_can_not_be_one_writes_no_line_of_its_own_into_a_log() -> None:
     told = MetadataResponseBroker(node_id=1, host="a\nERROR forged " + "x" * 400, port=9092, rack=None)
-    host = Cluster().merged(MetadataResponse(brokers=[told], topics=[])).brokers[1].host
+    cluster = Cluster()
+    merge(cluster, MetadataResponse(brokers=[told], topics=[]))
+    host = cluster.brokers[1].host
     assert host.startswith("a ERROR forged x")
     assert host.isprintable()
     assert len(host) < 260
 
 
 def test_a_partial_answer_leaves_other_topics_and_replaces_the_brokers() -> None:
-    first = Cluster().merged(response(topic(partition(0)), topic(partition(0), name="u", topic_id=ID_B)))
-    second = first.merged(response(topic(partition(0, leader=2, epoch=6), name="u", topic_id=ID_B), nodes=(2,)))
-    assert second.topics["t"] is first.topics["t"]
-    assert leaders(second, "u") == [(2, 6)]
-    assert list(second.brokers) == [2]
-    assert second.changed_topics(first) == ("u",)
+    cluster = cluster_of(topic(partition(0)), topic(partition(0), name="u", topic_id=ID_B))
+    known = cluster.topics["t"]
+    changes = merge(cluster, response(topic(partition(0, leader=2, epoch=6), name="u", topic_id=ID_B), nodes=(2,)))
+    assert changes.topics.keys() == {"u"}
+    assert cluster.topics["t"] is known
+    assert leaders(cluster, "u") == [(2, 6)]
+    assert list(cluster.brokers) == [2]
 
 
 def test_a_full_answer_forgets_what_is_not_in_use() -> None:
-    first = Cluster().merged(response(topic(partition(0)), topic(partition(0), name="u")))
-    second = first.merged(response(topic(partition(0), name="u"), topic(partition(0), name="late")), keep=["u"])
-    assert list(second.topics) == ["u"]
-    assert second.topics["u"] is first.topics["u"]
-    assert second.changed_topics(first) == ("t",)
+    cluster = cluster_of(topic(partition(0)), topic(partition(0), name="u"))
+    known = cluster.topics["u"]
+    answer = response(topic(partition(0), name="u"), topic(partition(0), name="late"))
+    assert merge(cluster, answer, keep=["u"]).topics == {"t": None}
+    assert list(cluster.topics) == ["u"]
+    assert cluster.topics["u"] is known
+
+
+def test_an_answer_without_news_changes_no_topic() -> None:
+    cluster = cluster_of(topic(partition(0)), topic(error=3, name="u"))
+    assert merge(cluster, response(topic(partition(0)), topic(error=3, name="u"))).topics == {}
 
 
 def test_an_older_leader_epoch_keeps_what_is_known() -> None:
     """A broker that is behind names a former leader."""
-    first = Cluster().merged(response(topic(partition(0, leader=2, epoch=6), partition(1, leader=1, epoch=5))))
-    second = first.merged(response(topic(partition(0, leader=1, epoch=5), partition(1, leader=3, epoch=6))))
-    assert leaders(second) == [(2, 6), (3, 6)]
+    cluster = cluster_of(topic(partition(0, leader=2, epoch=6), partition(1, leader=1, epoch=5)))
+    merge(cluster, response(topic(partition(0, leader=1, epoch=5), partition(1, leader=3, epoch=6))))
+    assert leaders(cluster) == [(2, 6), (3, 6)]
 
 
 def test_an_equal_leader_epoch_updates_the_replicas() -> None:
-    first = Cluster().merged(response(topic(partition(0))))
+    cluster = cluster_of(topic(partition(0)))
     answer = partition(0)
     answer.isr_nodes = [1]
-    assert first.merged(response(topic(answer))).topics["t"].partitions[0].isr == (1,)
+    merge(cluster, response(topic(answer)))
+    assert cluster.topics["t"].partitions[0].isr == (1,)
 
 
 @pytest.mark.parametrize("epoch", [-1, 0])
 def test_a_topic_made_again_starts_over(epoch: int) -> None:
-    first = Cluster().merged(response(topic(partition(0, epoch=6), partition(1, epoch=6))))
-    second = first.merged(response(topic(partition(0, leader=3, epoch=epoch), topic_id=ID_B)))
-    assert leaders(second) == [(3, epoch)]
-    assert second.topics["t"].topic_id == ID_B
+    cluster = cluster_of(topic(partition(0, epoch=6), partition(1, epoch=6)))
+    merge(cluster, response(topic(partition(0, leader=3, epoch=epoch), topic_id=ID_B)))
+    assert leaders(cluster) == [(3, epoch)]
+    assert cluster.topics["t"].topic_id == ID_B
 
 
 @pytest.mark.parametrize(("old", "new"), [(ZERO_UUID, ID_A), (ID_A, ZERO_UUID)])
 def test_a_topic_id_that_only_some_brokers_tell_is_no_new_topic(old: bytes, new: bytes) -> None:
-    first = Cluster().merged(response(topic(partition(0, leader=2, epoch=6), topic_id=old)))
-    second = first.merged(response(topic(partition(0, leader=1, epoch=5), topic_id=new)))
-    assert leaders(second) == [(2, 6)]
+    cluster = cluster_of(topic(partition(0, leader=2, epoch=6), topic_id=old))
+    merge(cluster, response(topic(partition(0, leader=1, epoch=5), topic_id=new)))
+    assert leaders(cluster) == [(2, 6)]
 
 
 def test_unreliable_epochs_are_not_compared() -> None:
-    first = Cluster().merged(response(topic(partition(0, leader=2, epoch=6))))
-    second = first.merged(response(topic(partition(0, leader=1, epoch=5))), reliable_epochs=False)
-    assert leaders(second) == [(1, -1)]
+    cluster = cluster_of(topic(partition(0, leader=2, epoch=6)))
+    merge(cluster, response(topic(partition(0, leader=1, epoch=5))), reliable_epochs=False)
+    assert leaders(cluster) == [(1, -1)]
 
 
 def test_one_retriable_topic_error_keeps_the_partitions_a_second_does_not() -> None:
     """One broker may be behind; two answers in a row are believed."""
-    first = Cluster().merged(response(topic(partition(0))))
-    second = first.merged(response(topic(error=3)))
-    assert second.partitions("t") == first.partitions("t")
-    assert second.topics["t"].error_code == 3
-    assert second.changed_topics(first) == ("t",)
-    third = second.merged(response(topic(error=3)))
-    assert third.partitions("t") is None
-    assert third.merged(response(topic(error=3))).topics["t"] is third.topics["t"]
-    healed = second.merged(response(topic(partition(0))))
-    assert healed.topics["t"].error_code == 0
+    cluster = cluster_of(topic(partition(0)))
+    known = cluster.partitions("t")
+    assert merge(cluster, response(topic(error=3))).topics.keys() == {"t"}
+    assert cluster.partitions("t") == known
+    assert cluster.topics["t"].error_code == 3
+    merge(cluster, response(topic(error=3)))
+    assert cluster.partitions("t") is None
+
+
+def test_a_retriable_topic_error_is_over_with_a_good_answer() -> None:
+    cluster = cluster_of(topic(partition(0)))
+    for answer in topic(error=3), topic(partition(0)), topic(error=3):
+        merge(cluster, response(answer))
+        assert cluster.topics["t"].error_code == answer.error_code
+        assert cluster.partitions("t")
 
 
 @pytest.mark.parametrize("error", [17, 29])
 def test_a_final_topic_error_takes_the_partitions_away(error: int) -> None:
-    first = Cluster().merged(response(topic(partition(0))))
-    second = first.merged(response(topic(error=error)))
-    assert second.partitions("t") is None
-    assert second.topics["t"].error_code == error
+    cluster = cluster_of(topic(partition(0)))
+    merge(cluster, response(topic(error=error)))
+    assert cluster.partitions("t") is None
+    assert cluster.topics["t"].error_code == error
 
 
 def test_an_error_for_an_unknown_topic_is_noted() -> None:
-    cluster = Cluster().merged(response(topic(error=3, topic_id=ZERO_UUID)))
+    cluster = cluster_of(topic(error=3, topic_id=ZERO_UUID))
     assert cluster.partitions("t") is None
     assert cluster.topics["t"].error_code == 3
 
 
 def test_a_partition_without_a_leader_says_so() -> None:
-    cluster = Cluster().merged(response(topic(partition(0, leader=-1, error=5))))
+    cluster = cluster_of(topic(partition(0, leader=-1, error=5)))
     assert cluster.topics["t"].partitions[0].error_code == 5
     assert cluster.leader("t", 0) == -1
 
 
 def test_a_broker_may_have_the_number_zero() -> None:
-    cluster = Cluster().merged(response(topic(partition(0, leader=0), partition(1, leader=1)), nodes=(0, 1)))
+    cluster = cluster_of(topic(partition(0, leader=0), partition(1, leader=1)), nodes=(0, 1))
     assert [info.leader for info in cluster.partitions("t") or ()] == [0, 1]
     assert [cluster.leader("t", number) for number in (0, 1)] == [0, 1]
     assert not cluster.has_unknown_leader("t")
-    assert leaders(cluster.with_leader("t", 1, 0, 6)) == [(0, 5), (0, 6)]
+    cluster.adopt(cluster.changes_by_hints([LeaderHint("t", 1, 0, 6)]))
+    assert leaders(cluster) == [(0, 5), (0, 6)]
 
 
 def test_more_partitions_are_seen_and_fewer_only_of_another_topic() -> None:
-    first = Cluster().merged(response(topic(partition(0), partition(1))))
-    grown = first.merged(response(topic(partition(0), partition(1), partition(2))))
-    assert len(grown.topics["t"].partitions) == 3
-    behind = grown.merged(response(topic(partition(0), partition(1))))
-    assert behind.topics["t"] is grown.topics["t"]
-    without_ids = Cluster().merged(response(topic(partition(0), partition(1), topic_id=ZERO_UUID)))
-    assert len(without_ids.merged(response(topic(partition(0), topic_id=ZERO_UUID))).topics["t"].partitions) == 1
+    cluster = cluster_of(topic(partition(0), partition(1)))
+    merge(cluster, response(topic(partition(0), partition(1), partition(2))))
+    assert len(cluster.topics["t"].partitions) == 3
+    assert merge(cluster, response(topic(partition(0), partition(1)))).topics == {}
+    without_ids = cluster_of(topic(partition(0), partition(1), topic_id=ZERO_UUID))
+    merge(without_ids, response(topic(partition(0), topic_id=ZERO_UUID)))
+    assert len(without_ids.topics["t"].partitions) == 1
 
 
 def test_partitions_left_out_stand_without_a_leader() -> None:
-    cluster = Cluster().merged(response(topic(partition(2))))
+    cluster = cluster_of(topic(partition(2)))
     assert leaders(cluster) == [(-1, -1), (-1, -1), (1, 5)]
     assert cluster.topics["t"].partitions[1] == PartitionState(1, -1, -1, (), (), (), 0)
 
 
 def test_the_first_of_two_answers_about_one_partition_counts() -> None:
-    assert leaders(Cluster().merged(response(topic(partition(0, leader=2), partition(0, leader=3))))) == [(2, 5)]
+    assert leaders(cluster_of(topic(partition(0, leader=2), partition(0, leader=3)))) == [(2, 5)]
 
 
 @pytest.mark.parametrize("number", [-1, 2**31 - 1])
 def test_absurd_partition_numbers_are_refused(number: int) -> None:
     with pytest.raises(ProtocolError, match="partitions"):
-        Cluster().merged(response(topic(partition(0), partition(number))))
+        cluster_of(topic(partition(0), partition(number)))
 
 
 def test_topics_without_a_name_are_skipped() -> None:
-    assert not Cluster().merged(response(topic(partition(0), name=None), topic(partition(0), name=""))).topics
+    assert not cluster_of(topic(partition(0), name=None), topic(partition(0), name="")).topics
 
 
 def test_many_small_topics_are_merged_in_steps() -> None:
     answer = response(*(topic(partition(0), name=f"t{number}") for number in range(MERGE_STEP)))
-    assert len(list(Cluster().merge_in_steps(answer))) == 2
+    assert len(list(Cluster().changes_by(answer))) == 2
 
 
 def test_a_large_answer_is_merged_in_steps() -> None:
     answer = response(topic(*(partition(number) for number in range(MERGE_STEP * 3 + 1))))
-    assert len(list(Cluster().merge_in_steps(answer))) == 3
-    assert len(Cluster().merged(answer).topics["t"].partitions) == MERGE_STEP * 3 + 1
+    cluster = Cluster()
+    assert len(list(cluster.changes_by(answer))) == 3
+    merge(cluster, answer)
+    assert len(cluster.topics["t"].partitions) == MERGE_STEP * 3 + 1
 
 
 # --- hints ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_newer_leader_is_taken_over() -> None:
-    cluster = Cluster().merged(response(topic(partition(0), partition(1, error=5, leader=-1))))
-    hinted = cluster.with_leader("t", 1, 2, 6)
-    assert leaders(hinted) == [(1, 5), (2, 6)]
-    assert hinted.topics["t"].partitions[1].error_code == 0
-    assert leaders(cluster) == [(1, 5), (-1, 5)]
-    assert hinted.partitions("t") != cluster.partitions("t")
+def test_newer_leaders_are_taken_over() -> None:
+    cluster = cluster_of(topic(partition(0), partition(1, error=5, leader=-1)), topic(partition(0), name="u"))
+    known = cluster.partitions("t")
+    changes = cluster.changes_by_hints([LeaderHint("t", 1, 2, 6), LeaderHint("u", 0, 3, 7), LeaderHint("t", 0, 3, 8)])
+    assert changes.topics.keys() == {"t", "u"}
+    cluster.adopt(changes)
+    assert (leaders(cluster), leaders(cluster, "u")) == ([(3, 8), (2, 6)], [(3, 7)])
+    assert cluster.topics["t"].partitions[1].error_code == 0
+    assert cluster.partitions("t") != known
+
+
+def test_the_newest_of_several_hints_about_a_partition_counts() -> None:
+    cluster = cluster_of(topic(partition(0)))
+    cluster.adopt(cluster.changes_by_hints([LeaderHint("t", 0, 2, 7), LeaderHint("t", 0, 3, 6)]))
+    assert leaders(cluster) == [(2, 7)]
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "leader", "epoch"),
+    "hint",
     [("other", 0, 2, 6), ("t", 1, 2, 6), ("t", -1, 2, 6), ("t", 0, 2, 5), ("t", 0, 9, 6)],
     ids=["unknown topic", "unknown partition", "negative partition", "no newer epoch", "unknown node"],
 )
-def test_a_hint_that_is_no_news_changes_nothing(name: str, number: int, leader: int, epoch: int) -> None:
-    cluster = Cluster().merged(response(topic(partition(0))))
-    assert cluster.with_leader(name, number, leader, epoch) is cluster
+def test_a_hint_that_is_no_news_changes_nothing(hint: tuple[str, int, int, int]) -> None:
+    cluster = cluster_of(topic(partition(0)))
+    changes = cluster.changes_by_hints([LeaderHint(*hint)])
+    assert changes.topics == {}
+    assert changes.brokers is cluster.brokers
 
 
-def test_brokers_are_added_or_moved() -> None:
-    cluster = Cluster().merged(response(nodes=(1, 2)))
-    more = cluster.with_brokers([Broker(2, "moved", 1, None), Broker(9, "new", 2, None)])
-    assert {node: broker.host for node, broker in more.brokers.items()} == {1: "h1", 2: "moved", 9: "new"}
-    assert cluster.with_brokers([cluster.brokers[1]]) is cluster
-    assert cluster.with_brokers([]) is cluster
+def test_brokers_of_hints_are_added_or_moved() -> None:
+    cluster = cluster_of(nodes=(1, 2))
+    brokers = cluster.changes_by_hints([], [Broker(2, "moved", 1, None), Broker(9, "new", 2, None)]).brokers
+    assert {node: broker.host for node, broker in brokers.items()} == {1: "h1", 2: "moved", 9: "new"}
+    assert cluster.changes_by_hints([], [cluster.brokers[1]]).brokers is cluster.brokers
+
+
+def test_a_hint_outlives_an_older_answer_that_is_worked_in_meanwhile() -> None:
+    states = [partition(number) for number in range(1, MERGE_STEP)]
+    cluster = cluster_of(topic(partition(0), *states), topic(partition(0), name="u"))
+    steps = cluster.changes_by(response(topic(partition(0, epoch=6), *states), topic(partition(0), name="u")))
+    next(steps)  # the first topic has been compared with what was known
+    hints = [LeaderHint("t", 1, 2, 7), LeaderHint("u", 0, 3, 7)]
+    cluster.adopt(cluster.changes_by_hints(hints))
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    cluster.adopt(end.value.value.with_leaders(hints))
+    assert leaders(cluster)[:3] == [(1, 6), (2, 7), (1, 5)]
+    assert leaders(cluster, "u") == [(3, 7)]

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from aioproducer.cluster import Cluster, ClusterTopic, PartitionState
+from aioproducer.cluster import ClusterChanges, ClusterTopic, PartitionState
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import KafkaError, ProducerClosedError
@@ -25,14 +25,16 @@ class Owner:
         raise AssertionError(error)
 
 
-def cluster(partitions: int = 1, *, topic_id: bytes = TOPIC_ID, epoch: int = 0) -> Cluster:
-    states = tuple(
-        PartitionState(
-            partition=number, leader=1, leader_epoch=epoch, replicas=(1,), isr=(1,), offline=(), error_code=0
-        )
-        for number in range(partitions)
-    )
-    return Cluster(topics={"orders": ClusterTopic(name="orders", topic_id=topic_id, partitions=states, error_code=0)})
+def learn_topic(engine: Engine) -> None:
+    """Let an answer have brought metadata of the topic."""
+    state = PartitionState(partition=0, leader=1, leader_epoch=0, replicas=(1,), isr=(1,), offline=(), error_code=0)
+    topic = ClusterTopic(name="orders", topic_id=TOPIC_ID, partitions=(state,), error_code=0)
+    engine._metadata._take(ClusterChanges({}, {"orders": topic}))
+
+
+def forget_topic(engine: Engine) -> None:
+    """Let an answer to a request without the topic have come."""
+    engine._metadata._take(ClusterChanges({}, {"orders": None}))
 
 
 def engine_of(**configs: object) -> Engine:
@@ -46,19 +48,19 @@ async def test_a_topic_forgotten_too_early_is_asked_for_again() -> None:
     The topic has to come back into use, or its leader would never be looked for again and the record wait in vain.
     """
     engine = engine_of()
-    engine._cluster_changed(cluster(), ("orders",))
+    learn_topic(engine)
     topic = engine.accumulator.topic("orders")
     assert topic is not None
     put(engine.accumulator, topic)
-    engine._cluster_changed(Cluster(), ("orders",))
+    forget_topic(engine)
     assert engine.accumulator.topic("orders") is topic
     assert "orders" in engine._metadata._schedule.topics
 
 
 async def test_a_topic_without_records_is_forgotten() -> None:
     engine = engine_of()
-    engine._cluster_changed(cluster(), ("orders",))
-    engine._cluster_changed(Cluster(), ("orders",))
+    learn_topic(engine)
+    forget_topic(engine)
     assert engine.accumulator.topic("orders") is None
     assert "orders" not in engine._metadata._schedule.topics
 
@@ -66,7 +68,7 @@ async def test_a_topic_without_records_is_forgotten() -> None:
 async def test_memory_that_comes_back_late() -> None:
     """When the last view of an ended batch goes, also in another thread, those who wait for memory go on."""
     engine = engine_of(buffer_memory=16384)
-    engine._cluster_changed(cluster(), ("orders",))
+    learn_topic(engine)
     topic = engine.accumulator.topic("orders")
     assert topic is not None
     for drop in (list.clear, lambda views: asyncio.to_thread(views.clear)):
@@ -91,7 +93,7 @@ def test_memory_that_comes_back_after_the_loop() -> None:
 
     async def start() -> tuple[Engine, list[bytes | memoryview]]:
         engine = engine_of()
-        engine._cluster_changed(cluster(), ("orders",))
+        learn_topic(engine)
         topic = engine.accumulator.topic("orders")
         assert topic is not None
         put(engine.accumulator, topic)
@@ -116,7 +118,7 @@ async def test_sequences_survive_an_idle_topic() -> None:
     transactions.set_producer_id(4000, 0)
     numbers = []
     for _ in range(2):
-        engine._cluster_changed(cluster(), ("orders",))
+        learn_topic(engine)
         topic = engine.accumulator.topic("orders")
         assert topic is not None
         for _ in range(3):
@@ -127,7 +129,7 @@ async def test_sequences_survive_an_idle_topic() -> None:
         numbers.append((batch.producer_id, batch.producer_epoch, batch.base_sequence))
         transactions.acknowledged(batch)
         end(engine.accumulator, batch)
-        engine._cluster_changed(Cluster(), ("orders",))
+        forget_topic(engine)
         assert engine.accumulator.topic("orders") is None
     assert numbers == [(4000, 0, 0), (4000, 0, 3)]
 
@@ -141,7 +143,7 @@ async def test_records_that_closing_fails_spoil_their_transaction() -> None:
     for state in TransactionState.INITIALIZING, TransactionState.READY:
         states.move(state)
     await runner.begin()
-    engine._cluster_changed(cluster(), ("orders",))
+    learn_topic(engine)
     topic = engine.accumulator.topic("orders")
     assert topic is not None
     delivery = put(engine.accumulator, topic)

@@ -6,14 +6,15 @@ import asyncio
 import logging
 import random
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from aioproducer import metadata as metadata_module
-from aioproducer.cluster import Broker, Cluster
+from aioproducer.cluster import Broker, ClusterTopic, LeaderHint
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     BootstrapError,
@@ -100,7 +101,8 @@ class Setup:
     def __init__(self, cluster: FakeCluster, authenticate: Any = None, **values: object) -> None:
         self.fake = cluster
         self.fatal: list[BaseException] = []
-        self.changes: list[tuple[Cluster, tuple[str, ...]]] = []
+        self.changes: list[tuple[str, ...]] = []
+        self.brokers: list[Mapping[int, Broker]] = []
         self.changed = asyncio.Event()
         servers = [f"{each.host}:{each.port}" for each in cluster.brokers[:1]]
         config = ProducerConfig.parse({"bootstrap_servers": servers, **values})
@@ -112,8 +114,9 @@ class Setup:
         self.metadata.on_cluster_change = self._note
         self.task: asyncio.Task[None] | None = None
 
-    def _note(self, cluster: Cluster, topics: tuple[str, ...]) -> None:
-        self.changes.append((cluster, topics))
+    def _note(self, topics: Collection[str]) -> None:
+        self.changes.append(tuple(topics))
+        self.brokers.append(self.metadata.cluster.brokers)
         self.changed.set()
 
     @property
@@ -183,8 +186,28 @@ async def test_a_new_topic_is_asked_for_alone_and_known_afterwards(cluster: Fake
         assert cluster.asked_topics == [["a"], ["b"]]
         assert setup.metadata.cluster.partitions("a")
         assert setup.metadata.cluster.leader("b", 1) == 1
-        assert [topics for _, topics in setup.changes] == [(), ("a",), ("b",)]
-        assert setup.changes[-1][0] is setup.metadata.cluster
+        assert setup.changes == [(), ("a",), ("b",)]
+
+
+class Unwalkable(dict[str, ClusterTopic]):
+    """Topics that can be looked up, but neither listed nor copied."""
+
+    def _refuse(self) -> Any:
+        raise AssertionError("something walks over all known topics")
+
+    __iter__ = keys = values = items = _refuse
+
+
+async def test_a_new_topic_costs_the_same_however_many_are_known(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)], "b": [(1, 0)]}
+    async with running(cluster) as setup:
+        await setup.wait("a")
+        picture = setup.metadata.cluster
+        picture._topics = Unwalkable(picture._topics)
+        picture.topics = MappingProxyType(picture._topics)
+        await setup.wait("b")
+        assert setup.metadata.apply_leader_hints([LeaderHint("b", 0, 1, 1)])
+        assert setup.metadata.cluster.topics["b"].partitions[0].leader_epoch == 1
 
 
 async def test_many_who_wait_for_one_topic_are_served_by_one_request(cluster: FakeCluster) -> None:
@@ -359,7 +382,7 @@ async def test_an_update_covers_all_topics_in_use_and_tells_what_changed(cluster
         setup.metadata.request_update()
         await setup.until(lambda: len(setup.metadata.cluster.partitions("b") or ()) == 2)
         assert cluster.asked_topics[-1] == ["a", "b"]
-        assert setup.changes[-1][1] == ("b",)
+        assert setup.changes[-1] == ("b",)
 
 
 async def test_metadata_are_refreshed_when_they_are_old(cluster: FakeCluster) -> None:
@@ -421,7 +444,7 @@ async def test_topics_that_nobody_uses_are_forgotten(cluster: FakeCluster) -> No
         setup.metadata.still_used = lambda topic: topic == "b"
         setup.metadata.request_update()
         await setup.until(lambda: "a" not in setup.metadata.cluster.topics)
-        assert setup.changes[-1][1] == ("a",)
+        assert setup.changes[-1] == ("a",)
         assert setup.metadata.cluster.partitions("b")
 
 
@@ -619,7 +642,7 @@ async def test_an_answer_without_brokers_is_asked_for_again(cluster: FakeCluster
         assert setup.metadata.cluster.brokers
         cluster.listed = list(cluster.brokers)
         assert await waiting == 1
-        assert all(picture.brokers for picture, _ in setup.changes)
+        assert all(setup.brokers)
 
 
 async def test_old_brokers_without_ids_and_reliable_epochs(cluster: FakeCluster) -> None:
@@ -660,14 +683,14 @@ async def test_a_hint_moves_a_leader_and_may_bring_a_new_broker(two: FakeCluster
     two.listed = two.brokers[:1]
     async with running(two) as setup:
         await setup.wait("a")
-        assert not setup.metadata.apply_leader_hint("a", 0, 2, 6)  # where is it?
+        assert not setup.metadata.apply_leader_hints([LeaderHint("a", 0, 2, 6)])  # where is it?
         broker = Broker(2, two.brokers[1].host, two.brokers[1].port)
-        assert setup.metadata.apply_leader_hint("a", 0, 2, 6, [broker])
+        assert setup.metadata.apply_leader_hints([LeaderHint("a", 0, 2, 6)], [broker])
         assert setup.metadata.cluster.leader("a", 0) == 2
-        assert setup.changes[-1][1] == ("a",)
+        assert setup.changes[-1] == ("a",)
         assert (await setup.client.ready_connection(2, setup.soon())).port == broker.port
         for leader, epoch in (1, 6), (1, 5), (-1, 9), (1, -1):
-            assert not setup.metadata.apply_leader_hint("a", 0, leader, epoch)
+            assert not setup.metadata.apply_leader_hints([LeaderHint("a", 0, leader, epoch)])
         assert setup.metadata.cluster.leader("a", 0) == 2
 
 
@@ -685,7 +708,7 @@ async def test_a_hint_that_comes_while_an_older_answer_is_worked_in_is_kept(
             nonlocal steps
             steps += 1
             if steps == 2:  # the merge
-                assert setup.metadata.apply_leader_hint("a", 0, 2, 6)
+                assert setup.metadata.apply_leader_hints([LeaderHint("a", 0, 2, 6)])
             return await in_turns(generator)
 
         monkeypatch.setattr(metadata_module, "_in_turns", interrupted)
@@ -806,7 +829,7 @@ async def test_a_bug_is_told_and_leaves_nobody_waiting(cluster: FakeCluster) -> 
     await setup.start()
     cluster.topics = {"a": [(1, 0)]}
 
-    def bug(_: Cluster, __: tuple[str, ...]) -> None:
+    def bug(_: Collection[str]) -> None:
         raise ZeroDivisionError
 
     setup.metadata.on_cluster_change = bug

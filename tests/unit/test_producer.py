@@ -23,7 +23,7 @@ from unittest.mock import AsyncMock, create_autospec
 import pytest
 
 from aioproducer import Delivery, PartitionInfo, Producer, ProducerConfigs, ProducerState, Record, RecordMetadata
-from aioproducer.cluster import Cluster
+from aioproducer.cluster import ClusterChanges
 from aioproducer.compression import _cramjam
 from aioproducer.engine import Engine
 from aioproducer.errors import (
@@ -987,7 +987,7 @@ async def test_topic_that_vanishes_while_serializing(broker: ProducingBroker) ->
 
     async def serializer(value: bytes) -> bytes:
         engine: Any = producer._engine
-        engine._metadata._take(Cluster(brokers=engine._metadata.cluster.brokers))
+        engine._metadata._take(ClusterChanges(engine._metadata.cluster.brokers, {"orders": None}))
         assert engine.accumulator.topic("orders") is None
         return value
 

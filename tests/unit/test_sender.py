@@ -12,7 +12,7 @@ import pytest
 
 from aioproducer._delivery import Delivery
 from aioproducer.batch_outcomes import BatchOutcomes
-from aioproducer.cluster import Broker
+from aioproducer.cluster import Broker, LeaderHint
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
@@ -202,7 +202,7 @@ class FakeMetadata:
     def __init__(self) -> None:
         self.updates = 0
         self.touched: list[str] = []
-        self.hints: list[tuple[Any, ...]] = []
+        self.hints: list[tuple[list[LeaderHint], list[Broker]]] = []
 
     def request_update(self) -> None:
         self.updates += 1
@@ -210,8 +210,8 @@ class FakeMetadata:
     def touch(self, topic: str, now_ms: int) -> None:
         self.touched.append(topic)
 
-    def apply_leader_hint(self, *hint: Any) -> bool:
-        self.hints.append(hint)
+    def apply_leader_hints(self, hints: list[LeaderHint], brokers: list[Broker]) -> bool:
+        self.hints.append((hints, brokers))
         return True
 
 
@@ -751,7 +751,7 @@ async def test_leader_hint(code: int) -> None:
     """A new leader that the answer names is taken over, with its address; fresh metadata is asked for all the same."""
     bench = Bench()
     bench.send().answered(code=code, leader=(7, 12))
-    assert bench.metadata.hints == [("orders", 0, 7, 12, [Broker(7, "h", 1, None)])]
+    assert bench.metadata.hints == [([LeaderHint("orders", 0, 7, 12)], [Broker(7, "h", 1, None)])]
     assert bench.metadata.updates == 1
 
 
