@@ -6,7 +6,7 @@ cost as much as the answer is long, however many topics are known: a program may
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -22,8 +22,8 @@ NO_EPOCH = -1
 
 LONGEST_HOST = 255
 """Characters: the limit of DNS names, and more than any address has."""
-MERGE_STEP = 256
-"""Partitions merged between two pauses."""
+STEP = 256
+"""Topics and partitions, counted together, that are dealt with between two pauses."""
 
 MAX_GAP = 1024
 """Slack for gaps: partition numbers in an answer must be below this plus twice their count."""
@@ -104,6 +104,19 @@ class ClusterChanges:
     topics: Mapping[str, ClusterTopic | None] = field(default_factory=dict)
     """The new state of each; None: it is forgotten."""
 
+    def parts(self) -> Iterator[ClusterChanges]:
+        """These changes in parts that can each be adopted in one turn of the loop; one part at least."""
+        topics: dict[str, ClusterTopic | None] = {}
+        size = 0
+        for name, topic in self.topics.items():
+            topics[name] = topic
+            size += 1 if topic is None else 1 + len(topic.partitions)
+            if size >= STEP:
+                yield ClusterChanges(self.brokers, topics)
+                topics, size = {}, 0
+        if topics or not self.topics:
+            yield ClusterChanges(self.brokers, topics)
+
     def with_leaders(self, hints: Iterable[LeaderHint]) -> ClusterChanges:
         """These changes, without undoing hints that arrived while they were worked out."""
         hinted = _hinted(self.topics, hints, self.brokers)
@@ -165,8 +178,8 @@ class Cluster:
                 topic = yield from _merged_topic(known, answer, reliable_epochs)
                 if topic is not known:
                     topics[answer.name] = topic
-                done += 1 + len(answer.partitions) % MERGE_STEP
-                if done >= MERGE_STEP:
+                done += 1 + len(answer.partitions) % STEP
+                if done >= STEP:
                     done = 0
                     yield
         return ClusterChanges(brokers_of(response), topics)
@@ -220,7 +233,7 @@ def _merged_topic(
     for count, each in enumerate(answer.partitions, 1):
         before = known[each.partition_index] if 0 <= each.partition_index < len(known) else None
         states.setdefault(each.partition_index, _merged_partition(before, each, reliable_epochs))
-        if not count % MERGE_STEP:
+        if not count % STEP:
             yield
     _check_numbers(name, states)
     topic = ClusterTopic(name, answer.topic_id, _numbered(states, known, at_least=len(known) if same_id else 0))

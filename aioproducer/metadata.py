@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable
 from typing import TypeVar
 
-from aioproducer.cluster import Broker, Cluster, ClusterChanges, ClusterTopic, LeaderHint, brokers_of
+from aioproducer.cluster import STEP, Broker, Cluster, ClusterChanges, ClusterTopic, LeaderHint, brokers_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
@@ -316,12 +316,13 @@ class Metadata:
             )
         except ProtocolError as error:
             raise connection.nonsense(str(error)) from error
-        changes = changes.with_leaders(self._hints)
-        news = _has_news(changes, self.cluster)
+        news = _has_news(changes.with_leaders(self._hints), self.cluster)
         brokers_are_gone = bool(self.cluster.brokers.keys() - changes.brokers.keys())
-        self._take(changes)
-        failing = self._failing(update)
-        again = [topic for topic in failing if failing[topic] not in _REFUSED]
+        for part in changes.parts():
+            self._take(part.with_leaders(self._hints))
+            await asyncio.sleep(0)
+        failing = await _in_turns(self._failing(update))
+        again = {topic for topic in failing if failing[topic] not in _REFUSED}
         self._schedule.succeeded(update, self._now_ms(), failing=failing, again=again, news=news)
         if brokers_are_gone and not update.full:
             self._look_for_leaders()
@@ -339,10 +340,12 @@ class Metadata:
         if any(self.cluster.has_unknown_leader(topic) for topic in self._schedule.topics):
             self._schedule.want_all()
 
-    def _failing(self, update: MetadataUpdate) -> dict[str, int]:
+    def _failing(self, update: MetadataUpdate) -> Generator[None, None, dict[str, int]]:
         """The topics of an answer that need another one, with the error code; 0 for too few partitions."""
         failing: dict[str, int] = {}
-        for topic in update.topics:
+        for count, topic in enumerate(update.topics, 1):
+            if not count % STEP:
+                yield
             known = self.cluster.topics.get(topic)
             if known is None:
                 failing[topic] = 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass
 
 from aioproducer.backoff import ExponentialBackoff
@@ -144,7 +144,7 @@ class MetadataSchedule:
         return update
 
     def succeeded(
-        self, update: MetadataUpdate, now_ms: int, *, failing: Collection[str], again: Collection[str], news: bool
+        self, update: MetadataUpdate, now_ms: int, *, failing: Container[str], again: Container[str], news: bool
     ) -> None:
         """An answer came.
 
@@ -157,8 +157,12 @@ class MetadataSchedule:
         self._failed_attempts = 0
         self._not_before_ms = 0
         self._pending_since_ms = None
+        good_ms = now_ms + self._delay_ms(0)
         for topic in update.topics:
-            self._topic_answered(topic, now_ms, topic in failing, topic in again)
+            state = self._topics[topic]
+            state.failures = state.failures + 1 if topic in failing else 0
+            state.next_ms = now_ms + self._delay_ms(state.failures) if state.failures else good_ms
+        self._wanted.update((topic, None) for topic in update.topics if topic in again)
         if update.full:
             self._equivalent_answers = 0 if news or update.by_age else self._equivalent_answers + 1
             self.full_at_ms = now_ms
@@ -185,13 +189,6 @@ class MetadataSchedule:
     def _full_due_ms(self) -> int:
         wanted_ms = 0 if self._full_wanted else self.full_at_ms + self._max_age_ms
         return max(wanted_ms, self._full_not_before_ms)
-
-    def _topic_answered(self, topic: str, now_ms: int, failing: bool, again: bool) -> None:
-        state = self._topics[topic]
-        state.failures = state.failures + 1 if failing else 0
-        state.next_ms = now_ms + self._delay_ms(state.failures)
-        if again:
-            self._wanted[topic] = None
 
     def _delay_ms(self, failures: int) -> int:
         return max(self._backoff.delay_ms(max(failures - 1, 0), self._rng), LEAST_DELAY_MS)

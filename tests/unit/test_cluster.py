@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from aioproducer.cluster import MERGE_STEP, Broker, Cluster, ClusterChanges, LeaderHint, PartitionState
+from aioproducer.cluster import STEP, Broker, Cluster, ClusterChanges, LeaderHint, PartitionState
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.metadata import (
     MetadataResponse,
@@ -43,16 +44,21 @@ def response(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2, 3))
     return MetadataResponse(brokers=brokers, topics=list(topics), cluster_id="c", controller_id=2)
 
 
-def merge(cluster: Cluster, answer: MetadataResponse, **how: Any) -> ClusterChanges:
-    """Work an answer in; returns what it changed."""
-    steps = cluster.changes_by(answer, **how)
+def returned_by(steps: Generator[None, None, ClusterChanges]) -> ClusterChanges:
+    """What a generator of changes returns after its pauses."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
             changes: ClusterChanges = end.value
-            cluster.adopt(changes)
             return changes
+
+
+def merge(cluster: Cluster, answer: MetadataResponse, **how: Any) -> ClusterChanges:
+    """Work an answer in; returns what it changed."""
+    changes = returned_by(cluster.changes_by(answer, **how))
+    cluster.adopt(changes)
+    return changes
 
 
 def cluster_of(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2, 3)) -> Cluster:
@@ -244,16 +250,31 @@ def test_topics_without_a_name_are_skipped() -> None:
 
 
 def test_many_small_topics_are_merged_in_steps() -> None:
-    answer = response(*(topic(partition(0), name=f"t{number}") for number in range(MERGE_STEP)))
+    answer = response(*(topic(partition(0), name=f"t{number}") for number in range(STEP)))
     assert len(list(Cluster().changes_by(answer))) == 2
 
 
 def test_a_large_answer_is_merged_in_steps() -> None:
-    answer = response(topic(*(partition(number) for number in range(MERGE_STEP * 3 + 1))))
+    answer = response(topic(*(partition(number) for number in range(STEP * 3 + 1))))
     cluster = Cluster()
     assert len(list(cluster.changes_by(answer))) == 3
     merge(cluster, answer)
-    assert len(cluster.topics["t"].partitions) == MERGE_STEP * 3 + 1
+    assert len(cluster.topics["t"].partitions) == STEP * 3 + 1
+
+
+def test_changes_in_parts() -> None:
+    """No part holds the loop for long; together they are all changes, and without topics there are still brokers."""
+    cluster = cluster_of(*(topic(partition(0), name=f"old{number}") for number in range(STEP + 1)))
+    answer = response(
+        topic(*(partition(number) for number in range(STEP * 2)), name="large"),
+        *(topic(partition(0), name=f"new{number}") for number in range(STEP)),
+    )
+    changes = returned_by(cluster.changes_by(answer, keep=["large", *(f"new{number}" for number in range(STEP))]))
+    parts = list(changes.parts())
+    assert [len(part.topics) for part in parts] == [STEP, 2, STEP // 2, STEP // 2]
+    assert {name: topic for part in parts for name, topic in part.topics.items()} == changes.topics
+    assert all(part.brokers is changes.brokers for part in parts)
+    assert list(ClusterChanges(changes.brokers).parts()) == [ClusterChanges(changes.brokers)]
 
 
 # --- hints ------------------------------------------------------------------------------------------------------------
@@ -296,14 +317,12 @@ def test_brokers_of_hints_are_added_or_moved() -> None:
 
 
 def test_a_hint_outlives_an_older_answer_that_is_worked_in_meanwhile() -> None:
-    states = [partition(number) for number in range(1, MERGE_STEP)]
+    states = [partition(number) for number in range(1, STEP)]
     cluster = cluster_of(topic(partition(0), *states), topic(partition(0), name="u"))
     steps = cluster.changes_by(response(topic(partition(0, epoch=6), *states), topic(partition(0), name="u")))
     next(steps)  # the first topic has been compared with what was known
     hints = [LeaderHint("t", 1, 2, 7), LeaderHint("u", 0, 3, 7)]
     cluster.adopt(cluster.changes_by_hints(hints))
-    with pytest.raises(StopIteration) as end:
-        next(steps)
-    cluster.adopt(end.value.value.with_leaders(hints))
+    cluster.adopt(returned_by(steps).with_leaders(hints))
     assert leaders(cluster)[:3] == [(1, 6), (2, 7), (1, 5)]
     assert leaders(cluster, "u") == [(3, 7)]
