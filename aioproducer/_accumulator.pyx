@@ -474,11 +474,15 @@ cdef class RecordAccumulator:
                 self.mark_ready(batch.queue)
 
     def close_all(self, int64_t now_ms):
-        cdef ProducerBatch batch = self.live.oldest
-        while self.open_batches and batch is not None:
+        # Found from the youngest: thousands of flushes, each for its own record, would walk over each other's batches.
+        cdef list found = []
+        cdef ProducerBatch batch = self.live.youngest
+        while len(found) < self.open_batches and batch is not None:
             if batch.state == OPEN:
-                self.close_batch(batch, now_ms)
-            batch = batch.younger
+                found.append(batch)
+            batch = batch.older
+        for batch in reversed(found):
+            self.close_batch(batch, now_ms)
 
     def node_stalled(self, int32_t node_id, int64_t now_ms):
         cdef NodeQueue node = self.node(node_id)

@@ -127,7 +127,7 @@ cdef class DeliveryLedger:
                     raised[id(entry.error)] = (entry.error, raised.get(id(entry.error), (None, 0))[1] + entry.records)
                     if entry.raised_at == 0:
                         entry.raised_at = self.clock
-        oldest = min(self.running) if self.running else self.clock + 1
+        oldest = self.running[0] if self.running else self.clock + 1
         for entry in self.entries:
             if entry.raised_at == 0 or entry.raised_at > oldest:
                 kept.append(entry)

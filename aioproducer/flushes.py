@@ -37,7 +37,7 @@ class Flushes:
         on_begin: Callable[[], None],
     ) -> None:
         self.waiters: dict[asyncio.Future[None], int] = {}
-        """The last serial number that each flush covers, by its waiter."""
+        """The last serial number that each flush waits for, by its waiter. They began in this order, so it grows."""
         self._cut_off: dict[asyncio.Future[None], int] = {}
         """Number of records that the producer has given up, by the waiter that covers them."""
         self._loop = loop
@@ -141,8 +141,14 @@ class Flushes:
     def progressed(self) -> None:
         """Batches have ended: wake the flushes that waited for them. Only worth a call if there are ``waiters``."""
         oldest = self._accumulator.oldest_live_serial()
+        over: list[asyncio.Future[None]] = []
         for waiter, last_serial in self.waiters.items():
-            if (oldest < 0 or oldest > last_serial) and not waiter.done():
+            if 0 <= oldest <= last_serial:
+                break
+            over.append(waiter)
+        for waiter in over:
+            del self.waiters[waiter]
+            if not waiter.done():
                 waiter.set_result(None)
 
     def cut_off(self) -> None:

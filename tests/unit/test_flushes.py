@@ -45,8 +45,23 @@ async def test_a_flush_waits_for_what_was_there_when_it_began() -> None:
         end(accumulator, batch)
     flushes.progressed()
     assert waiter.done()
+    assert not flushes.waiters  # so that thousands of flushes do not look at each other's
     flushes.forget(waiter)
-    assert not flushes.waiters
+
+
+async def test_flushes_end_in_their_order() -> None:
+    accumulator = make_accumulator()
+    flushes = flushes_of(accumulator, [])
+    topic = add_topic(accumulator, leaders=(1, 2))
+    waiters = []
+    for partition in 0, 1:
+        put(accumulator, topic, partition=partition)
+        waiters.append(flushes.begin(accumulator.last_serial))
+    (first,), (second,) = drain_all(accumulator), drain_all(accumulator, 2)
+    for batch, done in (second, [False, False]), (first, [True, True]):
+        end(accumulator, batch)
+        flushes.progressed()
+        assert [waiter.done() for waiter in waiters] == done
 
 
 async def test_a_flush_that_runs_out_of_time_leaves_nobody_waiting() -> None:
