@@ -214,7 +214,7 @@ def _add_login_options(ours: dict[str, Any], given: Mapping[str, Any]) -> None:
 def _extensions(text: str) -> dict[str, str]:
     pairs = [re.fullmatch(r"\s*([A-Za-z]+)=([^,]+)", part) for part in text.split(",")]
     if None in pairs:
-        raise ConfigError("sasl.oauthbearer.extensions is refused; allowed: name=value, several with commas")
+        raise ConfigError("sasl.oauthbearer.extensions is refused; allowed: name=value, several separated by commas")
     return {f"extension_{pair[1]}": pair[2] for pair in pairs if pair}
 
 

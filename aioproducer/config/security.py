@@ -134,7 +134,7 @@ TLS: tuple[ConfigDef, ...] = (
         type=LIST,
         default=(),
         importance="low",
-        doc="The ciphers that may be used; if none is named, the library's default.",
+        doc="The ciphers that may be used; if not set, the default of the TLS library.",
     ),
 )
 
@@ -208,7 +208,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=100,
         importance="low",
         valid=Range(0),
-        doc="The wait before the token endpoint is asked again; with 0 it is not asked again, as in Java.",
+        doc="How long to wait before asking the token endpoint again; with 0 there are no retries, as in Java.",
     ),
     ConfigDef(
         name="sasl_login_retry_backoff_max_ms",
@@ -216,8 +216,8 @@ SASL: tuple[ConfigDef, ...] = (
         default=10_000,
         importance="low",
         valid=Range(0),
-        doc="The upper limit of that wait, which doubles with every failure; also the limit for all attempts "
-        "together, which is never above 5 seconds.",
+        doc="The upper limit of `sasl_login_retry_backoff_ms`, which doubles with every failure; also the limit for "
+        "all attempts together, which is never above 5 seconds.",
     ),
     ConfigDef(
         name="sasl_login_refresh_window_factor",
@@ -225,7 +225,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=0.8,
         valid=Range(0.5, 1.0),
         importance="low",
-        doc="The fraction of a token's lifetime after which a new one is fetched.",
+        doc="The fraction of a token's lifetime after which it is renewed.",
     ),
     ConfigDef(
         name="sasl_login_refresh_window_jitter",
@@ -233,7 +233,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=0.05,
         valid=Range(0.0, 0.25),
         importance="low",
-        doc="Up to this fraction of a token's lifetime is added at random.",
+        doc="A random part of a token's lifetime, up to this fraction, by which its renewal is delayed.",
     ),
     ConfigDef(
         name="sasl_login_refresh_min_period_seconds",
@@ -241,7 +241,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=60,
         valid=Range(0, 900),
         importance="low",
-        doc="A token is not renewed sooner than this after it was received.",
+        doc="A token is renewed no sooner than this after it was received.",
     ),
     ConfigDef(
         name="sasl_login_refresh_buffer_seconds",
@@ -257,7 +257,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=None,
         importance="medium",
         doc="Where tokens are fetched. With `file:`, the file that holds the token; it is read for each login that "
-        "needs another one.",
+        "needs a new one.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_jwt_retriever_class",
@@ -317,7 +317,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=300,
         valid=Range(0, 86_400),
         importance="low",
-        doc="How long after it was made an assertion expires.",
+        doc="How long after its creation an assertion expires.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_claim_iss",
@@ -339,7 +339,7 @@ SASL: tuple[ConfigDef, ...] = (
         default=60,
         valid=Range(0, 3_600),
         importance="low",
-        doc="How long before it was made an assertion becomes valid.",
+        doc="How long before its creation an assertion becomes valid.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_claim_sub",
@@ -368,14 +368,13 @@ SASL: tuple[ConfigDef, ...] = (
         type=PASSWORD,
         default=None,
         importance="medium",
-        doc="Opens that key.",
+        doc="Decrypts the key that signs assertions.",
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_template_file",
         type=STRING,
         default=None,
         importance="medium",
-        doc="A JSON file with `header` and `payload`, parts of assertions that take precedence over the `claim` "
-        "configs.",
+        doc="A JSON file with `header` and `payload` for assertions; they take precedence over the `claim` configs.",
     ),
 )

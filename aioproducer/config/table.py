@@ -39,8 +39,8 @@ _CLUSTER = (
         type=SERVERS,
         default=REQUIRED,
         importance="high",
-        doc="The brokers to ask first for the rest of the cluster, tried in this order. They need not be all of its "
-        "brokers.",
+        doc="The brokers from which the producer learns the rest of the cluster, tried in this order. Not every broker "
+        "has to be listed.",
     ),
     ConfigDef(
         name="client_id",
@@ -75,8 +75,8 @@ _CLUSTER = (
         default=30_000,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="How long one request may go unanswered. Then its connection is closed and the request is tried again, as "
-        "far as `retries` and `delivery_timeout_ms` allow.",
+        doc="How long a request may remain unanswered. After that its connection is closed and the request is retried, "
+        "as far as `retries` and `delivery_timeout_ms` allow.",
     ),
     ConfigDef(
         name="socket_connection_setup_timeout_ms",
@@ -92,7 +92,7 @@ _CLUSTER = (
         default=30_000,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="The upper limit of that time, which doubles with every failed attempt.",
+        doc="The upper limit of `socket_connection_setup_timeout_ms`, which doubles with every failed attempt.",
     ),
     ConfigDef(
         name="connections_max_idle_ms",
@@ -107,7 +107,7 @@ _CLUSTER = (
         default=50,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="The wait before connecting to a broker again. If only this is set, the wait is the same after every "
+        doc="How long to wait before reconnecting to a broker. If only this is set, the wait is the same after every "
         "failure.",
     ),
     ConfigDef(
@@ -116,7 +116,8 @@ _CLUSTER = (
         default=1_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="The upper limit of that wait, which doubles with every failure and varies by a fifth in both directions.",
+        doc="The upper limit of `reconnect_backoff_ms`, which doubles with every failure and varies at random by up to "
+        "a fifth in both directions.",
     ),
     ConfigDef(
         name="send_buffer_bytes",
@@ -137,7 +138,7 @@ _CLUSTER = (
         default=32_768,
         valid=Range(-1),
         importance="medium",
-        doc="The receive buffer of the operating system for a connection (SO_RCVBUF); -1 leaves it alone.",
+        doc="The receive buffer of the operating system for a connection (SO_RCVBUF); -1 leaves it to the system.",
     ),
     ConfigDef(
         name="metadata_max_age_ms",
@@ -145,7 +146,7 @@ _CLUSTER = (
         default=300_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="After this time the metadata is refreshed without any other reason, to find new brokers and partitions.",
+        doc="The metadata is refreshed at least this often, to find new brokers and partitions.",
     ),
     ConfigDef(
         name="metadata_max_idle_ms",
@@ -153,7 +154,7 @@ _CLUSTER = (
         default=300_000,
         valid=Range(5_000),
         importance="low",
-        doc="A topic to which nothing has been sent for this long is no longer asked for.",
+        doc="A topic to which nothing has been sent for this long is left out of metadata requests.",
     ),
     ConfigDef(
         name="metadata_recovery_strategy",
@@ -161,7 +162,8 @@ _CLUSTER = (
         default="rebootstrap",
         valid=OneOf("rebootstrap", "none", any_case=True),
         importance="low",
-        doc="When none of the known brokers can be reached: start again from `bootstrap_servers`, or keep trying them.",
+        doc="What to do when none of the known brokers can be reached: start again from `bootstrap_servers` "
+        "(`rebootstrap`), or keep trying them (`none`).",
     ),
     ConfigDef(
         name="metadata_recovery_rebootstrap_trigger_ms",
@@ -169,7 +171,7 @@ _CLUSTER = (
         default=300_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="With `rebootstrap`: also start again when the metadata could not be refreshed for this long.",
+        doc="With `rebootstrap`: also start again if the metadata could not be refreshed for this long.",
     ),
 )
 
@@ -180,15 +182,15 @@ _DELIVERY = (
         default=-1,
         importance="low",
         doc="Which brokers must have a record before it counts as sent: `all` (-1) in-sync replicas, the leader alone "
-        "(1), or none (0: nothing is waited for, and offsets are not known).",
+        "(1), or none (0: the producer waits for no answer, and offsets are not known).",
     ),
     ConfigDef(
         name="enable_idempotence",
         type=BOOLEAN,
         default=True,
         importance="low",
-        doc="Each record is written once and in order in spite of retries. Needs `acks=all`, `retries` above 0 and at "
-        "most 5 requests in flight; if not set, it is turned off when `acks` or `retries` rule it out.",
+        doc="Each record is written once and in order despite retries. Needs `acks=all`, `retries` above 0 and at most "
+        "5 requests in flight; if not set, it is turned off when `acks` or `retries` rule it out.",
     ),
     ConfigDef(
         name="max_in_flight_requests_per_connection",
@@ -205,7 +207,7 @@ _DELIVERY = (
         default=2_147_483_647,
         valid=_AT_LEAST_0,
         importance="high",
-        doc="How often a record is tried again. `delivery_timeout_ms` is the better limit.",
+        doc="How often a record is retried. It is better to limit retries with `delivery_timeout_ms`.",
     ),
     ConfigDef(
         name="retry_backoff_ms",
@@ -213,7 +215,7 @@ _DELIVERY = (
         default=100,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="The wait before a failed request is tried again.",
+        doc="How long to wait before a failed request is retried.",
     ),
     ConfigDef(
         name="retry_backoff_max_ms",
@@ -221,7 +223,8 @@ _DELIVERY = (
         default=1_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="The upper limit of that wait, which doubles with every failure and varies by a fifth in both directions.",
+        doc="The upper limit of `retry_backoff_ms`, which doubles with every failure and varies at random by up to a "
+        "fifth in both directions.",
     ),
     ConfigDef(
         name="delivery_timeout_ms",
@@ -229,8 +232,8 @@ _DELIVERY = (
         default=120_000,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="After this time in the buffer a record ends, retries included, either acknowledged or failed. At least "
-        "`linger_ms` + `request_timeout_ms`; if not set, it is raised to that.",
+        doc="How long a record may stay in the buffer, retries included, before it is either acknowledged or fails. At "
+        "least `linger_ms` + `request_timeout_ms`; if not set, it is raised to that.",
     ),
     ConfigDef(
         name="max_block_ms",
@@ -247,8 +250,8 @@ _DELIVERY = (
         default=None,
         importance="medium",
         in_java=False,
-        doc="Called on the event loop with an error and the number of records that failed with it while nobody had "
-        "asked for their outcome.",
+        doc="Called on the event loop with an error and the number of records that failed with it without anyone "
+        "asking for their outcome.",
     ),
     ConfigDef(
         name="transactional_id",
@@ -256,7 +259,7 @@ _DELIVERY = (
         default=None,
         valid=Utf8Length(1, _MAX_STRING_BYTES - len("producer-")),  # client_id is derived from it
         importance="low",
-        doc="Turns transactions on. One name per producer, kept over restarts: a new producer with the same name "
+        doc="Turns transactions on. One name per producer, kept across restarts: a new producer with the same name "
         "fences off the old one.",
     ),
     ConfigDef(
@@ -265,7 +268,7 @@ _DELIVERY = (
         default=60_000,
         importance="low",
         doc="After this time the coordinator aborts an open transaction. The broker's `transaction.max.timeout.ms` "
-        "limits it. It has no meaning without `transactional_id`.",
+        "limits it. It has no effect without `transactional_id`.",
     ),
     ConfigDef(
         name="transaction_two_phase_commit_enable",
@@ -284,11 +287,11 @@ _BATCHES = (
         default=524_288,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="A partition's batch that has this many bytes is sent without waiting for `linger_ms`. Small batches cost "
-        "throughput, on the brokers too; 0 sends each record alone. Memory is taken as the batch grows, in blocks of 2 "
-        "KiB, then 16, then 64, so a large value costs idle partitions nothing; records without a key still change "
-        "partition after 16 KiB unless this config is set. A topic for which a broker does not accept batches of this "
-        "size gets smaller ones, see docs/architecture.md.",
+        doc="A partition's batch that reaches this many bytes is sent without waiting for `linger_ms`. Small batches "
+        "cost throughput, on the brokers too; 0 sends each record alone. Memory is taken as the batch grows, in blocks "
+        "of 2 KiB, then 16, then 64, so a large value costs idle partitions nothing; records without a key still "
+        "change partition after 16 KiB unless this config is set. A topic for which a broker does not accept batches "
+        "of this size gets smaller ones, see docs/architecture.md.",
         departs="Java's default is 16384. Measured with records of 1 KB on one broker, CPU seconds per million "
         "records: client 2.2 at 16 KiB and 1.2 from 256 KiB on; with lz4 4.2 at 16 KiB, 3.9 at 256 and 3.6 at 512, "
         "broker 3.3, 2.6 and 2.4; larger batches gain little more.",
@@ -299,10 +302,10 @@ _BATCHES = (
         default=5,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="The longest time that a batch which is not full waits for more records. An awaited `send` waits for it "
-        "only while its broker owes an answer. If this config is not set, batches wait up to fifty times as long while "
-        "a program submits without a pause and they hold less than 64 records on average: with so many partitions, the "
-        "number of batches would otherwise limit the speed.",
+        doc="The longest time that a batch waits for more records if it is not full. An awaited `send` waits that long "
+        "only while its broker has requests to answer. If this config is not set, batches wait up to fifty times as "
+        "long while a program submits without a pause and they hold fewer than 64 records on average: with so many "
+        "partitions, the number of batches would otherwise limit the speed.",
     ),
     ConfigDef(
         name="buffer_memory",
@@ -319,8 +322,8 @@ _BATCHES = (
         default=1_048_576,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="The largest record, before compression, and the largest request. Brokers and topics have limits of "
-        "their own (`message.max.bytes`).",
+        doc="The largest record, before compression, and the largest request. Brokers and topics have their own limits "
+        "(`message.max.bytes`).",
     ),
     ConfigDef(
         name="compression_type",
@@ -383,8 +386,8 @@ _RECORDS = (
         importance="medium",
         doc="Chooses the partition of records that don't name one. If not set, a key is placed by its murmur2 hash, as "
         "in Java; records without a key stay with one partition for a batch, then change to another. "
-        "`aioproducer.partitioners` has those of other clients, and BUILT_IN, which a function may return to leave a "
-        "record to the built-in choice.",
+        "`aioproducer.partitioners` has other clients' partitioners, and BUILT_IN, which a function may return to "
+        "leave a record to the built-in partitioner.",
     ),
     ConfigDef(
         name="partitioner_ignore_keys",
@@ -406,7 +409,7 @@ _RECORDS = (
         default=0,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="With adaptive partitioning: leave out brokers to which nothing could be sent for this long; 0 never does.",
+        doc="With adaptive partitioning: skip brokers to which nothing could be sent for this long; 0 means never.",
     ),
     ConfigDef(
         name="interceptor_classes",
@@ -429,7 +432,7 @@ _METRICS = (
         default=2,
         valid=Range(1),
         importance="low",
-        doc="How many windows rates, averages and maxima cover.",
+        doc="The number of windows that rates, averages and maxima cover.",
     ),
     ConfigDef(
         name="metrics_sample_window_ms",
@@ -437,7 +440,7 @@ _METRICS = (
         default=30_000,
         valid=_AT_LEAST_0,
         importance="low",
-        doc="The length of one such window.",
+        doc="The length of such a window.",
     ),
     ConfigDef(
         name="metrics_recording_level",

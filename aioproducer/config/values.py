@@ -163,7 +163,7 @@ STRING = ConfigType("string", "str", "str", _string)
 URL = ConfigType("string", "str", "str", _string)
 """Its possibly secret parts are not shown: user, query and fragment."""
 PASSWORD = ConfigType("secret string", "str", "str", _password, secret=True)
-LIST = ConfigType("list of strings, or one string with commas", "tuple[str, ...]", _LISTS, _list)
+LIST = ConfigType("list of strings, or one comma-separated string", "tuple[str, ...]", _LISTS, _list)
 
 
 # --- types of one config ----------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def _ssl_context(value: object) -> object:
 
 ACKS = ConfigType("all, -1, 0 or 1", "int", _INTEGERS, _acks)
 SERVERS = ConfigType(
-    "host:port or [IPv6]:port with a port from 1 to 65535, several as a list or with commas, none twice",
+    "host:port or [IPv6]:port with a port from 1 to 65535, several as a list or with commas, without duplicates",
     "tuple[tuple[str, int], ...]",
     _LISTS,
     _servers,

@@ -334,7 +334,7 @@ def test_objects_as_serializers() -> None:
         (
             {"ssl_cipher_suites": "a,,b"},
             "ssl_cipher_suites='a,,b' is refused (it has an empty entry); "
-            "allowed: list of strings, or one string with commas",
+            "allowed: list of strings, or one comma-separated string",
         ),
         (
             {"sasl_login_refresh_window_factor": "nan"},
