@@ -118,7 +118,7 @@ cdef int point_at(object data, const char** start, Py_ssize_t* size, str what, s
         except UnicodeEncodeError as error:
             # No cause is chained: its text would show the payload.
             raise SerializationError(
-                f"the {what} of a record for topic {topic!r} is a str that has no UTF-8 form ({error.reason})"
+                f"the {what} of a record for topic {topic!r} is a str that can't be encoded as UTF-8 ({error.reason})"
             ) from None
     return 0
 
@@ -157,7 +157,7 @@ cdef int check_header_name(name, str topic) except -1:
         PyUnicode_AsUTF8AndSize(name, &size)
     except UnicodeEncodeError as error:
         raise SerializationError(
-            f"a header name of a record for topic {topic!r} has no UTF-8 form ({error.reason})"
+            f"a header name of a record for topic {topic!r} can't be encoded as UTF-8 ({error.reason})"
         ) from None
     return 0
 
@@ -269,7 +269,7 @@ cdef class Admission:
             raise WrongLoopError(
                 "this producer was started in another event loop"
                 + (" and no loop is running here" if running is None else "")
-                + "; use it from coroutines and callbacks of that loop, or start a producer of its own for each loop"
+                + "; use it from coroutines and callbacks of that loop, or start a separate producer for each loop"
             )
         return 0
 

@@ -186,7 +186,7 @@ cdef str type_of(ArrowSchema* schema):
 
 cdef str name_of(ArrowSchema* schema):
     if schema == NULL:
-        raise CorruptArrowError("the Arrow data has a column that is not there")
+        raise CorruptArrowError("a column of the Arrow data has no schema")
     if schema.release == NULL:
         raise CorruptArrowError("the Arrow data has a column whose type was released already")
     return "" if schema.name == NULL else (<bytes>schema.name).decode("utf-8", "replace")
@@ -285,7 +285,7 @@ cdef Column headers_column(ArrowSchema* schema, str name):
     else:
         raise wrong_type(column, wanted)
     if schema.n_children != 1 or schema.children == NULL or schema.children[0] == NULL:
-        raise CorruptArrowError(f"column {name!r} is {column.type_name} and has not one child")
+        raise CorruptArrowError(f"column {name!r} is {column.type_name} and does not have exactly one child")
     entry = schema.children[0]
     column.entries = new_column(entry, f"{name} element")
     if format_of(entry) != "+s" or entry.n_children != 2 or entry.children == NULL:
@@ -305,7 +305,7 @@ cdef class Column:
         """Read from an array of at least `length` rows from now on."""
         cdef int64_t buffers
         if array == NULL or array.length < length or array.offset < 0 or array.offset > INT64_MAX - array.length:
-            raise CorruptArrowError(f"column {self.name!r} has not the {length} rows that it should have")
+            raise CorruptArrowError(f"column {self.name!r} lacks the {length} rows that it should have")
         if array.release == NULL:
             raise CorruptArrowError(f"column {self.name!r} was released already")
         self.length = array.length
@@ -346,7 +346,7 @@ cdef class Column:
         if self.entries is not None:
             entries = array.children[0] if array.n_children == 1 and array.children != NULL else NULL
             if entries == NULL or entries.n_children != 2 or entries.children == NULL or entries.n_buffers != 1:
-                raise CorruptArrowError(f"column {self.name!r} is {self.type_name} and has not the children of one")
+                raise CorruptArrowError(f"column {self.name!r} is {self.type_name} and lacks the children of one")
             self.entries.kind = FIXED_LIST      # a struct has only a validity buffer, like this kind
             self.entries.bind(entries, 0)
             self.keys.bind(entries.children[0], self.entries.length + self.entries.offset)
@@ -387,7 +387,7 @@ cdef class Column:
                 raise CorruptArrowError(f"column {self.name!r}, row {row}: index {first} is outside its dictionary")
             return self.dictionary.read_bytes(first, data, size)
         if first < 0 or end < first or (end > first and self.data == NULL):
-            raise CorruptArrowError(f"column {self.name!r}, row {row}: the bytes from {first} to {end} can't be")
+            raise CorruptArrowError(f"column {self.name!r}, row {row}: bytes {first} to {end} are invalid")
         if end - first > INT32_MAX:
             raise RecordTooLargeError(f"column {self.name!r}: a row of {end - first:,} bytes, which no record can have")
         data[0] = self.data + first if end > first else NOTHING
@@ -455,7 +455,7 @@ cdef class Column:
             end[0] = large[1]
         elif self.kind == FIXED_LIST:
             if at >= INT64_MAX // max(1, self.fixed_size) - 1:
-                raise CorruptArrowError(f"column {self.name!r}, row {row}: such a list can't be")
+                raise CorruptArrowError(f"column {self.name!r}, row {row}: the list has an invalid range")
             first[0] = self.fixed_size * at
             end[0] = first[0] + self.fixed_size
         elif self.data == NULL:
@@ -473,7 +473,7 @@ cdef class Column:
             if 0 <= large[0] <= self.entries.length and large[1] <= self.entries.length - large[0]:
                 end[0] = large[0] + large[1]
         if first[0] < 0 or end[0] < first[0] or end[0] > self.entries.length:
-            raise CorruptArrowError(f"column {self.name!r}, row {row}: entries {first[0]} to {end[0]} can't be")
+            raise CorruptArrowError(f"column {self.name!r}, row {row}: entries {first[0]} to {end[0]} are invalid")
         return 0
 
 
@@ -563,7 +563,7 @@ cdef class ArrowFeed:
             array = &self.batch.array
             if (array.length < 0 or array.offset < 0 or array.offset > INT64_MAX - array.length
                     or array.n_children != self.source.schema.n_children or array.children == NULL):
-                raise CorruptArrowError("a batch of the Arrow data has not the rows and columns that it should have")
+                raise CorruptArrowError("a batch of the Arrow data lacks rows or columns that it should have")
             if array.null_count != 0 and has_nulls(array):
                 raise SerializationError("the Arrow data has rows that are null as a whole, not column by column")
             for column, place in self.columns:
@@ -668,7 +668,7 @@ cdef class ArrowFeed:
         try:
             text = copied.decode()
         except UnicodeDecodeError:
-            raise SerializationError(f"column {self.topic.name!r} names a topic that is no UTF-8") from None
+            raise SerializationError(f"column {self.topic.name!r} names a topic that is not UTF-8") from None
         queues = self.producer.accumulator.find_topic(text)
         self.kept.append((copied, text, queues))
         slot.name = PyBytes_AS_STRING(copied)
@@ -734,7 +734,7 @@ cdef class ArrowFeed:
                 try:
                     PyUnicode_DecodeUTF8(data, size, NULL)
                 except UnicodeDecodeError:
-                    raise SerializationError(f"column {self.headers.name!r}: a header name is no UTF-8") from None
+                    raise SerializationError(f"column {self.headers.name!r}: a header name is not UTF-8") from None
         self.make_room(used[0] + VARINT_BYTES + max(size, 0))
         used[0] = put_varint(self.scratch + used[0], size) - self.scratch
         if size > 0:
@@ -830,7 +830,7 @@ cdef class ArrowFeed:
                 try:
                     name = name.decode()
                 except UnicodeDecodeError:
-                    raise SerializationError(f"column {self.headers.name!r}: a header name is no UTF-8") from None
+                    raise SerializationError(f"column {self.headers.name!r}: a header name is not UTF-8") from None
             value = object_at(self.headers.values, self.headers.entries.offset + entry)
             pairs.append((name, value.encode() if isinstance(value, str) else value))
             entry += 1
@@ -849,7 +849,7 @@ cdef object object_at(Column column, int64_t row):
     try:
         return PyUnicode_DecodeUTF8(data, size, NULL)
     except UnicodeDecodeError:
-        raise SerializationError(f"column {column.name!r} is {column.type_name}, and a row is no UTF-8") from None
+        raise SerializationError(f"column {column.name!r} is {column.type_name}, and a row is not UTF-8") from None
 
 
 cdef bint has_nulls(ArrowArray* array) noexcept:

@@ -273,7 +273,7 @@ class Engine:
             return
         cause = None if task.cancelled() else task.exception()
         told = (
-            "was cancelled (has its event loop ended?)" if cause is None else f"ended by an internal error: {cause!r}"
+            "was cancelled (has its event loop ended?)" if cause is None else f"ended with an internal error: {cause!r}"
         )
         error = ProducerFailedError(f"the task {task.get_name()!r} {told}", cause=cause)
         self._fatal(error)

@@ -219,7 +219,7 @@ class Metadata:
         except ProducerClosedError:
             pass  # something called from here ignored the cancellation, such as a token provider
         except Exception as error:
-            self._end(ProducerFailedError(f"the task of metadata ended by an internal error: {error!r}", cause=error))
+            self._end(ProducerFailedError(f"the metadata task ended with an internal error: {error!r}", cause=error))
             self._on_fatal(error)
 
     def close(self, error: KafkaError | None = None) -> None:
@@ -432,7 +432,7 @@ def check_topic_name(topic: str) -> None:
     """
     if not _LEGAL_TOPIC.match(topic):
         raise InvalidTopicError(
-            f"{topic[:250]!r} can't be a topic: 1 to 249 letters, digits, '.', '_' and '-', but not '.' or '..'"
+            f"{topic[:250]!r} is not a valid topic name: 1 to 249 letters, digits, '.', '_' and '-', not '.' or '..'"
         )
 
 

@@ -267,6 +267,7 @@ def _as_bytes(what: str, record: Record, result: Any) -> bytes | None:
             return result.encode()
         except UnicodeEncodeError as error:
             raise SerializationError(
-                f"the {what} of a record for topic {record.topic!r} is a str that has no UTF-8 form ({error.reason})"
+                f"the {what} of a record for topic {record.topic!r} is a str that can't be encoded as UTF-8 "
+                f"({error.reason})"
             ) from None
     return bytes_of(result, what, record.topic)

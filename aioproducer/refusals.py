@@ -24,7 +24,7 @@ def in_other_loop() -> KafkaError:
     """For a call from a coroutine or callback of another event loop, or outside any."""
     return WrongLoopError(
         "this producer was started in another event loop; use it from coroutines and callbacks of that loop, "
-        "or start a producer of its own for each loop"
+        "or start a separate producer for each loop"
     )
 
 

@@ -42,7 +42,7 @@ def make_producer(
         for name in SERIALIZERS:
             serializer = values.pop(name, AS_IT_STANDS[0])
             if serializer.rpartition(".")[2] not in AS_IT_STANDS:
-                raise CommandError(f"{name}={serializer} can't be used here: rows are sent as they stand")
+                raise CommandError(f"{name}={serializer} can't be used here: rows are sent as they are")
         return Producer.from_config(values)
     except ConfigError as error:
         raise CommandError(one_line(error)) from error

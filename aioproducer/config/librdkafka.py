@@ -87,7 +87,7 @@ def _refuse(given: Mapping[str, Any]) -> None:
         if not isinstance(name, str):
             raise ConfigError(f"config names are strings, not {name!r}")
         if name in REFUSED:
-            raise ConfigError(f"config {name} of librdkafka is not taken: {REFUSED[name]}")
+            raise ConfigError(f"config {name} of librdkafka is not accepted: {REFUSED[name]}")
         if name in SETTLED:
             values, instead = SETTLED[name]
             if str(value).lower() not in map(str.lower, values):

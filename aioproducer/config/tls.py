@@ -41,7 +41,7 @@ def check_tls(values: Mapping[str, Any], given: Iterable[str]) -> None:
     if "ssl_context" in given:
         others = sorted(name for name in given if name.startswith("ssl_") and name != "ssl_context")
         if others:
-            raise ConfigError(f"ssl_context contradicts {', '.join(others)}: it says all of that itself")
+            raise ConfigError(f"ssl_context contradicts {', '.join(others)}: it sets all of that itself")
     for location, text in (
         ("ssl_truststore_location", "ssl_truststore_certificates"),
         ("ssl_keystore_location", "ssl_keystore_key"),

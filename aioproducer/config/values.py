@@ -188,7 +188,7 @@ _SERVER = re.compile(
 def _servers(value: object) -> tuple[tuple[str, int], ...]:
     servers: list[tuple[str, int]] = []
     if has_user(value):
-        raise ValueError("an address has no user in it: give sasl_username and sasl_password")
+        raise ValueError("an address can't contain a user: give sasl_username and sasl_password")
     for entry in _list(value):
         server = _server(entry)
         if (server[0].lower(), server[1]) in [(host.lower(), port) for host, port in servers]:

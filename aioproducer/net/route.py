@@ -80,10 +80,10 @@ async def _by_http(proxy: Proxy, address: str, port: int, limit: int, patience_s
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise ConnectionError("it gave no whole answer by HTTP") from error
+            raise ConnectionError("its HTTP response was incomplete") from error
         status = _STATUS.match(head)
         if status is None:
-            raise ConnectionError("its answer is not one by HTTP")
+            raise ConnectionError("its response is not HTTP")
         if not status[1].startswith(b"2"):
             raise ConnectionError(status[1].decode("latin-1"))
     except BaseException:

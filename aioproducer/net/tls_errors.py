@@ -25,10 +25,10 @@ _ALERTS = {
     "UNSUPPORTED_CERTIFICATE": f"it can't use this kind of client certificate: look at {_OWN}",
     "PROTOCOL_VERSION": "the two sides have no version of TLS in common: look at ssl_enabled_protocols, ssl_protocol",
     "INSUFFICIENT_SECURITY": "it wants stronger ciphers: look at ssl_cipher_suites",
-    "UNRECOGNIZED_NAME": "it does not know itself by this host name: look at bootstrap_servers",
-    "INTERNAL_ERROR": "it failed by itself: look at its log",
+    "UNRECOGNIZED_NAME": "it does not recognize this host name: look at bootstrap_servers",
+    "INTERNAL_ERROR": "it had an internal error: look at its log",
     "ACCESS_DENIED": f"it does not accept this client's certificate: look at {_OWN}",
-    "DECRYPT_ERROR": f"it found this client's certificate or signature wrong: look at {_OWN}",
+    "DECRYPT_ERROR": f"it found this client's certificate or signature invalid: look at {_OWN}",
 }
 """The meaning of the peer's alerts, by the ending of OpenSSL's names for them."""
 
@@ -49,7 +49,7 @@ _OWN_REASONS["HTTP_REQUEST"] = _OWN_REASONS["PACKET_LENGTH_TOO_LONG"] = _OWN_REA
 
 NO_TLS = "it speaks Kafka's protocol without TLS: set security_protocol=PLAINTEXT (or SASL_PLAINTEXT)"
 ONLY_TLS = "it speaks TLS, and this client does not: set security_protocol=SSL (or SASL_SSL)"
-HTTP = "it speaks HTTP, so this is no port of a Kafka broker: look at bootstrap_servers"
+HTTP = "it speaks HTTP, so this is not a Kafka broker's port: look at bootstrap_servers"
 
 
 def handshake_error(error: ssl.SSLError, where: str, host: str, config: ProducerConfig) -> TlsError | None:
@@ -65,7 +65,7 @@ def handshake_error(error: ssl.SSLError, where: str, host: str, config: Producer
         return TlsError(f"{where}: {_OWN_REASONS[reason]}")
     if alert := alert_error(error, where):
         return alert
-    return TlsError(f"{where}: the TLS handshake failed ({reason or 'no reason was told'})")
+    return TlsError(f"{where}: the TLS handshake failed ({reason or 'no reason given'})")
 
 
 def alert_error(error: ssl.SSLError, where: str) -> TlsError | None:

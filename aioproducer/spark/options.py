@@ -39,7 +39,7 @@ SPARKS_OWN = ("checkpointLocation", "queryName")
 REFUSED = {
     "key.serializer": "keys are strings or bytes already",
     "value.serializer": "values are strings or bytes already",
-    "transactional.id": "each task needs an id of its own",
+    "transactional.id": "each task needs its own id",
     "on.error": "the outcome of each row is known to the sink",
 }
 """Configs of the producer that can't be set here, and why."""

@@ -293,16 +293,16 @@ class ClientTelemetry:
         return DEFAULT_INTERVAL_MS if self._subscription is None else self._subscription.interval_ms
 
     def _unanswered(self, error: KafkaError) -> int:
-        self._complain(f"metrics could not be pushed, which is tried again: {error}")
+        self._complain(f"metrics could not be pushed and will be retried: {error}")
         return self._interval_ms
 
     def _refused(self, code: int, what: str) -> int:
         name = error_class(code).name
         if code in MAY_PASS:
-            self._complain(f"{what} of metrics was refused with {name}, which is tried again")
+            self._complain(f"{what} of metrics was refused with {name} and will be retried")
         else:
             self._ended = True
-            self._complain(f"{what} of metrics was refused with {name}; none are pushed any more")
+            self._complain(f"{what} of metrics was refused with {name}; no more metrics are pushed")
         return self._interval_ms
 
     def _complain(self, what: str) -> None:

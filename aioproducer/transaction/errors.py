@@ -121,7 +121,7 @@ def as_told(what: Reaction, error: KafkaError, transactional_id: str) -> KafkaEr
     """The error as the program gets it: flagged by its meaning, and under one name where Kafka has two."""
     if what is R.FENCED:
         fenced = ProducerFencedError(
-            f"the transactional id {transactional_id!r} is in the hands of a newer producer, or its transaction was "
+            f"the transactional id {transactional_id!r} is now used by a newer producer, or its transaction was "
             f"aborted by the coordinator after transaction_timeout_ms: {error}"
         )
         fenced.__cause__ = error

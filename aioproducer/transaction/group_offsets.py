@@ -86,7 +86,7 @@ def _check_text(name: str, value: Any, *, may_be_empty: bool = True, needed: str
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:
-        raise ValueError(f"{name} has no UTF-8 form ({error.reason})") from None
+        raise ValueError(f"{name} can't be encoded as UTF-8 ({error.reason})") from None
     if size > MAX_STRING_BYTES:
         raise ValueError(f"{name} has {size:,} bytes; {MAX_STRING_BYTES:,} are the most")
     if not size and not may_be_empty:

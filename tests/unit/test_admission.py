@@ -362,8 +362,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "value object": ({"value": Opaque()}, "value .* Opaque"),
     "key int": ({"key": 5}, "the key of a record for topic 'orders' is a int.*key_serializer"),
     "key object": ({"key": Opaque()}, "key .* Opaque"),
-    "value lone surrogate": ({"value": "secret\ud800"}, r"value .* no UTF-8 form \(surrogates not allowed\)$"),
-    "key lone surrogate": ({"key": "secret\udfff"}, r"key .* no UTF-8 form \(surrogates not allowed\)$"),
+    "value lone surrogate": ({"value": "secret\ud800"}, r"value .* encoded as UTF-8 \(surrogates not allowed\)$"),
+    "key lone surrogate": ({"key": "secret\udfff"}, r"key .* encoded as UTF-8 \(surrogates not allowed\)$"),
     "partition text": ({"partition": "1"}, "partition .* is a str; an int or None"),
     "partition float": ({"partition": 1.0}, "partition .* is a float"),
     "partition bool": ({"partition": True}, "partition .* is a bool"),
@@ -387,7 +387,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "headers None inside": ({"headers": [None]}, "headers .* must be pairs"),
     "header name bytes": ({"headers": [(b"a", b"1")]}, "header name .* is a bytes; str"),
     "header name None": ({"headers": [(None, b"1")]}, "header name .* is a NoneType; str"),
-    "header name lone surrogate": ({"headers": [("a\ud800", b"1")]}, r"header name .* no UTF-8 form"),
+    "header name lone surrogate": ({"headers": [("a\ud800", b"1")]}, r"header name .* encoded as UTF-8"),
     "header value text": ({"headers": {"a": "secret"}}, "header 'a' .* is a str; bytes or None"),
     "header value int": ({"headers": {"a": 5}}, "header 'a' .* is a int; bytes or None"),
     "header value object": ({"headers": [("a", Opaque())]}, "header 'a' .* is a Opaque; bytes or None"),
@@ -656,7 +656,7 @@ def test_refused_in_another_loop() -> None:
         first.run_until_complete(attempt(door, "submit_nowait", "orders", b"v"))
         for call in "submit_nowait", "submit", "send":
             clock.now_s += 1
-            with pytest.raises(WrongLoopError, match=r"another event loop;.* start a producer of its own"):
+            with pytest.raises(WrongLoopError, match=r"another event loop;.* start a separate producer"):
                 second.run_until_complete(attempt(door, call, "orders", b"v"))
         with pytest.raises(WrongLoopError, match="no loop is running here"):
             door.submit_nowait("orders", b"v")
@@ -682,7 +682,7 @@ def test_refused_in_another_loop_right_after_the_own() -> None:
                 door.submit_nowait("orders", b"between")
             for other in "submit_nowait", "submit", "send":
                 first.run_until_complete(attempt(door, call, "orders", b"v"))
-                with pytest.raises(WrongLoopError, match=r"another event loop;.* start a producer of its own"):
+                with pytest.raises(WrongLoopError, match=r"another event loop;.* start a separate producer"):
                     second.run_until_complete(attempt(door, other, "orders", b"elsewhere"))
         assert [record.value for record in door.written()] == [b"v"] * 8
     finally:

@@ -455,6 +455,6 @@ async def test_a_group_names_the_transactional_id_that_was_fenced(cluster: Scrip
     request = TxnOffsetCommitRequest(
         transactional_id="mine", group_id="group", producer_id=4000, producer_epoch=0, topics=[]
     )
-    with pytest.raises(ProducerFencedError, match="the transactional id 'mine' is in the hands"):
+    with pytest.raises(ProducerFencedError, match="the transactional id 'mine' is now used"):
         await asking.coordinators.ask(GROUP, "group", request, error_of=lambda _: FENCED)
     assert not isinstance(asking.coordinators.last_error, NotCoordinatorError | GroupAuthorizationFailedError)

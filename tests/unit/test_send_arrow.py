@@ -497,8 +497,8 @@ async def test_topics_and_names_that_are_no_text(broker: ProducingBroker) -> Non
         async with producer_of(broker, **configs) as producer:
             result = await producer.send_arrow("orders", table, raise_on_error=False)
         assert [(row, str(error)) for row, error in result.errors] == [
-            (0, "column 'headers': a header name is no UTF-8"),
-            (1, "column 'topic' names a topic that is no UTF-8"),
+            (0, "column 'headers': a header name is not UTF-8"),
+            (1, "column 'topic' names a topic that is not UTF-8"),
         ]
     assert broker.log["orders", 0][0].headers == (("é", b""),)
 

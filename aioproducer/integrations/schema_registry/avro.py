@@ -70,7 +70,7 @@ class AvroEncoder:
         if missing is not None:
             return [(missing[1], "missing")]
         if str(error).startswith(_MORE):
-            return [("", f"{_name_of(value)} has fields that the schema has not")]  # their names are payload
+            return [("", f"{_name_of(value)} has fields that are not in the schema")]  # their names are payload
         try:
             if not self._is_bytes:
                 validate(value, self._schema, strict=self._strict)
@@ -221,7 +221,7 @@ def _loads(schema: Schema) -> Raw:
     try:
         return json.loads(schema.schema_str or "")
     except ValueError as error:
-        raise ConfigError(f"the Avro schema is no JSON: {error}") from error
+        raise ConfigError(f"the Avro schema is not JSON: {error}") from error
 
 
 def _told(error: Exception) -> str:
@@ -239,7 +239,7 @@ def _by_field(invalid: ValidationError) -> list[tuple[str, str]]:
     wanted: dict[tuple[str, str], list[str]] = {}
     for each in invalid.errors:
         wanted.setdefault((each.field, _name_of(each.datum)), []).append(_name_of_type(each.schema))
-    return [(field, f"{given} is no {' or '.join(types)}") for (field, given), types in wanted.items()]
+    return [(field, f"{given} is not {' or '.join(types)}") for (field, given), types in wanted.items()]
 
 
 def _name_of(value: Any) -> str:

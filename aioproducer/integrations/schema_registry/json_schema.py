@@ -132,7 +132,7 @@ class JsonSchemaSerializer(SchemaSerializer[Value_contra]):
             try:
                 _validator_class(raw).check_schema(raw)
             except SchemaError as error:
-                raise ConfigError(f"the JSON schema is none, at {error.json_path}: {error.message}") from error
+                raise ConfigError(f"the JSON schema is invalid, at {error.json_path}: {error.message}") from error
         super().__init__(registry, own, title if isinstance(title, str) else None, to_dict=to_dict, **options)
 
     async def _compile(self, client: Client, schema: Schema) -> JsonEncoder:
@@ -170,7 +170,7 @@ def _validator(raw: Any, parts: Mapping[str, Any]) -> Any:
     try:
         cls.check_schema(raw)
     except SchemaError as error:
-        raise LookupFailedError(f"the JSON schema is none, at {error.json_path}: {error.message}") from error
+        raise LookupFailedError(f"the JSON schema is invalid, at {error.json_path}: {error.message}") from error
     return cls(raw, registry=Registry().with_resources(resources))
 
 
@@ -185,7 +185,7 @@ def _problem(error: ValidationError) -> tuple[str, str]:
         missing = [name for name in error.validator_value if name not in error.instance]
         return error.json_path, f"{' and '.join(missing)} missing"
     if error.validator == "type":
-        return error.json_path, f"{_json_type(error.instance)} is no {_types(error.validator_value)}"
+        return error.json_path, f"{_json_type(error.instance)} is not {_types(error.validator_value)}"
     return error.json_path, f"breaks the rule {error.validator}" + (f": {rule}" if len(rule) <= 60 else "")
 
 
@@ -207,14 +207,14 @@ def _loads(schema: Schema) -> Any:
     try:
         return json.loads(schema.schema_str or "")
     except ValueError as error:
-        raise ConfigError(f"the JSON schema is no JSON: {error}") from error
+        raise ConfigError(f"the JSON schema is not JSON: {error}") from error
 
 
 def _of_model(model: Any) -> tuple[Schema, JsonSerializer[Any]]:
     """The schema of a Pydantic model, and a matching encoder for its instances."""
     if not hasattr(model, "model_json_schema"):
         raise ConfigError(
-            f"{model.__name__} is no Pydantic model; give its JSON schema, and encode= or to_dict= for its values"
+            f"{model.__name__} is not a Pydantic model; give its JSON schema, and encode= or to_dict= for its values"
         )
     from aioproducer.integrations.pydantic import PydanticSerializer
 

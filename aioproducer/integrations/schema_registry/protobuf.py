@@ -36,7 +36,7 @@ class ProtobufEncoder:
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
         wanted = self._message_type.DESCRIPTOR.full_name
         if not isinstance(value, self._message_type):
-            return [("", f"{type(value).__name__} is no {wanted}")]
+            return [("", f"{type(value).__name__} is not a {wanted}")]
         missing = value.FindInitializationErrors()
         return [(f"{wanted}.{field}", "missing") for field in missing] or [
             ("", f"{wanted} can't be written ({type(error).__name__})")
@@ -90,7 +90,7 @@ class ProtobufSerializer(SchemaSerializer[Value_contra]):
         **options: Unpack[Options],
     ) -> None:
         if not isinstance(message_type, type) or not issubclass(message_type, Message):
-            raise ConfigError(f"{message_type!r} is no class of a Protobuf message")
+            raise ConfigError(f"{message_type!r} is not the class of a Protobuf message")
         descriptor: Descriptor = message_type.DESCRIPTOR
         self._message_path = message_path(descriptor)
         self._file: FileDescriptor = descriptor.file

@@ -90,7 +90,7 @@ class SchemaRegistry:
                 # Without an @ it may be half a login: a password with a comma.
                 shown = repr(_without_login(each)) if "@" in each or "@" not in url else f"address {number}"
                 raise ConfigError(
-                    f"the schema registry's url {shown} is no http or https address, such as http://localhost:8081"
+                    f"the schema registry's url {shown} is not an http or https address, such as http://localhost:8081"
                 )
         self.url: str = ",".join(map(_without_login, addresses))
         self.lookups: Lookups[Any] = Lookups()
@@ -210,7 +210,7 @@ def _refusal(error: Exception) -> LookupFailedError:
     if isinstance(error, ConfigError):  # about a schema from the registry
         return LookupFailedError(str(error))
     if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
-        return LookupFailedError("its answer is no JSON: is it a schema registry, or a proxy?")
+        return LookupFailedError("its answer is not JSON: is it a schema registry, or a proxy?")
     told = f"{type(error).__name__}: {excerpt(str(error))}"
     if isinstance(error, (AttributeError, KeyError, TypeError, RecursionError)):
         return LookupFailedError(f"the client can't make sense of its answer, or of a config: {told}")

@@ -91,7 +91,7 @@ def _key(config: ProducerConfig) -> RSAPrivateKey | EllipticCurvePrivateKey:
         raise AuthenticationError(f"{where} holds no private key in PEM form (-----BEGIN PRIVATE KEY-----)")
     if "OPENSSH" in text[:40]:
         raise AuthenticationError(
-            f"{where} holds a key in the form of OpenSSH: ssh-keygen -p -m PKCS8 -f {path} makes it PEM"
+            f"{where} holds a key in OpenSSH format: ssh-keygen -p -m PKCS8 -f {path} makes it PEM"
         )
     encrypted = "ENCRYPTED" in text[:200]
     if encrypted and not passphrase:

@@ -154,7 +154,7 @@ class SaslAuthenticator:
             if response.error_code:
                 raise not_written(broker_error(response.error_code, response.error_message))
             challenge, lifetime_ms = response.auth_bytes, response.session_lifetime_ms
-        raise AuthenticationError(f"it was not done after {MAX_STEPS} tokens")
+        raise AuthenticationError(f"it was not complete after {MAX_STEPS} tokens")
 
     def _refusal(self, connection: Connection, mechanism: Mechanism, error: AuthenticationError) -> KafkaError:
         """The full error: who, how, where, what the broker said, and what to check."""

@@ -88,9 +88,7 @@ class GssapiExchange:
             assert challenge is not None
             offered = self._context.unwrap(challenge).message
             if len(offered) < 4 or not offered[0] & NO_LAYER[0]:
-                raise AuthenticationError(
-                    f"{self._target} wants a security layer of its own, which Kafka does not have"
-                )
+                raise AuthenticationError(f"{self._target} requires a SASL security layer, which Kafka does not have")
             self._chosen = True
             token: bytes = self._context.wrap(NO_LAYER, False).message
             return token

@@ -70,7 +70,7 @@ class OAuthBearer:
             awaitable = provider()
             if not inspect.isawaitable(awaitable):
                 raise AuthenticationError(
-                    f"sasl_oauth_token_provider returned a {type(awaitable).__name__} and no awaitable; it has to be "
+                    f"sasl_oauth_token_provider returned a {type(awaitable).__name__} , not an awaitable; it has to be "
                     "an async function"
                 )
             answer = await awaitable
@@ -123,4 +123,4 @@ def objection(challenge: bytes) -> str:
         status = json.loads(challenge).get("status")
     except (ValueError, AttributeError, RecursionError):
         status = None
-    return status if isinstance(status, str) and re.fullmatch(r"[\w .-]{1,80}", status) else "no status was told"
+    return status if isinstance(status, str) and re.fullmatch(r"[\w .-]{1,80}", status) else "no status given"

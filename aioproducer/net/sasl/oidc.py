@@ -116,16 +116,16 @@ class TokenEndpoint:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise ConnectionLostError(f"the token endpoint {self._shown} can't be asked: {excerpt(what)}") from None
         except httpx.InvalidURL:
-            raise AuthenticationError(f"sasl_oauthbearer_token_endpoint_url is no URL: {self._shown}") from None
+            raise AuthenticationError(f"sasl_oauthbearer_token_endpoint_url is not a URL: {self._shown}") from None
 
     def _client(self, verify: ssl.SSLContext, timeout: httpx.Timeout) -> httpx.AsyncClient:
         try:
             return httpx.AsyncClient(verify=verify, timeout=timeout, auth=self._credentials())
         except (ImportError, ValueError, httpx.InvalidURL) as error:
             # Only an ImportError shows no part of the proxy's URL, which may contain a password.
-            why = str(error) if isinstance(error, ImportError) else "it is no proxy's URL"
+            why = str(error) if isinstance(error, ImportError) else "it is not a proxy's URL"
             raise AuthenticationError(
-                f"the token endpoint {self._shown} can't be asked by the proxy that the environment names "
+                f"the token endpoint {self._shown} can't be asked through the proxy that the environment names "
                 f"(HTTPS_PROXY, ALL_PROXY): {why}"
             ) from None
 

@@ -98,7 +98,7 @@ class ScramExchange:
             self._client.set_server_final(message)
         except (scramp.ScramException, UnicodeDecodeError, ValueError, IndexError, KeyError) as error:
             # Its text may quote what the broker sent, which is not secret but no help either.
-            raise AuthenticationError(f"the broker's side of SCRAM is wrong: {_reason(error)}") from None
+            raise AuthenticationError(f"the broker's SCRAM message is invalid: {_reason(error)}") from None
         return None
 
     def _first(self) -> bytes:

@@ -163,7 +163,7 @@ class ClusterModel:
         if name in self.topics:
             raise broker_error(TOPIC_ALREADY_EXISTS, f"topic {name} exists")
         if not is_topic_name(name):
-            raise broker_error(INVALID_TOPIC, f"{name!r} is no name for a topic")
+            raise broker_error(INVALID_TOPIC, f"{name!r} is not a valid topic name")
         if (other := self.colliding(name)) is not None:
             raise broker_error(INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {other}")
         overrides = dict(configs or {})

@@ -85,7 +85,5 @@ def test_serializers_that_leave_rows_as_they_are(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["LongSerializer", "io.confluent.kafka.serializers.KafkaAvroSerializer"])
 def test_other_serializers_are_not_for_rows(name: str) -> None:
-    with pytest.raises(
-        CommandError, match=rf"value\.serializer={name} can't be used here: rows are sent as they stand"
-    ):
+    with pytest.raises(CommandError, match=rf"value\.serializer={name} can't be used here: rows are sent as they are"):
         make_producer(configs=[f"value.serializer={name}"])

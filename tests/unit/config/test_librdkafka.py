@@ -130,7 +130,7 @@ def test_what_means_nothing_here_is_named_once(name: str, caplog: pytest.LogCapt
 def test_what_is_done_another_way_says_how(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config_of({name: "x"})
-    assert str(caught.value) == f"config {name} of librdkafka is not taken: {REFUSED[name]}"
+    assert str(caught.value) == f"config {name} of librdkafka is not accepted: {REFUSED[name]}"
 
 
 @pytest.mark.parametrize("name", SETTLED)
@@ -217,7 +217,7 @@ def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | 
             {"message.timeout.mss": 1},
             "message.timeout.mss is unknown: the nearest known name is message.timeout.ms",
         ),
-        ({"qqqqq": 1}, "config qqqqq is unknown: no known name is near"),
+        ({"qqqqq": 1}, "config qqqqq is unknown: no known name is similar"),
         ({5: 1}, "config names are strings, not 5"),
         ({"linger.ms": "abc"}, "linger.ms: linger_ms='abc' is refused; allowed: 64-bit integer (ms)"),
         ({"linger.ms": -0.5}, "linger.ms: linger_ms=-1 is refused"),

@@ -382,7 +382,7 @@ def test_a_context_is_alone() -> None:
     import ssl
 
     text = refusal(security_protocol="SSL", ssl_context=ssl.create_default_context(), ssl_protocol="TLSv1.2")
-    assert text == "ssl_context contradicts ssl_protocol: it says all of that itself"
+    assert text == "ssl_context contradicts ssl_protocol: it sets all of that itself"
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ def test_what_takes_the_place_of_other_names_is_there() -> None:
 
 
 def test_unknown_name_far_from_all() -> None:
-    assert refusal(zzz=1) == "config zzz is unknown: no known name is near"
+    assert refusal(zzz=1) == "config zzz is unknown: no known name is similar"
 
 
 def test_names_with_dots_belong_to_from_config() -> None:
@@ -465,7 +465,7 @@ def test_refused_servers(value: object, hint: str) -> None:
 )
 def test_a_password_among_bootstrap_servers_is_not_shown(value: object) -> None:
     """As it stands in the addresses of other servers."""
-    hint = "an address has no user in it: give sasl_username and sasl_password"
+    hint = "an address can't contain a user: give sasl_username and sasl_password"
     assert refusal(bootstrap_servers=value).startswith(f"bootstrap_servers=[hidden] is refused ({hint}); allowed: ")
 
 

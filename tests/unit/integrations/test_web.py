@@ -92,7 +92,7 @@ def clicks(**lifespan: Any) -> FastAPI:
         ({"close_timeout": float("nan")}, ValueError, "close_timeout is not a number; seconds"),
         ({"topics": "clicks"}, TypeError, r"topics is the str 'clicks'; .* such as \['clicks'\]"),
         ({"topics": ["clicks", b"orders"]}, TypeError, "topics has a bytes; names are needed"),
-        ({"topics": ["a b"], "wait_for_kafka": False}, InvalidTopicError, "'a b' can't be a topic"),
+        ({"topics": ["a b"], "wait_for_kafka": False}, InvalidTopicError, "'a b' is not a valid topic name"),
         ({"producer": None}, TypeError, "producer is a NoneType; a Producer, or a plain function"),
     ],
 )

@@ -425,7 +425,7 @@ async def test_an_answer_before_the_connection_is_ready_is_small(broker: FakeBro
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
             ConnectionLostError,
-            "it speaks HTTP, so this is no port of a Kafka broker",
+            "it speaks HTTP, so this is not a Kafka broker's port",
         ),
     ],
 )

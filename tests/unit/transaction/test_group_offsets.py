@@ -26,7 +26,7 @@ WRONG_OFFSETS: list[tuple[Any, type[Exception], str]] = [
     ({("topic",): 5}, TypeError, "a key of offsets is a tuple of 1"),
     ({(5, 0): 5}, TypeError, "the topic of offsets is a int; str is needed"),
     ({("", 0): 5}, ValueError, "the topic of offsets is empty"),
-    ({("\ud800", 0): 5}, ValueError, "the topic of offsets has no UTF-8 form"),
+    ({("\ud800", 0): 5}, ValueError, "the topic of offsets can't be encoded as UTF-8"),
     ({(LONG, 0): 5}, ValueError, "the topic of offsets has 40,000 bytes; 32,767 are the most"),
     ({("topic", "0"): 5}, TypeError, "the partition of topic 'topic' is a str; an int is needed"),
     ({("topic", True): 5}, TypeError, "the partition of topic 'topic' is a bool"),
@@ -38,7 +38,7 @@ WRONG_OFFSETS: list[tuple[Any, type[Exception], str]] = [
     ({HERE: -1}, ValueError, "the offset of topic-0 is -1; it has to be 0 to 9223372036854775807"),
     ({HERE: 2**63}, ValueError, "the offset of topic-0 is 9223372036854775808"),
     ({HERE: OffsetAndMetadata(5, None)}, TypeError, "the metadata of topic-0 is a NoneType; str is needed"),  # type: ignore[arg-type]
-    ({HERE: OffsetAndMetadata(5, "\ud800")}, ValueError, "the metadata of topic-0 has no UTF-8 form"),
+    ({HERE: OffsetAndMetadata(5, "\ud800")}, ValueError, "the metadata of topic-0 can't be encoded as UTF-8"),
     ({HERE: OffsetAndMetadata(5, LONG)}, ValueError, "the metadata of topic-0 has 40,000 bytes"),
     ({HERE: OffsetAndMetadata(5, "", "x")}, TypeError, "the leader_epoch of topic-0 is a str; an int or None is"),  # type: ignore[arg-type]
     ({HERE: OffsetAndMetadata(5, "", -2)}, ValueError, "the leader_epoch of topic-0 is -2; it has to be -1 to"),
@@ -49,12 +49,12 @@ WRONG_GROUPS: list[tuple[Any, type[Exception], str]] = [
     ("group", TypeError, "group_metadata is a str; ConsumerGroupMetadata is needed"),
     (ConsumerGroupMetadata(None), TypeError, "group_id is a NoneType; str is needed"),  # type: ignore[arg-type]
     (ConsumerGroupMetadata(""), ValueError, "group_id is empty"),
-    (ConsumerGroupMetadata("\ud800"), ValueError, "group_id has no UTF-8 form"),
+    (ConsumerGroupMetadata("\ud800"), ValueError, "group_id can't be encoded as UTF-8"),
     (ConsumerGroupMetadata(LONG), ValueError, "group_id has 40,000 bytes"),
     (ConsumerGroupMetadata("group", "3"), TypeError, "generation_id is a str; an int is needed"),  # type: ignore[arg-type]
     (ConsumerGroupMetadata("group", 2**31), ValueError, "generation_id is 2147483648; it has to be -1 to 2147483647"),
     (ConsumerGroupMetadata("group", 1, None), TypeError, "member_id is a NoneType"),  # type: ignore[arg-type]
-    (ConsumerGroupMetadata("group", 1, "\ud800"), ValueError, "member_id has no UTF-8 form"),
+    (ConsumerGroupMetadata("group", 1, "\ud800"), ValueError, "member_id can't be encoded as UTF-8"),
     (ConsumerGroupMetadata("group", 1, "member", 7), TypeError, "group_instance_id is a int; str or None is needed"),  # type: ignore[arg-type]
     (ConsumerGroupMetadata("group", 1, "member", LONG), ValueError, "group_instance_id has 40,000 bytes"),
 ]

@@ -154,15 +154,15 @@ def test_references_that_are_missing(fake: FakeSchemaRegistry) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"id": 1, "weight": "secret", "raw": b"", "lines": [], "tags": {}}, "shop.Order.weight: str is no double"),
-        ({"id": 1, "weight": 1.0, "raw": b"", "lines": [{}], "tags": {}}, "shop.Line.item: null is no string"),
+        ({"id": 1, "weight": "secret", "raw": b"", "lines": [], "tags": {}}, "shop.Order.weight: str is not double"),
+        ({"id": 1, "weight": 1.0, "raw": b"", "lines": [{}], "tags": {}}, "shop.Line.item: null is not string"),
         (
             {"id": 1, "note": 0.5, "weight": 1.0, "raw": b"", "lines": [], "tags": {}},
-            "shop.Order.note: float is no null or string",
+            "shop.Order.note: float is not null or string",
         ),
-        ({"id": 2**80, "weight": 1.0, "raw": b"", "lines": [], "tags": {}}, "shop.Order.id: int is no long"),
-        (["secret"], "list is no shop.Order"),
-        ("secret", "str is no shop.Order"),
+        ({"id": 2**80, "weight": 1.0, "raw": b"", "lines": [], "tags": {}}, "shop.Order.id: int is not long"),
+        (["secret"], "list is not shop.Order"),
+        ("secret", "str is not shop.Order"),
     ],
 )
 def test_what_does_not_fit(fake: FakeSchemaRegistry, value: Any, problem: str) -> None:
@@ -175,7 +175,7 @@ def test_what_does_not_fit(fake: FakeSchemaRegistry, value: Any, problem: str) -
 
 def test_what_the_writer_lets_pass(fake: FakeSchemaRegistry) -> None:
     """fastavro writes an int of any size, which no reader takes; validate=True looks."""
-    with pytest.raises(SchemaValidationError, match="int is no int"):
+    with pytest.raises(SchemaValidationError, match="int is not int"):
         written(fake, "int", "ints", 2**40, validate=True)
 
 
@@ -244,7 +244,7 @@ def test_strict(fake: FakeSchemaRegistry) -> None:
     assert written(fake, schema, "ones", {})
     assert written(fake, schema, "ones", {}, strict_allow_default=True)
     assert written(fake, schema, "ones", {}, strict=True, strict_allow_default=True)
-    more = "dict has fields that the schema has not$"
+    more = "dict has fields that are not in the schema$"
     for options, value, problem in (
         ({"strict": True}, {"id": 1, "secret": 2}, more),
         ({"strict": True, "validate": True}, {"id": 1, "secret": 2}, more),

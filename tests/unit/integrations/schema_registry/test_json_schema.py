@@ -109,7 +109,7 @@ def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
         [SchemaReference("http://shop/money.json", "money", 1)],
     )
     assert reader("prices", written(fake, schema, "prices", {"price": 5})) == {"price": 5}
-    with pytest.raises(SchemaValidationError, match=r"\$\.price: str is no integer"):
+    with pytest.raises(SchemaValidationError, match=r"\$\.price: str is not integer"):
         written(fake, schema, "prices", {"price": "secret"})
 
 
@@ -124,13 +124,13 @@ def test_what_is_not_among_the_references_is_not_fetched(fake: FakeSchemaRegistr
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"id": "secret"}, "$.id: str is no integer"),
+        ({"id": "secret"}, "$.id: str is not integer"),
         ({"id": -5}, "$.id: breaks the rule minimum: 0"),
         ({}, "$: id missing"),
-        ({"id": 1, "weights": [1, "secret"]}, "$.weights[1]: str is no number"),
+        ({"id": 1, "weights": [1, "secret"]}, "$.weights[1]: str is not number"),
         ({"id": 1, "secret": 2}, "$: breaks the rule additionalProperties: False"),
-        (["secret"], "$: list is no object"),
-        ({"id": None, "note": 5}, "$.id: null is no integer; $.note: int is no string or null"),
+        (["secret"], "$: list is not object"),
+        ({"id": None, "note": 5}, "$.id: null is not integer; $.note: int is not string or null"),
     ],
 )
 def test_what_does_not_fit(fake: FakeSchemaRegistry, value: Any, problem: str) -> None:
@@ -157,5 +157,5 @@ def test_schemas_that_are_none(schema: Any) -> None:
 
 def test_a_schema_of_the_registry_that_is_none(fake: FakeSchemaRegistry) -> None:
     fake.register("broken-value", {"type": 5}, "JSON")
-    with pytest.raises(SchemaRegistryError, match="JSON schema is none"):
+    with pytest.raises(SchemaRegistryError, match="JSON schema is invalid"):
         written(fake, None, "broken", {}, use_latest_version=True)

@@ -90,8 +90,8 @@ def test_latest_version(fake: FakeSchemaRegistry, reader: Any) -> None:
 @pytest.mark.parametrize(
     ("message_type", "value", "problem"),
     [
-        (Order, Customer(name="secret"), "Customer is no shop.Order"),
-        (Order, {"item": "secret"}, "dict is no shop.Order"),
+        (Order, Customer(name="secret"), "Customer is not a shop.Order"),
+        (Order, {"item": "secret"}, "dict is not a shop.Order"),
         (Strict, Strict(), "shop.Strict.id: missing"),
     ],
 )
@@ -104,5 +104,5 @@ def test_what_does_not_fit(fake: FakeSchemaRegistry, message_type: Any, value: A
 
 @pytest.mark.parametrize("what", [Order(), int, "Order"])
 def test_what_is_no_message_type(what: Any) -> None:
-    with pytest.raises(ConfigError, match="no class of a Protobuf message"):
+    with pytest.raises(ConfigError, match="not the class of a Protobuf message"):
         ProtobufSerializer(SchemaRegistry("http://127.0.0.1:1"), what)

@@ -106,8 +106,8 @@ async def test_refusals(
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        (b"<html>log in</html>", r"its answer is no JSON: is it a schema registry, or a proxy\?"),
-        (b'{"id": "\xff"}', r"its answer is no JSON: is it"),
+        (b"<html>log in</html>", r"its answer is not JSON: is it a schema registry, or a proxy\?"),
+        (b'{"id": "\xff"}', r"its answer is not JSON: is it"),
         (b"[" * 100_000, r"the client can't make sense of its answer, or of a config: RecursionError"),
         (b"null", r"the client can't make sense of its answer, or of a config: AttributeError"),
         (b"[]", r"the client can't make sense of its answer, or of a config: TypeError"),
@@ -124,7 +124,7 @@ async def test_an_answer_of_something_else(body: bytes, told: str) -> None:
         assert not isinstance(raised.value, SchemaRegistryUnavailableError)
 
 
-@pytest.mark.parametrize(("text", "told"), [("no json", "is no JSON"), ('{"type": "nothing"}', "can't be parsed")])
+@pytest.mark.parametrize(("text", "told"), [("no json", "is not JSON"), ('{"type": "nothing"}', "can't be parsed")])
 async def test_a_schema_of_the_registry_that_is_none(text: str, told: str) -> None:
     body = json.dumps({"id": 1, "version": 1, "subject": "orders-value", "schema": text}).encode()
     async with answering(body) as registry:
@@ -235,18 +235,18 @@ def test_each_loop_has_its_own_client(fake_schema_registry: FakeSchemaRegistry) 
         ({}, "url is missing"),
         ({"url": ""}, "url is missing"),
         ("", "url is missing"),
-        ("localhost:8081", "'localhost:8081' is no http or https address"),
-        ("ann:secret@localhost:8081", "'localhost:8081' is no http or https address"),
-        ("http://", "'http://' is no http or https address"),
-        ("http://ann:secret@", "'http://' is no http or https address"),
-        ("ftp://registry", "'ftp://registry' is no http or https address"),
-        ("http://registry:port", "'http://registry:port' is no http or https address"),
-        ("http://registry:99999", "'http://registry:99999' is no http or https address"),
-        ("http://ann:secret@[::1", r"'http://\[::1' is no http or https address"),
-        ("HTTP://registry", "'HTTP://registry' is no http or https address"),
-        ("http://ann:secret/word@registry", "'http://registry' is no http or https address"),
-        ("http://ann:secret,word@registry", "url address 1 is no http or https address"),
-        ("https://registry-1:8081,", "'' is no http or https address"),
+        ("localhost:8081", "'localhost:8081' is not an http or https address"),
+        ("ann:secret@localhost:8081", "'localhost:8081' is not an http or https address"),
+        ("http://", "'http://' is not an http or https address"),
+        ("http://ann:secret@", "'http://' is not an http or https address"),
+        ("ftp://registry", "'ftp://registry' is not an http or https address"),
+        ("http://registry:port", "'http://registry:port' is not an http or https address"),
+        ("http://registry:99999", "'http://registry:99999' is not an http or https address"),
+        ("http://ann:secret@[::1", r"'http://\[::1' is not an http or https address"),
+        ("HTTP://registry", "'HTTP://registry' is not an http or https address"),
+        ("http://ann:secret/word@registry", "'http://registry' is not an http or https address"),
+        ("http://ann:secret,word@registry", "url address 1 is not an http or https address"),
+        ("https://registry-1:8081,", "'' is not an http or https address"),
         (SchemaRegistryClient({"url": "http://localhost:8081"}), "AsyncSchemaRegistryClient is needed"),
     ],
 )

@@ -181,9 +181,9 @@ async def test_a_record_that_does_not_fit_fails_alone(
     for each in (error, alone.value):
         assert isinstance(each, SchemaValidationError)
         assert (each.topic, each.subject) == ("orders", "orders-value")
-        assert each.problems == (("shop.Order.id", "str is no int"),)
+        assert each.problems == (("shop.Order.id", "str is not int"),)
         assert "topic 'orders'" in str(each)
-        assert "'orders-value': shop.Order.id: str is no int" in str(each)
+        assert "'orders-value': shop.Order.id: str is not int" in str(each)
         assert each.__cause__ is None
         assert each.__context__ is None
     assert values(fake_kafka_cluster) == [BYTES] * 2

@@ -142,7 +142,7 @@ def test_a_key_as_ssh_keygen_writes_it(tmp_path: Path, algorithm: str) -> None:
     path = tmp_path / "key.pem"
     path.write_bytes(private_key(algorithm).private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     assert refused(path, algorithm=algorithm).endswith(
-        f"holds a key in the form of OpenSSH: ssh-keygen -p -m PKCS8 -f {path} makes it PEM"
+        f"holds a key in OpenSSH format: ssh-keygen -p -m PKCS8 -f {path} makes it PEM"
     )
 
 

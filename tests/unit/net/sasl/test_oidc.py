@@ -168,8 +168,8 @@ async def test_an_answer_that_comes_byte_by_byte_is_given_up() -> None:
     ("proxy", "expected"),
     [
         ("socks5://alice:s3cret@127.0.0.1:1", "the 'socksio' package is not installed"),
-        ("gopher://alice:s3cret@127.0.0.1:1", "it is no proxy's URL"),
-        ("http://127.0.0.1:s3cret", "it is no proxy's URL"),
+        ("gopher://alice:s3cret@127.0.0.1:1", "it is not a proxy's URL"),
+        ("http://127.0.0.1:s3cret", "it is not a proxy's URL"),
     ],
 )
 async def test_a_proxy_of_the_environment_that_can_not_be_used(
