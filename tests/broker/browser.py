@@ -1,4 +1,4 @@
-"""The page of `examples/live_metrics`, served by a process of its own, in a headless Chromium."""
+"""The page of `examples/live_metrics`, served by a separate process, in a headless Chromium."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ ROOT = Path(__file__).parents[2]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
 MISSING = "" if CHROMIUM and DRIVER else "no Chromium with its driver; make chromium installs Debian's where it may"
-"""Why there can be no browser; empty if there can."""
+"""Why no browser can be started; empty if one can."""
 
 OPTIONS = (
     "--headless=new",
-    "--no-sandbox",  # which root has to do without; the page is our own
+    "--no-sandbox",  # the sandbox does not work for root, and the page is our own
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
@@ -41,7 +41,7 @@ SIZE = (1200, 800)
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    """Look until something of another process holds."""
+    """Poll another process until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"not after {PATIENCE_S} s: {what}"
@@ -49,7 +49,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 class Application:
-    """The example, served by uvicorn; it may be ended and started again, at the same address."""
+    """The example, served by uvicorn; it can be stopped and restarted at the same address."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         (self._port,) = free_ports(1, random.Random())
@@ -58,7 +58,7 @@ class Application:
 
     @property
     def address(self) -> str:
-        """Where the page is."""
+        """The URL of the page."""
         return f"http://127.0.0.1:{self._port}/"
 
     def start(self) -> None:
@@ -70,19 +70,19 @@ class Application:
         until(self.is_ready, "the application is ready")
 
     def terminate(self) -> int:
-        """End it as an orchestrator does; its exit code once it has ended."""
+        """Stop it as an orchestrator does, wait for its end and return its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(PATIENCE_S)
 
     def kill(self) -> None:
-        """End it in any case."""
+        """Kill it if it still runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def is_ready(self) -> bool:
-        """What its probe says."""
+        """Whether its readiness probe succeeds."""
         try:
             with urllib.request.urlopen(f"{self.address}readyz", timeout=PATIENCE_S) as answer:
                 return bool(answer.status == 200)
@@ -92,7 +92,7 @@ class Application:
 
 @contextlib.contextmanager
 def application(cluster: KafkaCluster) -> Iterator[Application]:
-    """The example as it runs, for a block."""
+    """The running example, for the duration of a block."""
     served = Application(cluster)
     try:
         served.start()
@@ -102,13 +102,13 @@ def application(cluster: KafkaCluster) -> Iterator[Application]:
 
 
 class Page:
-    """The page as a person sees it."""
+    """The page as a user sees it."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self._driver = driver
 
     def open(self, address: str) -> None:
-        """Go to the page; what the console has said so far is forgotten."""
+        """Go to the page, and forget the console's output so far."""
         self._driver.get("about:blank")
         self.console()
         self._driver.get(address)
@@ -129,18 +129,18 @@ class Page:
         self._driver.find_element(By.CSS_SELECTOR, selector).click()
 
     def console(self) -> list[str]:
-        """What the console has said since it was last asked."""
+        """The console's output since the last call."""
         return [f"{entry['level']}: {entry['message']}" for entry in self._driver.get_log("browser")]
 
     def loaded(self) -> list[str]:
-        """The addresses of all that the page has loaded."""
+        """The URLs of everything that the page has loaded."""
         found: list[str] = self._driver.execute_script(
             "return performance.getEntriesByType('resource').map((entry) => entry.name)"
         )
         return found
 
     def emulate(self, **media: str) -> None:
-        """Let the system have other settings, such as ``prefers_color_scheme="dark"``."""
+        """Emulate other system settings, such as ``prefers_color_scheme="dark"``."""
         features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
@@ -149,13 +149,13 @@ class Page:
         return self._driver.find_element(By.CSS_SELECTOR, selector).value_of_css_property(name)
 
     def picture(self) -> bytes:
-        """A PNG of what is in the window."""
+        """A screenshot of the window, as PNG."""
         return self._driver.get_screenshot_as_png()
 
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Page]:
-    """A browser for a block."""
+    """A browser for the duration of a block."""
     options = webdriver.ChromeOptions()
     assert CHROMIUM is not None
     options.binary_location = CHROMIUM

@@ -1,7 +1,7 @@
 """What the broker tests share, and the event loops that they run on.
 
-AIOPRODUCER_TEST_LOOPS names the loops, with commas: asyncio (the default), debug, uvloop. `test_loops.py` takes the
-main promises through the last two in any case; `make test-long` takes every test.
+AIOPRODUCER_TEST_LOOPS lists the loops, with commas: asyncio (the default), debug, uvloop. `test_loops.py` tests the
+main guarantees with the last two in any case; `make test-long` runs every test with them.
 """
 
 from __future__ import annotations

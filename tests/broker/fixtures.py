@@ -1,7 +1,7 @@
-"""Clusters that the broker tests share, and what every one of these tests must leave behind: nothing.
+"""Clusters that the broker tests share, and the check that a test leaves nothing behind.
 
-`conftest.py` makes the fixtures known. Each module has clusters of its own: to start a broker takes 2 s of one
-processor, and one that waits for the rest of the session takes a tenth of one all the time.
+`conftest.py` imports the fixtures. Each module has its own clusters: starting a broker takes 2 s of one
+processor, and one that idles for the rest of the session takes a tenth of one all the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aioproducer.testing import KafkaCluster
 from tests.broker.chaos.cluster import ProxiedCluster, proxied_cluster
 
 PATIENCE_S = 60.0
-"""How long a test waits for what must happen before it calls it hanging."""
+"""How long a test waits for what must happen before it fails as hanging."""
 HANGING_S = 2 * PATIENCE_S
 """When a test that waits without a limit is ended by force; slow tests get ten times as long."""
 
@@ -34,14 +34,14 @@ def debug_loop() -> asyncio.AbstractEventLoop:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[KafkaCluster]:
-    """One broker of the newest Kafka, which nobody stops; topics make themselves."""
+    """One broker of the newest Kafka, which no test stops; topics are created automatically."""
     with KafkaCluster() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def strict_kafka() -> Iterator[KafkaCluster]:
-    """One broker on which no topic makes itself."""
+    """One broker that does not create topics automatically."""
     with KafkaCluster(properties={"auto.create.topics.enable": False}) as cluster:
         yield cluster
 
@@ -54,7 +54,7 @@ def fragile_cluster() -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def fragile_kafka(fragile_cluster: KafkaCluster) -> Iterator[KafkaCluster]:
-    """One broker for a test that pauses, kills or restarts it; in good health at the start of each test."""
+    """One broker for a test that pauses, kills or restarts it; it is running at the start of each test."""
     yield fragile_cluster
     _heal(fragile_cluster)
 
@@ -67,9 +67,9 @@ def cluster_of_three() -> Iterator[ProxiedCluster]:
 
 @pytest.fixture
 def three_brokers(cluster_of_three: ProxiedCluster) -> Iterator[ProxiedCluster]:
-    """Three brokers for a test that pauses, kills or restarts them; in good health at the start of each test.
+    """Three brokers for a test that pauses, kills or restarts them; all are running at the start of each test.
 
-    No topic makes itself. They can be reached through proxies too, see `chaos/`.
+    Topics are not created automatically. The brokers can also be reached through proxies, see `chaos/`.
     """
     yield cluster_of_three
     cluster_of_three.proxies.heal()
@@ -91,12 +91,12 @@ def producer_of(cluster: KafkaCluster, **configs: Any) -> Producer:
 
 
 def new_name() -> str:
-    """A topic name that no other test has."""
+    """A topic name that no other test uses."""
     return f"topic-{next(_numbers)}"
 
 
 async def new_topic(cluster: KafkaCluster, partitions: int = 1, **configs: Any) -> str:
-    """Make a topic of an own name; configs with ``_`` for ``.``."""
+    """Create a topic with a new name; configs have ``_`` for ``.``."""
     name = new_name()
     dotted = {key.replace("_", "."): value for key, value in configs.items()}
     await asyncio.to_thread(cluster.create_topic, name, partitions, configs=dotted)
@@ -104,7 +104,7 @@ async def new_topic(cluster: KafkaCluster, partitions: int = 1, **configs: Any) 
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
-    """Give the loop turns until something of this process holds."""
+    """Let the loop run until a condition in this process holds."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.001)
@@ -113,7 +113,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 @pytest.fixture
 async def clean_loop(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """Fails the test that hangs, leaves a task behind, or an exception that nobody took."""
+    """Fail a test that hangs, or that leaves a task or an unhandled exception behind."""
     loop = asyncio.get_running_loop()
     before = asyncio.all_tasks()
     patience_s = HANGING_S * (10 if request.node.get_closest_marker("slow") else 1)

@@ -1,4 +1,4 @@
-"""Draw docs/live-metrics.png: ``python -m tests.broker.live_metrics_picture`` publishes for a while, and looks."""
+"""Draw docs/live-metrics.png: ``python -m tests.broker.live_metrics_picture`` publishes, then takes a screenshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = 32
 
 
 def main() -> None:
-    """Press the buttons as somebody with too much time would, and keep what is in the window then."""
+    """Press the buttons at random for a while, then save a screenshot."""
     moments = random.Random(7)
     with KafkaCluster() as cluster, application(cluster) as app, chromium() as page:
         page.open(app.address)

@@ -1,4 +1,4 @@
-"""A producer at work while something happens to its brokers, and the check that nothing was lost, doubled or moved."""
+"""A producer that sends while its brokers fail, and the check that nothing was lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.broker.readers import read
 
 
 class Load:
-    """Numbered records, sent without end by one task, some of them awaited by others.
+    """Numbered records, sent by one task until it is cancelled; other tasks await some of them.
 
     Args:
-        pace: records a turn of the loop.
+        pace: records per turn of the loop.
     """
 
     def __init__(self, producer: Producer, topic: str, *, pace: int = 20, value_bytes: int = 200) -> None:
@@ -29,7 +29,7 @@ class Load:
         self.acknowledged = 0
 
     async def run(self) -> None:
-        """Send until cancelled; a full buffer is waited for."""
+        """Send until cancelled; wait while the buffer is full."""
         await self._producer.partitions_for(self._topic)
         while True:
             for _ in range(self._pace):
@@ -55,7 +55,7 @@ class Load:
         self.acknowledged += delivery.exception() is None
 
     async def struggle(self) -> None:
-        """Wait until records have to be tried again."""
+        """Wait until records have to be retried."""
         before = self._retries()
         async with asyncio.timeout(PATIENCE_S):
             while self._retries() == before:
@@ -66,7 +66,7 @@ class Load:
         return count
 
     async def advance(self, records: int = 500) -> None:
-        """Wait until so many more records are acknowledged."""
+        """Wait until that many more records are acknowledged."""
         goal = self.acknowledged + records
         async with asyncio.timeout(PATIENCE_S):
             while self.acknowledged < goal:
@@ -75,7 +75,7 @@ class Load:
 
 @asynccontextmanager
 async def load_on(producer: Producer, topic: str, *, pace: int = 20, value_bytes: int = 200) -> AsyncIterator[Load]:
-    """A load that runs during the block; at its end everything sent has ended."""
+    """A load that runs during the block; at its end every record is acknowledged or failed."""
     load = Load(producer, topic, pace=pace, value_bytes=value_bytes)
     task = asyncio.create_task(load.run())
     try:
@@ -90,7 +90,7 @@ async def load_on(producer: Producer, topic: str, *, pace: int = 20, value_bytes
 
 
 async def check_exactly_once(cluster: TopicAdmin, topic: str, load: Load) -> None:
-    """Every record was acknowledged and stands once in the log, at the offset that was told, in order of admission."""
+    """Every record was acknowledged and is in the log once, at the offset it was given, in order of admission."""
     failed = [error for delivery in load.deliveries if (error := delivery.exception()) is not None]
     assert not failed, failed[:3]
     expected: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
@@ -106,7 +106,7 @@ async def check_exactly_once(cluster: TopicAdmin, topic: str, load: Load) -> Non
 
 
 async def check_log(cluster: KafkaCluster, topic: str, partitions: int = 1) -> None:
-    """Kafka finds every batch valid, and no sequence of an epoch is missing or stands there twice."""
+    """Kafka finds every batch valid, and no sequence of an epoch is missing or duplicated."""
     for partition in range(partitions):
         dump = await asyncio.to_thread(cluster.dump_log_segments, topic, partition)
         assert not dump.problems
@@ -121,7 +121,7 @@ async def check_log(cluster: KafkaCluster, topic: str, partitions: int = 1) -> N
 
 
 async def outcome(delivery: Delivery) -> KafkaError | None:
-    """The error of a record, None if it was acknowledged."""
+    """A record's error, or None if it was acknowledged."""
     try:
         await delivery
     except KafkaError as error:

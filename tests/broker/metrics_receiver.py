@@ -1,4 +1,4 @@
-"""A receiver for the metrics of clients as a plug-in of real brokers, and what it has written down.
+"""A receiver of client metrics as a plug-in for real brokers, and what it has received.
 
 Kafka comes with none, so `java/MetricsReceiver.java` is compiled here, by a compiler that needs no more than the Java
 that runs Kafka: Eclipse's.
@@ -29,7 +29,7 @@ COMPILER_S = 120
 
 
 def compile_receiver(directory: Path) -> None:
-    """Put the class into a directory."""
+    """Compile the class into a directory."""
     cache = cache_directory(os.environ)
     (compiler,) = find_artifacts(COMPILER, cache, print, os.environ)
     kafka = find_jars(DEFAULT_VERSION, cache, print, os.environ)
@@ -39,7 +39,7 @@ def compile_receiver(directory: Path) -> None:
 
 
 def properties(file: Path) -> dict[str, object]:
-    """Of brokers that write what they receive to a file."""
+    """Broker configs with which the brokers write what they receive to a file."""
     return {"metric.reporters": "MetricsReceiver", "metrics.receiver.file": str(file)}
 
 
@@ -53,7 +53,7 @@ class Received:
     metrics: MetricsData
 
     def values(self, name: str) -> dict[frozenset[tuple[str, str]], float]:
-        """Of one metric, by its attributes."""
+        """The values of one metric, by its attributes."""
         return {
             frozenset((one.key, one.value.string_value) for one in point.attributes): point.as_double
             for resource in self.metrics.resource_metrics
@@ -65,7 +65,7 @@ class Received:
 
     @property
     def names(self) -> set[str]:
-        """Of all metrics."""
+        """The names of all metrics."""
         return {
             metric.name
             for resource in self.metrics.resource_metrics
@@ -75,7 +75,7 @@ class Received:
 
 
 def received(file: Path) -> list[Received]:
-    """What was written down until now."""
+    """What the brokers have received until now."""
     parts = _parts(file.read_bytes() if file.exists() else b"")
     return [
         Received(client.decode(), last == b"true", kind.decode(), MetricsData.FromString(metrics))
@@ -84,7 +84,7 @@ def received(file: Path) -> list[Received]:
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
-    """Sizes and what follows them; what a broker writes at this moment may be cut off."""
+    """Sizes and the bytes that follow them; the end may be cut off if a broker is still writing it."""
     at = 0
     while at + 4 <= len(data):
         (size,) = struct.unpack_from(">i", data, at)

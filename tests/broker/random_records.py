@@ -12,14 +12,14 @@ from aioproducer.testing import LogDump
 
 PARTITIONS = 3
 LARGEST = 1_000_000
-"""With its key and headers a record of this size is still within max_request_size."""
+"""A value of this size is within max_request_size even with its key and headers."""
 
 ALPHABETS = ("abcdefghij ", "äöüßéñ", "Ω≈ç√∫", "日本語文字", "😀🎉\U0001f9d1\u200d", "\x00\x01\x7f", "\ufeff\u2028")
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One record as it is given to ``submit``."""
+    """One record as it is passed to ``submit``."""
 
     key: bytes | str | None
     value: bytes | str | None
@@ -29,7 +29,7 @@ class Sent:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Everything but the value, as the calls take it."""
+        """Everything but the value, as keyword arguments of the calls."""
         return {
             "key": self.key,
             "partition": self.partition,
@@ -107,12 +107,12 @@ class RecordMaker:
 
 
 def as_bytes(data: bytes | str | None) -> bytes | None:
-    """What a key or value becomes in the log."""
+    """A key or value as it is in the log."""
     return data.encode() if isinstance(data, str) else data
 
 
 def check_dump(dump: LogDump, codec: str, records: int) -> None:
-    """Every batch is valid, of the codec or as small without it, and the sequences have no gap."""
+    """Every batch is valid, has the codec or is no larger without it, and the sequences have no gap."""
     assert not dump.problems
     assert dump.record_count == records
     codecs = {batch.codec for batch in dump.batches}

@@ -1,4 +1,4 @@
-"""Raw requests to one broker: the version as the test says, bytes as the test says, no retries."""
+"""Raw requests to one broker, with the version and the bytes that a test chooses, and without retries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RawConnection:
         self._socket.close()
 
     def send(self, request: Request[Any], version: int) -> None:
-        """Send a request that has no answer, or one that is not wanted."""
+        """Send a request that has no answer, or whose answer is not read."""
         self._correlation_id += 1
         self.send_bytes(encode_request(request, version, self._correlation_id, "raw"))
 
@@ -65,7 +65,7 @@ class RawConnection:
         return self.frame() is None
 
     def topic(self, name: str) -> MetadataResponseTopic:
-        """A topic as the broker shows it."""
+        """A topic as described by the broker."""
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         (topic,) = self.ask(asked).topics
         return topic
@@ -91,14 +91,14 @@ class RawConnection:
         topic_id: bytes | None = None,
         transactional_id: str | None = None,
     ) -> PartitionProduceResponse:
-        """Send one batch and return the end of it."""
+        """Send one batch and return its result."""
         request = self.produce_request(topic, {partition: records}, version, acks, topic_id, transactional_id)
         (answered,) = self.ask(request, version).responses
         (result,) = answered.partition_responses
         return result
 
     def produce_whole(self, topic: str, batches: dict[int, bytes | None], *, version: int = 13) -> ProduceResponse:
-        """Send a batch to each of some partitions and return the whole answer."""
+        """Send one batch to each of several partitions and return the whole answer."""
         return self.ask(self.produce_request(topic, batches, version, -1), version)
 
     def produce_request(

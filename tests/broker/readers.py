@@ -1,4 +1,4 @@
-"""What stands in a topic, read by a client that has nothing in common with the producer: librdkafka."""
+"""The records of a topic, read by a client that shares no code with the producer: librdkafka."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class StoredRecord:
 def read_topic(
     cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0, committed: bool = True
 ) -> dict[int, list[StoredRecord]]:
-    """Every record of a topic by partition, in the order of the log; partitions without records are there too.
+    """Every record of a topic by partition, in the order of the log; empty partitions are included.
 
     Args:
-        committed: without the records of open and of aborted transactions.
+        committed: leave out the records of open and aborted transactions.
     """
     ends = settled_ends(cluster, topic, timeout_s) if committed else cluster.end_offsets(topic)
     found: dict[int, list[StoredRecord]] = {partition: [] for partition in ends}
@@ -63,7 +63,7 @@ def read_topic(
                 elif error.code() != KafkaError._PARTITION_EOF:
                     raise KafkaException(error)
                 else:
-                    # The end of a transaction is no record, so reaching the end of the log is what counts.
+                    # A transaction's end marker is not a record, so what counts is reaching the end of the log.
                     open_ends.discard(message.partition()) if message.offset() >= ends[message.partition()] else None
             if time.monotonic() > deadline:
                 counts = {partition: len(records) for partition, records in found.items()}
@@ -74,9 +74,9 @@ def read_topic(
 
 
 def settled_ends(cluster: TopicAdmin, topic: str, timeout_s: float) -> dict[int, int]:
-    """What readers of committed records can reach once no transaction is just ending.
+    """The end offsets for read_committed consumers, once no transaction is in the middle of ending.
 
-    A coordinator answers EndTxn when it has noted the decision, and only then tells the partitions.
+    A coordinator answers EndTxn once it has stored the decision, and writes the partitions' markers afterwards.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -1,4 +1,4 @@
-"""Bad input fails the call it came with, says why, and disturbs nothing else."""
+"""Bad input fails only its own call, and the error says why."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", BAD_RECORDS)
 async def test_a_bad_record_fails_its_own_call(kafka: KafkaCluster, case: str) -> None:
-    """With the topic's metadata known and not, by each of the three calls; the payload is in no message."""
+    """With and without known metadata of the topic, by each of the three calls; no message contains the payload."""
     arguments, message = BAD_RECORDS[case]
     topic = await new_topic(kafka)
     async with producer_of(kafka, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:

@@ -1,4 +1,4 @@
-"""``aioproducer produce`` as a process of its own, against a real broker, read back by another client."""
+"""``aioproducer produce`` as a separate process, with a real broker, read back by another client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCRIPT = Path(sys.executable).with_name("aioproducer")
 def produce(
     cluster: KafkaCluster, topic: str, path: str | Path, *options: str, stdin: bytes = b""
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
+    """Run the command until it ends."""
     command = [SCRIPT, "produce", path, "--topic", topic, "--bootstrap", cluster.bootstrap_servers, *options]
     finished = subprocess.run(command, input=stdin, capture_output=True, timeout=PATIENCE_S, check=False)
     return subprocess.CompletedProcess(command, finished.returncode, finished.stdout.decode(), finished.stderr.decode())
@@ -52,13 +52,13 @@ def producing(cluster: KafkaCluster, topic: str, *options: str) -> Iterator[subp
 
 
 def write(process: subprocess.Popen[bytes], data: bytes) -> None:
-    """Give it more to read."""
+    """Write more input."""
     assert process.stdin is not None
     process.stdin.write(data)
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
-    """Exit code and output, without having closed its input."""
+    """Exit code and output; its input stays open."""
     code = process.wait(PATIENCE_S)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -66,7 +66,7 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Ask a real process or broker until it is as far; it tells nobody by itself."""
+    """Poll a real process or broker until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, what
@@ -74,18 +74,18 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def counts_of(stdout: str) -> str:
-    """The counts in the last line."""
+    """The counts in the last line of the output."""
     return stdout.splitlines()[-1].partition(" in ")[0]
 
 
 def rejects_of(path: Path) -> list[dict[str, Any]]:
-    """What stands in a rejects file, by line number."""
+    """The entries of a rejects file, by line number."""
     rejects = [json.loads(line) for line in path.read_text().splitlines()]
     return sorted(rejects, key=lambda reject: reject["line_number"])
 
 
 def all_records(cluster: KafkaCluster, topic: str) -> list[StoredRecord]:
-    """Partition after partition."""
+    """All records, partition by partition."""
     return [record for records in read_topic(cluster, topic).values() for record in records]
 
 
@@ -137,7 +137,7 @@ def test_a_csv_file(kafka: KafkaCluster, tmp_path: Path) -> None:
         assert numbers == sorted(numbers)
         assert all(json.loads(record.value or b"")["id"].encode() == record.key for record in records)
     partition = max(by_partition, key=lambda number: len(by_partition[number]))
-    # A batch that compression would make larger, such as one short record, goes out as it is.
+    # A batch that compression would make larger, such as one short record, is sent uncompressed.
     assert {batch.codec for batch in kafka.dump_log_segments(topic, partition).batches} - {"none"} == {"zstd"}
 
 
@@ -199,7 +199,7 @@ def test_a_big_file_is_never_held_whole(kafka: KafkaCluster, tmp_path: Path) -> 
 
 
 def _peak_kib(cluster: KafkaCluster, path: Path, megabytes: int) -> int:
-    """The most memory that sending a file of this size took."""
+    """The peak memory of sending a file of this size."""
     topic = new_name()
     with path.open("wb") as file:
         for _ in range(megabytes):
@@ -209,7 +209,7 @@ def _peak_kib(cluster: KafkaCluster, path: Path, megabytes: int) -> int:
     with subprocess.Popen([SCRIPT, "produce", path, "--topic", topic, *options], stdout=subprocess.DEVNULL) as process:
 
         def has_ended() -> bool:
-            # Not resource usage: that of a child begins with the peak of its parent.
+            # Not by getrusage: a child's peak begins with that of its parent.
             status = Path(f"/proc/{process.pid}/status").read_text()
             peaks.extend(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
             return process.poll() is not None
@@ -282,7 +282,7 @@ def test_interrupted_twice_it_gives_up_and_says_so(fragile_kafka: KafkaCluster, 
     topic = new_name()
     fragile_kafka.create_topic(topic)
     rejects = tmp_path / "rejects"
-    # An idempotent producer keeps the second batch until the first is acknowledged; the broker may be paused by then.
+    # An idempotent producer holds the second batch until the first is acknowledged; the broker may be paused by then.
     at_once = ("--config", "enable.idempotence=false")
     with producing(fragile_kafka, topic, "--rejects", str(rejects), *at_once) as process:
         write(process, b"one\n")
@@ -297,7 +297,7 @@ def test_interrupted_twice_it_gives_up_and_says_so(fragile_kafka: KafkaCluster, 
         exit_code, stdout, stderr = ended(process)
     assert exit_code == 130
     assert "interrupted after line 2" in stderr
-    # The broker may have been paused with the answer to the first line still in it.
+    # The broker may have been paused before it answered the first line.
     failed = rejects_of(rejects)
     assert counts_of(stdout) == f"read 2, acked {2 - len(failed)}, failed {len(failed)}, rejected 0"
     assert (failed[-1]["line_number"], failed[-1]["line"]) == (2, "two")
@@ -329,7 +329,7 @@ def _connections(cluster: KafkaCluster) -> Iterator[list[str]]:
 
 
 def _unread_bytes(cluster: KafkaCluster) -> int:
-    """How much was sent that the broker has not read; idle connections have nothing."""
+    """The number of bytes sent that the broker has not read; 0 on idle connections."""
     return sum(
         int(fields[4].partition(":")[2], 16)
         for fields in _connections(cluster)
@@ -341,6 +341,6 @@ def _has_connected(pid: int, cluster: KafkaCluster) -> bool:
     """Whether a process holds a connection to the broker."""
     sockets = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # the file was closed meanwhile
             sockets.add(os.readlink(descriptor))
     return any(f"socket:[{fields[9]}]" in sockets for fields in _connections(cluster))

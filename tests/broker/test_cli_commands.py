@@ -1,4 +1,4 @@
-"""Commands at a real broker, as processes of their own: what they report is what the broker has."""
+"""Commands with a real broker, as separate processes: what they report is what the broker has."""
 
 from __future__ import annotations
 

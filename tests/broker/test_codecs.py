@@ -85,7 +85,7 @@ async def test_what_does_not_compress_goes_as_it_is(kafka: KafkaCluster) -> None
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_a_topic_with_a_codec_of_its_own_takes_any_other(kafka: KafkaCluster, codec: str) -> None:
-    """The broker reads and compresses the batches again, and gives them offsets of its own."""
+    """The broker decompresses and recompresses the batches, and assigns the offsets itself."""
     topic = await new_topic(kafka, compression_type="zstd" if codec != "zstd" else "lz4")
     async with producer_of(kafka, compression_type=codec) as producer:
         deliveries = [await producer.submit(topic, value) for value in VALUES]

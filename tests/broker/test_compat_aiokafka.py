@@ -1,4 +1,4 @@
-"""One file of tests for two libraries: aiokafka itself, and its producer's names and calls on this one."""
+"""The same tests for two libraries: aiokafka itself, and this package's producer with aiokafka's API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIBRARIES = {"aiokafka": aiokafka.AIOKafkaProducer, "aioproducer": facade.AIOKaf
 
 @pytest.fixture(params=LIBRARIES)
 def make(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Make:
-    """Makes a producer of either library."""
+    """Creates a producer of either library."""
     library = LIBRARIES[request.param]
 
     def make(**arguments: Any) -> Any:
@@ -77,7 +77,7 @@ async def test_send_and_wait_does_not_wait_for_linger(fake_kafka_cluster: FakeCl
 
 
 async def test_times_may_be_floats(make: Make, kafka: KafkaCluster) -> None:
-    """``time.time() * 1000`` is one; parts of a millisecond are cut off."""
+    """Such as ``time.time() * 1000``; fractions of a millisecond are cut off."""
     topic = await new_topic(kafka)
     async with make(linger_ms=1.5, metadata_max_age_ms=1e5) as producer:
         metadata = await producer.send_and_wait(topic, b"value", timestamp_ms=1_234_567.8)
@@ -89,7 +89,7 @@ async def test_times_may_be_floats(make: Make, kafka: KafkaCluster) -> None:
 
 
 async def test_arguments_may_be_floats() -> None:
-    """Whole or not, as far as they are numbers."""
+    """Integral or not, as long as they are numbers."""
     producer = facade.AIOKafkaProducer(
         bootstrap_servers="localhost",
         request_timeout_ms=1_000.0,
@@ -114,7 +114,7 @@ async def test_connections_may_be_idle_for_ever(make: Make, kafka: KafkaCluster)
 
 
 async def test_addresses_may_be_empty_or_stand_twice(kafka: KafkaCluster) -> None:
-    """As where a variable of the environment ends with a comma."""
+    """As when an environment variable ends with a comma."""
     for library in LIBRARIES.values():
         for servers in (f"{kafka.bootstrap_servers}, {kafka.bootstrap_servers},", [kafka.bootstrap_servers] * 2):
             async with library(bootstrap_servers=servers) as producer:
@@ -124,7 +124,7 @@ async def test_addresses_may_be_empty_or_stand_twice(kafka: KafkaCluster) -> Non
 
 
 async def test_send_gives_a_future(make: Make, kafka: KafkaCluster) -> None:
-    """Everything that asyncio does with futures can be done with it."""
+    """It supports everything that asyncio does with futures."""
     topic = await new_topic(kafka)
     called: list[int] = []
     async with make(linger_ms=20) as producer:
@@ -164,7 +164,7 @@ async def test_compression(make: Make, kafka: KafkaCluster, compression_type: st
 
 
 async def test_serializers_see_everything(make: Make, kafka: KafkaCluster) -> None:
-    """Null keys and values too."""
+    """Including null keys and values."""
     topic = await new_topic(kafka)
     async with make(
         key_serializer=lambda key: repr(key).encode(), value_serializer=lambda value: repr(value).encode()
@@ -227,7 +227,7 @@ async def test_a_batch(make: Make, kafka: KafkaCluster) -> None:
 
 
 async def test_a_full_batch_takes_no_more(make: Make, kafka: KafkaCluster) -> None:
-    """Nor what would fit yet: a program may fill it until it is closed."""
+    """Not even a smaller record that would still fit."""
     async with make(max_batch_size=300) as producer:
         batch = producer.create_batch()
         while not batch.closed():
@@ -237,7 +237,7 @@ async def test_a_full_batch_takes_no_more(make: Make, kafka: KafkaCluster) -> No
 
 
 async def test_a_batch_has_the_bytes_of_the_call(make: Make, kafka: KafkaCluster) -> None:
-    """What is done to the program's buffer afterwards does not reach it."""
+    """Later changes to the program's buffer do not affect the batch."""
     topic = await new_topic(kafka)
     buffer = bytearray(b"first")
     async with make() as producer:
@@ -251,7 +251,7 @@ async def test_a_batch_has_the_bytes_of_the_call(make: Make, kafka: KafkaCluster
 
 
 async def test_headers_of_a_batch_may_be_a_mapping(kafka: KafkaCluster) -> None:
-    """As those of ``send``; aiokafka takes a list only."""
+    """Like those of ``send``; aiokafka accepts only a list."""
     topic = await new_topic(kafka)
     async with facade.AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         batch, pairs = producer.create_batch(), producer.create_batch()
@@ -263,7 +263,7 @@ async def test_headers_of_a_batch_may_be_a_mapping(kafka: KafkaCluster) -> None:
 
 
 async def test_text_in_a_batch_counts_by_its_bytes() -> None:
-    """Here alone: aiokafka takes bytes only."""
+    """Only in this package: aiokafka accepts only bytes."""
     producer = facade.AIOKafkaProducer()
     text, data = producer.create_batch(), producer.create_batch()
     text.append(key="ключ", value="чай", timestamp=0)
@@ -273,7 +273,7 @@ async def test_text_in_a_batch_counts_by_its_bytes() -> None:
 
 
 async def test_batches_hold_the_same() -> None:
-    """As many records fit, whatever is in them."""
+    """The same number of records fits, whatever they contain."""
     counts = []
     for library in LIBRARIES.values():
         producer = library(bootstrap_servers="localhost:1", max_batch_size=5_000)
@@ -292,7 +292,7 @@ async def test_batches_hold_the_same() -> None:
 
 
 async def test_a_record_of_a_batch_that_is_refused(kafka: KafkaCluster) -> None:
-    """It fails alone, also if it does not even come into the buffer; aiokafka has one end for the whole batch."""
+    """It fails alone, even if it is never admitted; in aiokafka all records of a batch have the same outcome."""
     topic = await new_topic(kafka)
     async with facade.AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, max_request_size=1_000) as producer:
         batch = producer.create_batch()
@@ -340,7 +340,7 @@ async def test_a_topic_that_does_not_exist(library: Make) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 async def test_a_record_that_is_refused_until_its_time_is_up(library: Make) -> None:
-    """It ends with the broker's last answer."""
+    """It fails with the broker's last error."""
     async with FakeCluster() as cluster:
         cluster.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", times=None)
         async with (
@@ -367,7 +367,7 @@ async def test_after_the_end(make: Make, kafka: KafkaCluster) -> None:
 
 
 async def test_a_flush_that_has_nothing_to_do(make: Make) -> None:
-    """Programs flush and stop in a ``finally``, also where the start has failed."""
+    """Programs flush and stop in a ``finally``, even if the start failed."""
     producer = make()
     await producer.flush()
     await producer.start()
@@ -386,7 +386,7 @@ async def test_no_cluster(make: Make) -> None:
 
 
 async def test_errors_are_of_both_libraries(kafka: KafkaCluster) -> None:
-    """With what only this library tells."""
+    """With the attributes that only this library has."""
     topic = await new_topic(kafka)
     async with facade.AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, max_request_size=1_000) as producer:
         with pytest.raises(errors.KafkaError) as caught:
@@ -398,7 +398,7 @@ async def test_errors_are_of_both_libraries(kafka: KafkaCluster) -> None:
 
 
 async def test_errors_can_be_pickled_and_copied(kafka: KafkaCluster) -> None:
-    """As where a pool of processes hands them on."""
+    """As when a process pool passes them on."""
     topic = await new_topic(kafka)
     async with facade.AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, max_request_size=1_000) as producer:
         with pytest.raises(errors.MessageSizeTooLargeError) as caught:
@@ -436,7 +436,7 @@ async def _give_up(producer: Any, topic: str) -> None:
 
 
 async def test_a_transaction_whose_record_failed(kafka: KafkaCluster) -> None:
-    """It is not committed without it, as aiokafka would; and the next one begins."""
+    """It is not committed without the record, as it would be by aiokafka; and the next one can begin."""
     topic = await new_topic(kafka, max_message_bytes="1000")
     async with facade.AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers, transactional_id=new_name()
@@ -514,7 +514,7 @@ async def test_an_older_producer_is_fenced(make: Make, kafka: KafkaCluster) -> N
 
 
 async def test_a_fenced_producer_leaves_the_body_its_error(kafka: KafkaCluster) -> None:
-    """aiokafka's own error of being fenced takes its place."""
+    """In aiokafka its own fencing error replaces it."""
     topic, name = await new_topic(kafka), new_name()
 
     def make() -> Any:

@@ -1,4 +1,4 @@
-"""``aioproducer demo`` as a process of its own: with a Kafka at hand, with one it starts, and interrupted."""
+"""``aioproducer demo`` as a separate process: with an existing Kafka, with one that it starts, and interrupted."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="look
 
 
 def demo(*options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
+    """Run the command until it ends."""
     return subprocess.run([SCRIPT, "demo", *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @contextmanager
 def demonstrating(*options: str, mark: str = "") -> Iterator[subprocess.Popen[str]]:
-    """The command while it runs; ``mark`` is in the environment of all its processes."""
+    """The running command; ``mark`` is in the environment of all its processes."""
     with subprocess.Popen(
         [SCRIPT, "demo", *options],
         stdout=subprocess.PIPE,
@@ -50,7 +50,7 @@ def demonstrating(*options: str, mark: str = "") -> Iterator[subprocess.Popen[st
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Ask until other processes are as far; they tell nobody by themselves."""
+    """Poll other processes until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, what
@@ -58,7 +58,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def demo_topics(cluster: KafkaCluster) -> set[str]:
-    """The demo's topics that are there."""
+    """The demo's topics that exist."""
     topics = cluster.ask(MetadataRequest(topics=None)).topics
     return {topic.name or "" for topic in topics if (topic.name or "").startswith("aioproducer-demo-")}
 
@@ -74,7 +74,7 @@ def commands_of(mark: str) -> list[str]:
 
 
 def test_all_flights_come_back(kafka: KafkaCluster, tmp_path: Path) -> None:
-    """The main job: a real data set through the public API, read back and compared by another client."""
+    """The main purpose: a real data set through the public API, read back and compared by another client."""
     before = demo_topics(kafka)
     result = demo("--bootstrap", kafka.bootstrap_servers, "--output", str(tmp_path / "out"))
     assert (result.returncode, result.stderr) == (0, "")
@@ -90,7 +90,7 @@ def test_all_flights_come_back(kafka: KafkaCluster, tmp_path: Path) -> None:
 
 
 def test_what_stands_in_the_topic(kafka: KafkaCluster, tmp_path: Path) -> None:
-    """The demo's own comparison, compared: the records against the data set by the tests' own reader."""
+    """A check of the demo's own comparison: the tests' own reader compares the records with the data set."""
     before = demo_topics(kafka)
     options = ["--records", "3000", "--keep-topic", "--output", str(tmp_path)]
     assert demo("--bootstrap", kafka.bootstrap_servers, *options).returncode == 0

@@ -1,4 +1,4 @@
-"""The examples run, and do what they say."""
+"""The examples run, and do what they describe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(cluster: KafkaCluster, name: str, *arguments: str) -> str:
 
 
 def records_of(by_partition: dict[int, list[StoredRecord]]) -> list[StoredRecord]:
-    """Partition after partition."""
+    """All records, partition by partition."""
     return [record for records in by_partition.values() for record in records]
 
 
@@ -82,7 +82,7 @@ async def test_fastapi_handler(kafka: KafkaCluster, monkeypatch: pytest.MonkeyPa
     orders = await read(kafka, "orders")
     order = orders[place["partition"]][place["offset"]]
     assert (order.key, order.value) == (b"someone", b"tea")
-    # The end of the application sent what was still in the buffer.
+    # When the application ended, it sent what was still in the buffer.
     pages = [one.value for one in records_of(await read(kafka, "clicks"))]
     assert pages[-20:] == [f"page-{number}".encode() for number in range(20)]
 

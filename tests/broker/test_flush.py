@@ -1,4 +1,4 @@
-"""flush, and what happens to failures that nobody looks at."""
+"""flush, and what happens to failures that nobody observes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INVALID_RECORD = 87
 
 
 class Failures:
-    """What ``on_error`` was told."""
+    """The calls of ``on_error``."""
 
     def __init__(self) -> None:
         self.told: list[tuple[KafkaError, int]] = []
@@ -33,12 +33,12 @@ class Failures:
 
 
 async def picky_topic(kafka: KafkaCluster, partitions: int = 1) -> str:
-    """A topic that takes no record without a key: it fails the whole batch that holds one."""
+    """A topic that refuses records without a key: one of them fails its whole batch."""
     return await new_topic(kafka, partitions, cleanup_policy="compact")
 
 
 async def settle(producer: Producer) -> None:
-    """Wait until nothing is pending, without asking about anything."""
+    """Wait until nothing is pending, without observing any Delivery."""
     await until(
         lambda: producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 32 << 20, "everything has ended"
     )
@@ -158,7 +158,7 @@ async def test_flush_raises_failures_that_nobody_looked_at(
         assert all(delivery.exception() is not None for delivery in kept)
         del kept
         gc.collect()
-        await producer.flush()  # what was raised once is not raised again
+        await producer.flush()  # failures are raised only once
         await asyncio.sleep(0)
         assert len(on_error.told) == 2
 
@@ -294,7 +294,7 @@ async def test_on_error_that_raises_disturbs_nobody(kafka: KafkaCluster, caplog:
 
 
 async def test_a_bad_record_takes_down_its_batch_but_each_record_knows_why(kafka: KafkaCluster) -> None:
-    """The broker refuses a batch as a whole and names the records that are to blame (KIP-467)."""
+    """The broker refuses a batch as a whole and names the invalid records (KIP-467)."""
     topic = await picky_topic(kafka)
     async with producer_of(kafka, **LONG_LINGER) as producer:
         good = await producer.submit(topic, b"value", key=b"key")
@@ -309,5 +309,5 @@ async def test_a_bad_record_takes_down_its_batch_but_each_record_knows_why(kafka
             assert not error.maybe_written
         assert "not among them" in str(good.exception())
         assert "refused the record" in str(bad.exception())
-        # The sequence goes on where it stood: the next record is taken at once.
+        # The sequence continues where it was: the next record is accepted at once.
         assert (await producer.send(topic, b"value", key=b"key")).offset == 0

@@ -1,4 +1,4 @@
-"""Acknowledged records stand in the log once and in order, whatever happens to brokers and connections."""
+"""Acknowledged records are in the log once and in order, whatever happens to brokers and connections."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_two_producers_do_not_mix_their_sequences(kafka: KafkaCluster) -> 
 
 
 async def test_records_that_fail_among_others_leave_no_gap(kafka: KafkaCluster) -> None:
-    """What was sent after a refused batch is refused too, and goes again under the next epoch."""
+    """Batches sent after a refused batch are refused too, and sent again under the next epoch."""
     topic = await new_topic(kafka, max_message_bytes=1_000)
     async with producer_of(kafka, batch_size=600, linger_ms=0) as producer:
         deliveries = []
@@ -93,7 +93,7 @@ async def test_kill_9_under_load(fragile_kafka: KafkaCluster) -> None:
 
 
 async def test_a_frozen_broker_and_request_timeouts_under_load(fragile_kafka: KafkaCluster) -> None:
-    """The broker gets requests that the producer has given up, and later the same batches again."""
+    """The broker receives requests that the producer has given up, and later the same batches again."""
     topic = await new_topic(fragile_kafka, 3)
     async with (
         producer_of(fragile_kafka, request_timeout_ms=300, linger_ms=0) as producer,
@@ -110,7 +110,7 @@ async def test_a_frozen_broker_and_request_timeouts_under_load(fragile_kafka: Ka
 
 
 def cut_connections(port: int, rng: random.Random) -> int:
-    """Shut down this process's connections to a port, from outside of whoever uses them; how many there were."""
+    """Shut down this process's connections to a port without their owners' knowledge; return their number."""
     cut = 0
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -167,7 +167,7 @@ async def test_without_idempotence_nothing_is_lost(fragile_kafka: KafkaCluster) 
 
 @linux_only
 async def test_one_request_in_flight_keeps_the_order_without_idempotence(fragile_kafka: KafkaCluster) -> None:
-    """Repeated batches may stand there twice, but nothing passes anything."""
+    """Retried batches may be duplicated, but no batch overtakes another."""
     topic = await new_topic(fragile_kafka)
     port = fragile_kafka.address_of(1)[1]
     rng = random.Random(3)

@@ -1,4 +1,4 @@
-"""A task of the producer's that ends by accident: everything pending and everything later says so, soon."""
+"""A task of the producer ends unexpectedly: all pending and later calls soon fail with an error that says so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker.fixtures import new_topic, producer_of
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
 SOON_S = 5
-"""Five times what is promised."""
+"""Five times the guarantee."""
 
 
 def task_named(name: str) -> asyncio.Task[object]:
@@ -23,7 +23,7 @@ def task_named(name: str) -> asyncio.Task[object]:
 
 @pytest.mark.parametrize("name", ["sender", "metadata"])
 async def test_a_cancelled_task_fails_everything_pending_and_later(kafka: KafkaCluster, name: str) -> None:
-    """Frameworks that cancel all tasks must not leave a producer that looks alive."""
+    """Frameworks that cancel all tasks must not leave a producer that seems to work."""
     topic = await new_topic(kafka)
     producer = producer_of(kafka, linger_ms=60_000, delivery_timeout_ms=120_000)
     await producer.start()
@@ -49,7 +49,7 @@ async def test_a_cancelled_task_fails_everything_pending_and_later(kafka: KafkaC
 async def test_an_error_inside_the_sender_fails_everything_with_its_cause(
     kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug of ours must end the producer loudly, also while flush waits."""
+    """A bug in the producer must end it with an error, even while flush waits."""
     topic = await new_topic(kafka)
     producer = producer_of(kafka, linger_ms=60_000, delivery_timeout_ms=120_000)
     await producer.start()
@@ -75,7 +75,7 @@ async def test_an_error_inside_the_sender_fails_everything_with_its_cause(
 
 
 async def test_a_cancelled_attempt_to_connect_is_repeated(fragile_kafka: KafkaCluster) -> None:
-    """Whoever cancels all tasks there are must not lock the producer out of a broker that comes back."""
+    """Cancelling all tasks must not keep the producer from reconnecting to a broker that comes back."""
     topic = await new_topic(fragile_kafka)
     async with producer_of(fragile_kafka) as producer:
         await producer.send(topic, b"before")
@@ -88,7 +88,7 @@ async def test_a_cancelled_attempt_to_connect_is_repeated(fragile_kafka: KafkaCl
 
 
 async def connecting_after_a_lost_connection() -> list[asyncio.Task[object]]:
-    """Break the connections to a broker that does not answer, and wait for the attempts to make new ones."""
+    """Break the connections to a broker that does not answer, and wait for attempts to reconnect."""
     for task in asyncio.all_tasks():
         if task.get_name().startswith("aioproducer reader"):
             task.cancel()

@@ -1,4 +1,4 @@
-"""KafkaCluster itself: it starts, does what it says to brokers and topics, and leaves nothing behind."""
+"""KafkaCluster itself: it starts, controls brokers and topics as documented, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ pytestmark = pytest.mark.broker
 
 PATIENCE_S = 60.0
 PROMPT = {"broker.session.timeout.ms": 1_500}
-"""A controller misses a killed broker sooner, and lets it back in sooner."""
+"""The controller notices a killed broker sooner, and readmits it sooner."""
 
 
 @pytest.fixture(scope="module")
 def one() -> Iterator[KafkaCluster]:
-    """One broker; every test brings it back if it ended it."""
+    """One broker; a test that stops it restarts it."""
     with KafkaCluster(properties=PROMPT) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[KafkaCluster]:
-    """Three brokers; every test brings back those that it ended."""
+    """Three brokers; a test that stops some restarts them."""
     with KafkaCluster(3, properties=PROMPT) as found:
         yield found
 
 
 def produce(bootstrap_servers: str, topic: str, count: int, **configs: object) -> None:
-    """Send records by another client and see all of them acknowledged."""
+    """Send records with another client and check that all are acknowledged."""
     errors: list[object] = []
     producer = OtherProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0, **configs})
     for number in range(count):
@@ -64,7 +64,7 @@ def refuses(address: tuple[str, int]) -> bool:
 
 
 def has_ended(connection: socket.socket) -> bool:
-    """Wait for the other side to end a connection, with or without having taken it."""
+    """Wait until the other side closes a connection, whether or not it accepted it."""
     connection.settimeout(PATIENCE_S)
     try:
         return connection.recv(1) == b""
@@ -285,7 +285,7 @@ def test_another_replica_leads_when_the_leader_is_killed_or_frozen(three: KafkaC
         wait_until(lambda: "" if three.leader_of("surviving") in (2, 3) else "no new leader", PATIENCE_S, "an election")
         assert three.running == (2, 3)
         assert three.end_offsets("surviving") == {0: 10}
-        # Changes need a controller, which may have been the one that is gone.
+        # Changes need a controller, which may have been on the broker that was stopped.
         three.create_topic("made-without-1", replication_factor=2)
     finally:
         three.start_broker(1)
@@ -404,14 +404,14 @@ def test_an_option_that_java_does_not_know_shows_javas_complaint() -> None:
 
 
 def test_a_broker_that_is_not_ready_in_time_is_an_error_with_its_log() -> None:
-    # Its quorum has a second voter that is not there.
+    # Its quorum has a second voter that does not exist.
     lonely = {"controller.quorum.voters": "1@127.0.0.1:1,2@127.0.0.1:2"}
     with pytest.raises(BrokerStartError, match=r"(?s)broker 1 .* after 6 s.*The end of its log.* (INFO|WARN|ERROR) "):
         KafkaCluster(properties=lonely, start_timeout_s=6).start()
 
 
 def test_a_listener_whose_port_is_taken_gets_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker answers at its first listener before it finds the port of its last one taken, and ends."""
+    """The broker answers at its first listener before it finds the port of its last one in use, and exits."""
     answers: list[list[int]] = []
     free_ports = ports.free_ports
 
@@ -506,7 +506,7 @@ def test_however_the_session_ends_no_broker_stays(how: str, number: int) -> None
             if number:
                 owner.send_signal(number)
             owner.communicate(timeout=PATIENCE_S)
-            # The end of the broker's process is the end of its connections.
+            # When the broker's process ends, its connections are closed.
             assert has_ended(connection)
     wait_until(lambda: "it is there" if Path(directory).exists() else "", PATIENCE_S, "removing the directory")
     assert refuses(tuple(address))

@@ -1,4 +1,4 @@
-"""Making, starting, closing and dropping a producer, and using it too early, too late or from elsewhere."""
+"""Creating, starting, closing and dropping a producer, and using it too early, too late or from elsewhere."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CALLS: dict[str, Callable[[Producer], Awaitable[object] | object]] = {
 
 
 async def run(call: Callable[[Producer], Awaitable[object] | object], producer: Producer) -> None:
-    """Make one of the calls, whichever kind it is."""
+    """Make one of the calls, of any kind."""
     result = call(producer)
     if isinstance(result, Awaitable):
         await result
@@ -157,7 +157,7 @@ async def test_two_starts_at_once_start_once(kafka: KafkaCluster) -> None:
 
 
 def closed_port() -> int:
-    """A port of the loopback at which nothing listens."""
+    """A loopback port on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -166,7 +166,7 @@ def closed_port() -> int:
 
 @asynccontextmanager
 async def silent_server() -> AsyncIterator[int]:
-    """A server that takes connections and never answers; its port."""
+    """A server that accepts connections and never answers; yields its port."""
     connected = 0
 
     async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -238,7 +238,7 @@ async def test_start_again_after_a_failed_start(kafka: KafkaCluster) -> None:
 
 @asynccontextmanager
 async def forwarder(port: int, target: str) -> AsyncIterator[None]:
-    """Listens at a port and passes everything on to a broker and back."""
+    """Listens on a port and forwards everything to a broker and back."""
     host, target_port = target.split(":")
     pumps: set[asyncio.Task[None]] = set()
 
@@ -311,7 +311,7 @@ async def test_close_cuts_linger_and_waits_for_everything(kafka: KafkaCluster) -
 
 
 async def test_close_without_acks_lets_everything_leave(kafka: KafkaCluster) -> None:
-    """With acks=0 a record has ended when the transport has it; what waits there still goes out."""
+    """With acks=0 a record has ended once it is in the transport's buffer; that buffer is still sent."""
     topic = await new_topic(kafka)
     values = [bytes([i]) * 900_000 for i in range(40)]
     async with producer_of(kafka, acks=0, buffer_memory=64 << 20) as producer:
@@ -374,7 +374,7 @@ async def test_close_with_a_timeout_fails_what_is_left(fragile_kafka: KafkaClust
         assert topic in str(error)
     with pytest.raises(ProducerClosedError):
         await sending
-    assert not failed  # the caller's own doing is not a failure that nobody saw
+    assert not failed  # what the caller itself did is not an unobserved failure
 
 
 async def test_records_that_close_failed_are_not_unobserved(
@@ -563,7 +563,7 @@ def test_a_delivery_can_not_be_awaited_in_another_loop(kafka: KafkaCluster) -> N
         with pytest.raises(WrongLoopError, match="another event loop"):
             second.run(wait(delivery))
         first.run(producer.close())
-        second.run(wait(delivery))  # it has ended, so there is nothing to wait for
+        second.run(wait(delivery))  # it is done, so there is nothing to wait for
 
 
 def test_a_producer_whose_loop_has_ended_can_only_be_closed(kafka: KafkaCluster) -> None:

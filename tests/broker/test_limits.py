@@ -1,4 +1,4 @@
-"""Full buffers, large records, and who waits how long for what."""
+"""Full buffers, large records, and how long calls wait for memory and metadata."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def fill(producer: Producer, topic: str, value: bytes = bytes(10_000)) -> 
 
 
 def waiting(producer: Producer) -> float:
-    """How many calls wait for memory."""
+    """The number of calls that wait for memory."""
     count: float = producer.metrics()["producer-metrics"]["waiting-threads"]
     return count
 
@@ -96,7 +96,7 @@ async def test_who_waits_for_memory_is_served_in_order(fragile_kafka: KafkaClust
             await asyncio.sleep(0)
         assert waiting(producer) == 30
         with pytest.raises(BufferExhaustedError):
-            producer.submit_nowait(topic, b"small")  # somebody is waiting
+            producer.submit_nowait(topic, b"small")  # another call is waiting
         assert not any(task.done() for task in tasks)
         fragile_kafka.resume(1)
         await asyncio.gather(*tasks)
@@ -105,7 +105,7 @@ async def test_who_waits_for_memory_is_served_in_order(fragile_kafka: KafkaClust
 
 
 async def test_a_record_that_had_to_wait_is_complete(fragile_kafka: KafkaCluster) -> None:
-    """Also what an iterator gives only once."""
+    """Even if its headers are an iterator, which can be read only once."""
     topic = await new_topic(fragile_kafka)
     headers = [("a", b"1"), ("b", None), ("a", b"2")]
     async with producer_of(fragile_kafka, **SMALL) as producer:
@@ -183,7 +183,7 @@ async def test_ready_waits_until_there_is_room(fragile_kafka: KafkaCluster) -> N
 
 
 async def test_many_tasks_share_a_small_buffer_fairly(kafka: KafkaCluster) -> None:
-    """Nobody starves: the tasks advance in step."""
+    """No task starves: they progress at the same rate."""
     topic = await new_topic(kafka)
     counts = [0] * 20
     furthest = 0
@@ -282,7 +282,7 @@ async def _send_to(producer: Producer, topic: str, partition: int) -> None:
 
 
 async def test_the_users_own_time_does_not_count(fragile_kafka: KafkaCluster) -> None:
-    """max_block_ms bounds the waits for metadata and memory together, but not what the serializer takes."""
+    """max_block_ms limits the waits for metadata and memory together, but not the serializer's time."""
     topic = await new_topic(fragile_kafka)
     slow = asyncio.Event()
 
@@ -348,7 +348,7 @@ async def test_a_record_above_the_topics_limit_fails_alone(kafka: KafkaCluster) 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 async def test_what_a_topic_takes_is_learned(kafka: KafkaCluster, codec: str) -> None:
-    """A limit far below batch_size costs some refusals, and none from then on."""
+    """A limit far below batch_size causes some refusals at first, and none later."""
     topic = await new_topic(kafka, max_message_bytes=20_000)
     values = [random.Random(i).randbytes(400) for i in range(4_000)]
     async with producer_of(kafka, batch_size=524_288, linger_ms=1_000, compression_type=codec) as producer:
@@ -372,7 +372,7 @@ async def _error_of(delivery: Delivery) -> BaseException | None:
 
 
 async def test_a_batch_above_a_segment_of_the_log_is_split(kafka: KafkaCluster) -> None:
-    """A batch may be as large as the topic says, yet has to fit in one segment: it goes in pieces, in order."""
+    """A batch within the topic's limit still has to fit in one segment: it is sent in pieces, in order."""
     topic = await new_topic(kafka, max_message_bytes=3_000_000, segment_bytes=1_048_576)
     limits: dict[str, Any] = {"batch_size": 3_000_000, "max_request_size": 3_000_000, "linger_ms": 1_000}
     async with producer_of(kafka, **limits) as producer:
@@ -389,11 +389,11 @@ async def test_a_batch_above_a_segment_of_the_log_is_split(kafka: KafkaCluster) 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 async def test_a_batch_above_the_topics_limit_is_split(kafka: KafkaCluster, codec: str) -> None:
-    """The broker takes no batch of this size: it goes in pieces, in order, and each record hears of its own end."""
+    """The broker refuses a batch of this size: it is sent in pieces, in order, and each record gets its own result."""
     topic = await new_topic(kafka, max_message_bytes=5_000)
     values = [b"%04d" % i * 100 for i in range(400)]
     if codec == "gzip":
-        values = [random.Random(i).randbytes(400) for i in range(400)]  # compressed as large as before
+        values = [random.Random(i).randbytes(400) for i in range(400)]  # incompressible
     async with producer_of(kafka, batch_size=100_000, linger_ms=1_000, compression_type=codec) as producer:
         deliveries = [await producer.submit(topic, value) for value in values]
         await producer.flush()

@@ -1,4 +1,4 @@
-"""The page of live metrics in a real browser: it shows what Kafka has, an outage, and its own broken stream."""
+"""The live metrics page in a real browser: it shows what Kafka has, an outage, and a broken event stream."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cluster(fragile_kafka: KafkaCluster) -> KafkaCluster:
 
 @pytest.fixture
 def app(cluster: KafkaCluster, page: Page) -> Iterator[Application]:
-    """The application, with its page open and the stream of its metrics running."""
+    """The application, with its page open and its metrics streaming."""
     with application(cluster) as app:
         page.open(app.address)
         page.shows("#stream", "live")
@@ -74,7 +74,7 @@ def test_it_shows_what_is_acknowledged(cluster: KafkaCluster, app: Application, 
 
 
 def test_it_shows_an_outage_and_its_end(cluster: KafkaCluster, app: Application, page: Page) -> None:
-    """What is published meanwhile stays in the buffer, and is acknowledged afterwards."""
+    """Records published during the outage stay in the buffer, and are acknowledged afterwards."""
     events = stored(cluster, "events")
     cluster.kill(1)
     page.press("#publish-events")
@@ -95,7 +95,7 @@ def test_it_shows_an_outage_and_its_end(cluster: KafkaCluster, app: Application,
 
 
 def test_it_connects_again(cluster: KafkaCluster, app: Application, page: Page) -> None:
-    """Open streams don't keep the application from ending, and what it had accepted is acknowledged first."""
+    """Open streams don't keep the application from shutting down, and what it had accepted is acknowledged first."""
     events = stored(cluster, "events")
     page.press("#publish-events")
     page.shows("#answer", "1,000 events are in the buffer or further")

@@ -1,7 +1,7 @@
-"""The main promises on every event loop: asyncio's in debug mode, and uvloop.
+"""The main guarantees on other event loops: asyncio's in debug mode, and uvloop.
 
-Each scenario runs in a loop of its own kind; in debug mode asyncio also reports coroutines never awaited, calls from
-the wrong thread and callbacks that hold the loop up.
+Each scenario runs in each kind of loop; in debug mode asyncio also reports coroutines never awaited, calls from
+the wrong thread and callbacks that block the loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOPS = {"debug": debug_loop, "uvloop": uvloop.new_event_loop}
 
 
 def run(make_loop: Callable[[], asyncio.AbstractEventLoop], scenario: Coroutine[Any, Any, None]) -> None:
-    """Run a scenario in a loop of its own, which it must leave clean."""
+    """Run a scenario in a new loop, which it must leave clean."""
     reports: list[dict[str, Any]] = []
 
     async def watched() -> None:
@@ -78,7 +78,7 @@ async def every_codec_with_large_batches(kafka: KafkaCluster) -> None:
 
 
 async def full_speed_through_a_small_buffer(kafka: KafkaCluster) -> None:
-    """What was handed to the transport must not change although its memory is used again at once."""
+    """Data handed to the transport must not change, although its memory is reused at once."""
     topic = await new_topic(kafka)
     values = [b"%08d" % i * (i % 50 + 1) for i in range(20_000)]
     async with producer_of(kafka, buffer_memory=300_000, max_request_size=200_000, batch_size=10_000) as producer:
@@ -100,7 +100,7 @@ async def without_acks(kafka: KafkaCluster) -> None:
         for value in values:
             await producer.submit(topic, value)
         await producer.flush()
-        # Without acks nobody promises that a broker reads what is on its way when the connection ends.
+        # Without acks there is no guarantee that a broker reads what is in transit when the connection ends.
         async with asyncio.timeout(60):
             while (await asyncio.to_thread(kafka.end_offsets, topic))[0] < len(values):
                 await asyncio.sleep(0.01)
@@ -202,7 +202,7 @@ async def a_restart(kafka: KafkaCluster) -> None:
 
 
 async def a_freeze(kafka: KafkaCluster) -> None:
-    """Requests time out with much unwritten, so connections are given up with views of records in their buffers."""
+    """Requests time out with much data unwritten, so connections are closed with views of records in their buffers."""
     topic = await new_topic(kafka, 2)
     async with producer_of(kafka, request_timeout_ms=300, delivery_timeout_ms=1_000, linger_ms=0) as producer:
         await producer.send(topic, b"before", partition=0)

@@ -1,4 +1,4 @@
-"""metrics(): Kafka's names, and numbers that agree with what was done."""
+"""metrics(): Kafka's names, and values that agree with what was sent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_kafkas_names_in_plain_dicts(kafka: KafkaCluster) -> None:
         assert "node-1" in metrics["producer-node-metrics"]
         assert set(NODE_NAMES.split()) <= set(metrics["producer-node-metrics"]["node-1"])
         assert {type(number) for number in _numbers(metrics)} == {float}
-    assert producer.metrics()["producer-metrics"]["record-send-total"] == 1  # they can still be read
+    assert producer.metrics()["producer-metrics"]["record-send-total"] == 1  # metrics can still be read after close()
 
 
 def _numbers(metrics: dict[str, Any]) -> list[Any]:
@@ -174,5 +174,5 @@ async def test_connections_and_retries_are_counted(fragile_kafka: KafkaCluster) 
         metrics = own(producer)
         assert metrics["connection-creation-total"] >= 2
         assert metrics["connection-count"] == metrics["connection-creation-total"] - metrics["connection-close-total"]
-        assert metrics["record-send-total"] == 3  # each attempt counts, as in Java
+        assert metrics["record-send-total"] == 3  # every attempt counts, as in Java
         assert metrics["record-error-total"] == 0

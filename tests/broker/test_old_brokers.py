@@ -1,6 +1,6 @@
-"""The same producer with brokers of years ago: it speaks what they speak.
+"""The producer with old brokers: it uses the versions that they support.
 
-2.8 is the oldest line that runs without ZooKeeper, an early form that knows no producer ids; what is older still is
+2.8 is the oldest release that runs without ZooKeeper, in an early form without producer ids; older ones are
 covered by golden bytes.
 """
 
@@ -23,21 +23,21 @@ pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
 @pytest.fixture(scope="module", params=["3.9.1", "3.0.2"])
 def old_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """One broker of an older line."""
+    """One broker of an older release."""
     with KafkaCluster(version=request.param, properties={"auto.create.topics.enable": False}) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def kafka_2_8() -> Iterator[KafkaCluster]:
-    """One broker of the oldest line that runs here."""
+    """One broker of the oldest release that runs here."""
     with KafkaCluster(version="2.8.2") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def kafka_3_9() -> Iterator[KafkaCluster]:
-    """One broker of the last line before 4.0, to be restarted."""
+    """One broker of the last release before 4.0, for tests that restart it."""
     with KafkaCluster(version="3.9.1") as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""Brokers that do not answer, for shorter and longer than the producer waits."""
+"""Brokers that do not answer, for a shorter or longer time than the producer waits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_every_delivery_ends_in_time_and_the_producer_goes_on(fragile_kafk
         await asyncio.wait_for(flushing, 5)
         assert used_bytes(producer) == 0
         await until(lambda: len(ended) == 100, "all callbacks were called")
-        # A batch ends as a whole, counted from its first record, and holds less than ten of these.
+        # A batch expires as a whole, by the age of its first record, and holds fewer than ten of these.
         assert all(ended[i + 10] - began[i] >= DELIVERY_TIMEOUT_S - 0.01 for i in range(90))
         assert all(ended[i] - began[i] < 5 * DELIVERY_TIMEOUT_S for i in range(100))
         for error in errors:
@@ -83,7 +83,7 @@ async def test_every_delivery_ends_in_time_and_the_producer_goes_on(fragile_kafk
 
 
 async def _patiently(producer: Producer, topic: str, value: bytes) -> KafkaError | None:
-    """Send until it works: the broker that has just woken up may need longer than the short delivery timeout."""
+    """Send until it succeeds: a broker that has just woken up may take longer than the short delivery timeout."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             error = await outcome(await producer.submit(topic, value))
@@ -182,7 +182,7 @@ async def test_a_buffer_that_was_full_serves_again_after_an_outage(fragile_kafka
         waiting = [asyncio.create_task(_submitted(producer, topic)) for _ in range(5)]
         errors = [await outcome(delivery) for delivery in deliveries]
         assert all(isinstance(error, DeliveryTimeoutError) for error in errors)
-        # What the failed records held is free again, so those who waited are admitted.
+        # The memory of the failed records is free again, so waiting records are admitted.
         late = await asyncio.wait_for(asyncio.gather(*waiting), 5 * DELIVERY_TIMEOUT_S)
         fragile_kafka.resume(1)
         await asyncio.gather(*(outcome(delivery) for delivery in late))
@@ -194,7 +194,7 @@ async def _submitted(producer: Producer, topic: str) -> Delivery:
 
 
 async def test_expired_records_in_the_midst_of_load(fragile_kafka: KafkaCluster) -> None:
-    """Records expire while others are in flight; those that were acknowledged stand there once and in order."""
+    """Records expire while others are in flight; acknowledged ones are in the log once and in order."""
     topic = await new_topic(fragile_kafka, 2)
     async with producer_of(fragile_kafka, **HASTY) as producer:
         async with load_on(producer, topic) as load:
@@ -235,7 +235,7 @@ async def test_expired_records_in_the_midst_of_load(fragile_kafka: KafkaCluster)
 
 
 async def test_a_deleted_topic_that_is_made_again(strict_kafka: KafkaCluster) -> None:
-    """The new topic has another id: what is sent afterwards goes there."""
+    """The new topic has another id; records sent afterwards go there."""
     topic = await new_topic(strict_kafka)
     async with producer_of(strict_kafka, linger_ms=0) as producer:
         for i in range(5):
@@ -261,7 +261,7 @@ async def test_a_deleted_topic_times_out_with_its_cause(strict_kafka: KafkaClust
 
 
 async def test_a_slow_consumer_of_time_does_not_lose_the_connection(fragile_kafka: KafkaCluster) -> None:
-    """The program holds up the loop itself for longer than a request may take: the answers are there all the same."""
+    """The program blocks the loop for longer than request_timeout_ms: answers that arrived meanwhile still count."""
     topic = await new_topic(fragile_kafka)
     async with producer_of(fragile_kafka, request_timeout_ms=200, linger_ms=0) as producer:
         await producer.send(topic, b"0")

@@ -1,4 +1,4 @@
-"""Which partition a record goes to."""
+"""How records are assigned to partitions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_an_explicit_partition_wins_over_the_key(kafka: KafkaCluster) -> N
 
 
 async def test_keyless_records_fill_a_batch_then_move_on(kafka: KafkaCluster) -> None:
-    """Sticky: a batch of records for one partition, then of another; in the long run all get their share."""
+    """Sticky: one batch for one partition, the next for another; in the long run all get their share."""
     topic = await new_topic(kafka, 4)
     async with producer_of(kafka, batch_size=2_000, linger_ms=1_000) as producer:
         deliveries = [await producer.submit(topic, bytes(100)) for _ in range(4_000)]
@@ -172,11 +172,11 @@ async def test_partitions_added_later_are_used(kafka: KafkaCluster) -> None:
 
 @pytest.mark.parametrize("partitioner", sorted(set(LIBRDKAFKA) - {"random"}))
 async def test_keys_go_where_librdkafka_puts_them(kafka: KafkaCluster, partitioner: str) -> None:
-    """By its own client, with the same configs; an application that moves over keeps the order of each key."""
+    """Compared with librdkafka itself, by the same configs; a migrating application keeps the order of each key."""
     topic = await new_topic(kafka, 7)
     keys = [b"", b"k", b"\xff\x00", *[b"customer-%d" % number for number in range(60)]]
     if partitioner == "consistent_random":
-        keys.remove(b"")  # anywhere, there and here
+        keys.remove(b"")  # in both clients it may go to any partition
     configs = {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": partitioner}
     theirs: dict[bytes, int] = {}
     other = OtherProducer(configs)

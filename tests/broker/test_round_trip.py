@@ -20,7 +20,7 @@ RECORDS = 20_000
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_random_records_come_back_as_they_were(kafka: KafkaCluster, codec: str) -> None:
-    """Content, order of admission in each partition, and Kafka's own opinion about each batch."""
+    """Content, order of admission in each partition, and each batch checked by Kafka's own tool."""
     topic = await new_topic(kafka, PARTITIONS, max_message_bytes=2_000_000)
     sent: dict[Delivery, Sent] = {}
     async with producer_of(kafka, compression_type=codec, buffer_memory=8 << 20, linger_ms=5) as producer:
@@ -52,7 +52,7 @@ async def test_random_records_come_back_as_they_were(kafka: KafkaCluster, codec:
 
 
 async def test_one_record_of_each_shape_is_alone_in_its_batch(kafka: KafkaCluster) -> None:
-    """The same with batches of one record, with no idempotence, and with awaited sends."""
+    """The same with batches of one record, without idempotence, and with awaited sends."""
     topic = await new_topic(kafka, PARTITIONS, max_message_bytes=2_000_000)
     records = [*RecordMaker(seed=7).records(300)]
     async with producer_of(kafka, batch_size=0, enable_idempotence=False, compression_type="zstd") as producer:

@@ -1,4 +1,4 @@
-"""Records by a schema registry, through a real Kafka, read by confluent-kafka's own consumer and deserializers."""
+"""Records with registered schemas, through a real Kafka, read by confluent-kafka's consumer and deserializers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_read_by_the_other_client(
     name: str,
     framing: str,
 ) -> None:
-    """Keys and values, sent in every way, while the registry stumbles."""
+    """Keys and values, sent with every call, while the registry fails now and then."""
     topic = kafka_topic_factory()
     registry = SchemaRegistry(fake_schema_registry.url)
     value: Any
@@ -82,7 +82,7 @@ async def test_read_by_the_other_client(
             key = AvroSerializer(registry, "string", framing=framing)
             value = AvroSerializer(registry, AVRO, framing=framing)
             read = key_read = AvroDeserializer(client)
-            # With the schema in a header that deserializer still refuses payloads of less than 6 bytes.
+            # Even with the schema in a header, that deserializer refuses payloads of less than 6 bytes.
             records = [(f"key {number}", {"id": number, "item": "green tea"}) for number in range(COUNT)]
         elif name == "json":
             key = JsonSchemaSerializer(registry, {"type": "integer"}, framing=framing)

@@ -1,4 +1,4 @@
-"""Programs of their own process: forks, Ctrl-C, and a producer that nobody closed."""
+"""Programs as separate processes: forks, Ctrl-C, and a producer that was never closed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
 @contextmanager
 def script(source: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python script of its own process, with every warning an error; killed if it outlives the block."""
+    """A Python script in a separate process, with every warning an error; killed if it outlives the block."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(source), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -161,7 +161,7 @@ UNCLOSED_FOR_ALL = """
 
 @pytest.mark.parametrize("source", [UNCLOSED, UNCLOSED_FOR_ALL], ids=["of a function", "of a module"])
 async def test_a_script_that_forgets_to_close_ends_with_a_warning(kafka: KafkaCluster, source: str) -> None:
-    """Also where its event loop has ended long before the producer is dropped."""
+    """Even if its event loop was closed long before the producer is dropped."""
     with script(source, kafka.bootstrap_servers) as process:
         output, errors = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
     assert (process.returncode, output) == (0, "sent\nover\n")

@@ -1,4 +1,4 @@
-"""send, submit, submit_nowait, ready and Delivery against a real broker."""
+"""send, submit, submit_nowait, ready and Delivery with a real broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.broker.readers import LOG_APPEND_TIME, read, read_values
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
 LONG_LINGER: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
-"""Nothing leaves by itself while a test runs."""
+"""Nothing is sent because of linger while a test runs."""
 
 
 def produce_requests(producer: Producer) -> float:
@@ -33,7 +33,7 @@ def produce_requests(producer: Producer) -> float:
 
 
 async def soon(awaitable: Awaitable[Any], limit_s: float = 5.0) -> Any:
-    """The result of what must not wait for the long linger."""
+    """The result of an awaitable that must not wait for the long linger."""
     async with asyncio.timeout(limit_s):
         return await awaitable
 
@@ -145,7 +145,7 @@ async def test_sends_while_a_request_is_in_flight_share_the_next_batch(kafka: Ka
         sends = []
         for i in range(100):
             sends.append(asyncio.create_task(producer.send(topic, b"%d" % i)))
-            await asyncio.sleep(0)  # each send in a turn of its own
+            await asyncio.sleep(0)  # each send in its own turn of the loop
         await soon(asyncio.gather(*sends))
         assert produce_requests(producer) - before <= 50
     assert await read_values(kafka, topic) == [b"warm", *(b"%d" % i for i in range(100))]
@@ -226,7 +226,7 @@ async def test_records_of_one_task_stand_in_call_order(kafka: KafkaCluster) -> N
     topic = await new_topic(kafka)
     async with producer_of(kafka) as producer:
         tasks = []
-        for i in range(1_000):  # most of them while the topic's metadata is not there yet
+        for i in range(1_000):  # most of them before the topic's metadata has arrived
             match i % 3:
                 case 0:
                     await producer.submit(topic, b"%d" % i)
@@ -444,7 +444,7 @@ async def test_every_kind_of_acks(kafka: KafkaCluster, acks: object) -> None:
 
 
 async def _wait_for_end(kafka: KafkaCluster, topic: str, end: int) -> None:
-    """With acks=0 the broker may still be busy with the last request when the producer is closed."""
+    """With acks=0 the broker may still be processing the last request when the producer is closed."""
     async with asyncio.timeout(PATIENCE_S):
         while (await asyncio.to_thread(kafka.end_offsets, topic))[0] < end:
             await asyncio.sleep(0.01)

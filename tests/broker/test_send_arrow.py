@@ -45,7 +45,7 @@ def plain(records: list[StoredRecord]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 async def test_the_log_is_that_of_single_sends(kafka: KafkaCluster, codec: str) -> None:
-    """Partition by partition: order, murmur2 of the keys, nulls, headers, timestamps, offsets."""
+    """Compared by partition: order, murmur2 of the keys, nulls, headers, timestamps, offsets."""
     many, single = [await new_topic(kafka, PARTITIONS) for _ in range(2)]
     rows = random_rows(11)
     table = pa.table({**rows, "headers": pa.array(rows["headers"], HEADERS)})

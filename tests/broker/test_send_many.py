@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 async def test_records_of_every_shape(kafka: KafkaCluster, codec: str) -> None:
-    """What is in the log is what single sends put there, and stands where the result says."""
+    """The log has the same records as after single sends, at the offsets of the result."""
     many, single = [await new_topic(kafka, PARTITIONS, max_message_bytes=2_000_000) for _ in range(2)]
     sent = [
         one for one in islice(RecordMaker(5).records(3_000), 3_000) if one.key is not None or one.partition is not None
@@ -42,7 +42,7 @@ async def test_records_of_every_shape(kafka: KafkaCluster, codec: str) -> None:
 
 
 async def test_what_the_broker_refuses(kafka: KafkaCluster) -> None:
-    """Records above the topic's limit fail with its error; the rows and offsets of the others are right."""
+    """Records above the topic's limit fail with its error; the indexes and offsets of the others are right."""
     topic = await new_topic(kafka, 1, max_message_bytes=5_000)
     values = [bytes(8_000) if number % 50 == 49 else b"%d" % number for number in range(500)]
     async with producer_of(kafka) as producer:

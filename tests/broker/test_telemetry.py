@@ -1,4 +1,4 @@
-"""Metrics pushed to real brokers that have a receiver for them, and kept from those that have none."""
+"""Metrics pushed to real brokers that have a receiver for them, and not to those that have none."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ REQUIRED = """
     connection.creation.rate connection.creation.total node.request.latency.avg node.request.latency.max
     produce.throttle.time.avg produce.throttle.time.max record.queue.time.avg record.queue.time.max
 """
-"""What KIP-714 wants of every producer."""
+"""The metrics that KIP-714 requires of every producer."""
 
 
 @dataclass
 class Receiving:
-    """A cluster with the receiver."""
+    """A cluster with a metrics receiver."""
 
     cluster: KafkaCluster
     file: Path
 
     def of(self, client: str | None) -> list[Received]:
-        """What came from one client."""
+        """What was received from one client."""
         return [one for one in received(self.file) if one.client_instance_id == client]
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -75,7 +75,7 @@ async def test_a_broker_gets_what_it_asked_for(receiving: Receiving) -> None:
 
 
 async def test_a_subscription_that_changes(receiving: Receiving) -> None:
-    """The broker refuses a push by the old one; the producer asks again and goes on by the new one."""
+    """The broker refuses a push under the old subscription; the producer asks again and uses the new one."""
     names = f"{PRODUCER}.record.", f"{PRODUCER}.topic."
     change = receiving.cluster.alter_client_metrics
     try:
@@ -99,7 +99,7 @@ async def test_metrics_that_nobody_shall_have(receiving: Receiving) -> None:
 
 
 async def test_a_broker_without_a_receiver_is_asked_nothing(kafka: KafkaCluster) -> None:
-    """It offers no such API, so nothing of this runs."""
+    """It does not offer the API, so the producer does not use it."""
     async with producer_of(kafka) as producer:
         assert await producer.client_instance_id(0.1) is None
         assert not _is_pushing()

@@ -1,4 +1,4 @@
-"""Serializers and interceptors: code of the user's that sees a record before it is sent."""
+"""Serializers and interceptors: user code that sees a record before it is sent."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def as_json(value: object) -> bytes:
 
 
 async def as_json_later(value: object) -> bytes:
-    """An asynchronous one, which looks something up first."""
+    """An asynchronous serializer, which looks something up first."""
     await asyncio.sleep(0)
     return as_json(value)
 
 
 class WithTopic:
-    """A serializer that gets topic and headers."""
+    """A serializer that receives topic and headers."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, Any]] = []
@@ -52,7 +52,7 @@ class WithTopic:
 
 
 class WithTopicLater(WithTopic):
-    """The same, to be awaited."""
+    """The same, but asynchronous."""
 
     async def serialize(self, topic: str, headers: Any, value: object) -> bytes:  # type: ignore[override]
         await asyncio.sleep(0)
@@ -133,7 +133,7 @@ async def test_cancelled_while_serializing_is_not_sent(kafka: KafkaCluster) -> N
 
 
 class Interceptor:
-    """Notes what it is told, and adds a header."""
+    """Records its calls, and adds a header."""
 
     def __init__(self, name: str = "seen") -> None:
         self.name = name
@@ -198,7 +198,7 @@ async def test_interceptors_hear_of_failures_without_looking_for_the_user(kafka:
         assert isinstance(error, KafkaError)
         assert list(headers) == [("seen", b"yes")]
         assert failed == [1]
-        # Records that are never admitted end as well.
+        # Records that are never admitted are reported too.
         for bad in ({"partition": -1}, {"value": bytes(2_000_000)}, {"value": object()}):
             with pytest.raises(KafkaError):
                 await producer.submit(topic, **bad)  # type: ignore[arg-type]
@@ -207,7 +207,7 @@ async def test_interceptors_hear_of_failures_without_looking_for_the_user(kafka:
 
 
 class Broken:
-    """Everything it does raises."""
+    """All of its methods raise."""
 
     def on_send(self, record: Record) -> Record:
         raise ValueError("on_send")

@@ -1,4 +1,4 @@
-"""A web application in several worker processes is told to end at full load: what it accepted is in Kafka."""
+"""A web application with several worker processes is stopped at full load: what it accepted is in Kafka."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def _ready(client: httpx.AsyncClient) -> None:
 
 
 async def _load(client: httpx.AsyncClient, enough: Callable[[], object]) -> list[str]:
-    """Publish as fast as it goes until the server is gone; returns the events that it has accepted."""
+    """Publish as fast as possible until the server is gone; return the events that it accepted."""
     accepted: list[str] = []
     numbers = count()
 

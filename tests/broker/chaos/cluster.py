@@ -17,7 +17,7 @@ INSIDE, OUTSIDE = "PLAINTEXT", "OUTSIDE"
 
 
 class ProxiedCluster(KafkaCluster):
-    """A cluster with one more listener at each broker, whose advertised address is that of a proxy."""
+    """A cluster whose brokers have one more listener each, which advertises the address of a proxy."""
 
     def __init__(self, proxies: Proxies, **properties: object) -> None:
         super().__init__(

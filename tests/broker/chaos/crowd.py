@@ -1,4 +1,4 @@
-"""Several tasks that send at the same time, each in its own way, and what has to stand in the topic afterwards."""
+"""Several tasks that send at the same time, each in its own way, and what the topic must contain afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.broker.fixtures import PATIENCE_S
 from tests.broker.readers import StoredRecord, read
 
 RECOVERY_S = 50.0
-"""Five times what is promised: 10 s after everything is well again, records go through again."""
+"""Five times the guarantee, which is that records go through again 10 s after the cluster has recovered."""
 
 VALUE_BYTES = 100
 KEYS = 50
@@ -31,7 +31,7 @@ class Sent:
     worker: str
     number: int
     place: int = -1
-    """Among those of all workers, in the order of admission."""
+    """Its place among the records of all workers, in the order of admission."""
     metadata: RecordMetadata | None = None
     error: KafkaError | None = None
 
@@ -79,7 +79,7 @@ class Crowd:
                     await self._producer.ready()
                     break
                 except MetadataUnavailableError:
-                    await self._producer.partitions_for(self._topic)  # it was deleted, and will be made again
+                    await self._producer.partitions_for(self._topic)  # it was deleted, and will be recreated
                     break
             await asyncio.sleep(self._pace_s)
 
@@ -134,7 +134,7 @@ class Crowd:
     # --- for the test -------------------------------------------------------------------------------------------------
 
     async def recovered(self, partitions: int, *, records: int = 10) -> float:
-        """Wait until every worker and every partition has got so many new records through; how long it took."""
+        """Wait until every worker and partition has that many new records acknowledged; return how long it took."""
         began = time.monotonic()
         self._mark = len(self.sent)
         self._fresh_workers.clear()
@@ -151,7 +151,7 @@ class Crowd:
         return time.monotonic() - began
 
     async def struggle(self) -> None:
-        """Wait until records have to be tried again."""
+        """Wait until records have to be retried."""
         before = self._retries()
         async with asyncio.timeout(PATIENCE_S):
             while self._retries() == before:
@@ -168,7 +168,7 @@ def _key(sent: Sent) -> bytes:
 
 @asynccontextmanager
 async def crowd_on(producer: Producer, topic: str, *, pace_s: float = 0.01) -> AsyncIterator[Crowd]:
-    """A crowd that sends during the block; at its end every record has ended and all memory is back."""
+    """A crowd that sends during the block; at its end every record is acknowledged or failed, all memory free."""
     await producer.partitions_for(topic)
     crowd = Crowd(producer, topic, pace_s=pace_s)
     tasks = [asyncio.create_task(work(worker), name=worker) for worker, work in crowd.workers.items()]
@@ -185,7 +185,7 @@ async def crowd_on(producer: Producer, topic: str, *, pace_s: float = 0.01) -> A
         await producer.flush()
     metrics = producer.metrics()["producer-metrics"]
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
-    # The tasks that awaited a record are cancelled; their last one goes on, and nobody is told how it ended.
+    # The tasks that awaited a record are cancelled; their last record is still sent, but its outcome is not noted.
     awaited = {sent.value for sent in crowd.sent if sent.worker.startswith("awaiting")}
 
     def unended() -> list[Sent]:
@@ -197,11 +197,11 @@ async def crowd_on(producer: Producer, topic: str, *, pace_s: float = 0.01) -> A
 
 
 async def check(cluster: TopicAdmin, topic: str, crowd: Crowd, *, failures: bool = False, since: int = 0) -> None:
-    """Every acknowledged record stands once where it was told, in the order of its task; each other one failed.
+    """Every acknowledged record is in the log once, at its offset, in the order of its task; all others failed.
 
     Args:
-        failures: whether records may have failed; what surely was not written then does not stand there.
-        since: the place of the first record that has to be there; the topic was made again before it.
+        failures: whether records may have failed; those that were certainly not written must not be in the log.
+        since: the place of the first record that has to be there; the topic was recreated before it.
     """
     if not failures:
         assert not crowd.failed, crowd.failed[:3]

@@ -1,6 +1,6 @@
-"""A bad network: a TCP proxy before each broker, in a thread and a loop of its own, that does what a test says.
+"""A bad network: a TCP proxy in front of each broker, with its own thread and loop, that does what a test says.
 
-Bytes are never changed, and never taken out of a connection that lives on, as TCP does not do that either: a direction
+Bytes are never changed or removed from a connection that lives on, because TCP does not do that either: a direction
 that was swallowed stays silent until the connection ends.
 """
 
@@ -29,10 +29,10 @@ class Trouble:
     """What happens to the bytes of every connection.
 
     Args:
-        reset_after_bytes: a connection is reset when so many have gone through it, both directions together.
-        pieces: the bytes go on one to seven at a time.
-        latency_s: how much longer every chunk takes, in each direction.
-        swallows: "requests" or "answers" go nowhere any more.
+        reset_after_bytes: a connection is reset after that many bytes, both directions together.
+        pieces: bytes are forwarded one to seven at a time.
+        latency_s: the delay added to every chunk, in each direction.
+        swallows: "requests" or "answers" are no longer forwarded.
         refuses: connections are reset at once.
     """
 
@@ -47,7 +47,7 @@ FINE = Trouble()
 
 
 class _Connection:
-    """One connection through a proxy; its two directions end together."""
+    """One connection through a proxy; both of its directions end together."""
 
     def __init__(self, proxies: Proxies, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.proxies = proxies
@@ -121,7 +121,7 @@ class _Connection:
 
 
 class Proxies:
-    """One proxy a broker; ``ports`` are theirs. Where each leads to is told by ``lead_to``."""
+    """One proxy per broker; ``ports`` are the proxies' ports, and ``lead_to`` sets where each forwards to."""
 
     def __init__(self, ports: Mapping[int, int], rng: random.Random) -> None:
         self.ports = dict(ports)
@@ -139,15 +139,15 @@ class Proxies:
         return ",".join(f"{HOST}:{port}" for port in self.ports.values())
 
     def lead_to(self, broker: int, port: int) -> None:
-        """Set a broker's own port."""
+        """Set the port of a broker itself."""
         self._targets[broker] = port
 
     def set(self, trouble: Trouble, *brokers: int) -> None:
-        """Let this happen from now on, at these brokers, or at all."""
+        """Apply this trouble from now on, at these brokers, or at all of them."""
         self._do(self._set(trouble, brokers or tuple(self.ports)))
 
     def heal(self) -> None:
-        """Be a good network again; what was swallowed stays so."""
+        """Be a good network again; what was swallowed stays lost."""
         self.set(FINE)
 
     def __enter__(self) -> Self:

@@ -12,14 +12,14 @@ PRODUCER_BYTE_RATE = "producer_byte_rate"
 
 
 class QuotaEntity(Struct):
-    """Whom a quota is for."""
+    """The client or user that a quota applies to."""
 
     entity_type: str
     entity_name: str | None
 
 
 class QuotaOperation(Struct):
-    """One quota; the value is the bits of a float64."""
+    """One quota; the value holds the bits of a float64."""
 
     key: str
     value: Int64
@@ -34,7 +34,7 @@ class QuotaEntry(Struct):
 
 
 class QuotaResult(Struct):
-    """How one entry went."""
+    """The result for one entry."""
 
     error_code: Int16
     error_message: str | None
@@ -42,7 +42,7 @@ class QuotaResult(Struct):
 
 
 class AlterClientQuotasResponse(Message):
-    """One result an entry."""
+    """One result per entry."""
 
     throttle_time_ms: Int32 = field(default=0)
     entries: list[QuotaResult]
@@ -61,7 +61,7 @@ class AlterClientQuotasRequest(Request[AlterClientQuotasResponse]):
 
 
 def limit_producer(cluster: KafkaCluster, client_id: str, bytes_a_second: float) -> None:
-    """Let each broker take no more than this from a client."""
+    """Limit the rate at which each broker accepts data from a client."""
     (bits,) = struct.unpack(">q", struct.pack(">d", bytes_a_second))
     operation = QuotaOperation(key=PRODUCER_BYTE_RATE, value=bits, remove=False)
     entry = QuotaEntry(entity=[QuotaEntity(entity_type=CLIENT_ID, entity_name=client_id)], ops=[operation])

@@ -30,7 +30,7 @@ async def leader_of(cluster: ProxiedCluster, topic: str) -> int:
     ids=["plain", "lz4"],
 )
 async def test_a_leader_is_killed(three_brokers: ProxiedCluster, configs: dict[str, Any]) -> None:
-    """kill -9: nothing is lost, doubled or moved, and no error is shown."""
+    """kill -9: nothing is lost, duplicated or reordered, and no record fails."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     async with producer_of(three_brokers, **configs) as producer, crowd_on(producer, topic) as crowd:
         await crowd.recovered(PARTITIONS)
@@ -63,7 +63,7 @@ async def test_a_leader_hangs(three_brokers: ProxiedCluster, seconds: float, con
 
 
 async def test_every_broker_hangs(three_brokers: ProxiedCluster) -> None:
-    """Connections are accepted and nothing answers, then everything does again."""
+    """Connections are accepted but nothing is answered; then the brokers wake up again."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     async with (
         producer_of(three_brokers, **{**LIVELY, "request_timeout_ms": 500}) as producer,
@@ -81,7 +81,7 @@ async def test_every_broker_hangs(three_brokers: ProxiedCluster) -> None:
 
 
 async def test_a_rolling_restart(three_brokers: ProxiedCluster) -> None:
-    """As an upgrade does it, one broker after the other: no error is shown."""
+    """As in an upgrade, one broker after the other: no record fails."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     async with producer_of(three_brokers) as producer, crowd_on(producer, topic) as crowd:
         await crowd.recovered(PARTITIONS)
@@ -91,7 +91,7 @@ async def test_a_rolling_restart(three_brokers: ProxiedCluster) -> None:
 
 
 async def test_too_few_replicas(three_brokers: ProxiedCluster) -> None:
-    """min.insync.replicas is not met for a while: records wait for it, and are taken then."""
+    """min.insync.replicas is not met for a while: records wait, and are accepted afterwards."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=3)
     async with producer_of(three_brokers, **LIVELY) as producer, crowd_on(producer, topic) as crowd:
         await crowd.recovered(PARTITIONS)

@@ -32,7 +32,7 @@ def outside(cluster: ProxiedCluster, **configs: Any) -> Producer:
 
 
 async def acknowledged(crowd: Crowd, records: int) -> None:
-    """Wait until so many more records have gone through."""
+    """Wait until that many more records are acknowledged."""
     goal = crowd.acknowledged + records
     async with asyncio.timeout(PATIENCE_S):
         while crowd.acknowledged < goal:
@@ -55,7 +55,7 @@ async def acknowledged(crowd: Crowd, records: int) -> None:
     ids=["pieces", "latency", "resets", "resets, gzip", "resets after a few requests"],
 )
 async def test_a_bad_network(three_brokers: ProxiedCluster, trouble: Trouble, configs: dict[str, Any]) -> None:
-    """Bytes come late, cut to pieces, or up to the middle of a request or an answer: no error is shown."""
+    """Bytes arrive late, in small pieces, or only up to the middle of a request or an answer: no record fails."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     proxies = three_brokers.proxies
     resets = proxies.resets
@@ -84,21 +84,21 @@ async def test_a_bad_network(three_brokers: ProxiedCluster, trouble: Trouble, co
     ],
 )
 async def test_a_direction_goes_nowhere(three_brokers: ProxiedCluster, way: str, everywhere: bool) -> None:
-    """Requests do not arrive, or their answers: each connection is given up, and what it held is sent again."""
+    """Requests or answers do not arrive: each connection is given up, and what was in flight is sent again."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     proxies = three_brokers.proxies
     async with outside(three_brokers) as producer, crowd_on(producer, topic) as crowd:
         await crowd.recovered(PARTITIONS)
         proxies.set(Trouble(swallows=way), *(() if everywhere else (1,)))
         await crowd.struggle()
-        await asyncio.sleep(2)  # the new connections, which go nowhere too, are given up and made again
+        await asyncio.sleep(2)  # new connections, on which nothing arrives either, are given up and replaced
         proxies.heal()
         await crowd.recovered(PARTITIONS)
     await check(three_brokers, topic, crowd)
 
 
 async def test_no_broker_can_be_reached(three_brokers: ProxiedCluster) -> None:
-    """Every connection is cut and every new one refused; the producer goes on asking until one is let in."""
+    """Every connection is cut and every new one refused; the producer keeps trying until one is accepted."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     proxies = three_brokers.proxies
     async with outside(three_brokers) as producer, crowd_on(producer, topic) as crowd:
@@ -111,7 +111,7 @@ async def test_no_broker_can_be_reached(three_brokers: ProxiedCluster) -> None:
 
 
 async def test_records_that_expire_in_a_bad_network(three_brokers: ProxiedCluster) -> None:
-    """Each record that is not acknowledged ends with an error, which says rightly whether it can be in the log."""
+    """Each record that is not acknowledged fails with an error that correctly says whether it may be in the log."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     proxies = three_brokers.proxies
     impatient = {"request_timeout_ms": 300, "delivery_timeout_ms": 600, "linger_ms": 2}
@@ -131,7 +131,7 @@ async def test_records_that_expire_in_a_bad_network(three_brokers: ProxiedCluste
 
 @pytest.mark.slow
 async def test_everything_at_once(three_brokers: ProxiedCluster) -> None:
-    """A minute of all of it, one after the other and together, with brokers that die in between."""
+    """A minute of all these troubles, one after the other and together, while brokers are killed."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     proxies = three_brokers.proxies
     troubles = [

@@ -24,7 +24,7 @@ LIVELY: dict[str, Any] = {"linger_ms": 2, "batch_size": 16_384, "request_timeout
 
 
 async def test_a_topic_is_deleted_and_made_again(three_brokers: ProxiedCluster) -> None:
-    """What is queued or in flight then goes to the new topic, in order, and nothing stands there twice."""
+    """Records that are queued or in flight then go to the new topic, in order and without duplicates."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     async with producer_of(three_brokers, **LIVELY) as producer, crowd_on(producer, topic) as crowd:
         for _ in range(2):
@@ -38,7 +38,7 @@ async def test_a_topic_is_deleted_and_made_again(three_brokers: ProxiedCluster) 
 
 @pytest.mark.slow
 async def test_a_topic_is_made_again_with_fewer_partitions(three_brokers: ProxiedCluster) -> None:
-    """Records for partitions that are gone expire, and say so; the others go on."""
+    """Records for partitions that no longer exist expire with an error that says so; the others go on."""
     topic = await new_topic(three_brokers, PARTITIONS)
     impatient = {**LIVELY, "request_timeout_ms": 2_000, "delivery_timeout_ms": 8_000}
     async with producer_of(three_brokers, **impatient) as producer, crowd_on(producer, topic) as crowd:
@@ -57,7 +57,7 @@ async def _last_ended(records: list[Any]) -> None:
 
 
 async def test_partitions_are_added_under_a_quota(three_brokers: ProxiedCluster) -> None:
-    """A throttled producer hears of them all the same, within metadata_max_age_ms and one throttle."""
+    """Even a throttled producer learns of them, within metadata_max_age_ms and one throttle time."""
     topic = await new_topic(three_brokers, 1)
     client_id = new_name()
     await asyncio.to_thread(limit_producer, three_brokers, client_id, 20_000)
@@ -81,7 +81,7 @@ async def test_partitions_are_added_under_a_quota(three_brokers: ProxiedCluster)
         throttle_ms = producer.metrics()["producer-metrics"]["produce-throttle-time-max"]
         await asyncio.to_thread(limit_producer, three_brokers, client_id, 1e12)
         assert heard_s <= 5 * (age_ms + throttle_ms) / 1000
-    # A key has another partition once there are more of them, so the order of a task ends there.
+    # With more partitions a key may map to another one, so the order of a task ends there.
     stored = await read(three_brokers, topic)
     values = [b" ".join((record.value or b"").split()[:2]) for records in stored.values() for record in records]
     assert len(values) == len(set(values))
@@ -91,12 +91,12 @@ async def test_partitions_are_added_under_a_quota(three_brokers: ProxiedCluster)
 
 @pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.slow)])
 async def test_the_limit_of_a_message_is_lowered(three_brokers: ProxiedCluster, codec: str) -> None:
-    """Batches that are too large now are split, in order and with the right sequences: no error is shown."""
+    """Batches that are now too large are split, in order and with the right sequences: no record fails."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     configs = {**LIVELY, "linger_ms": 100, "compression_type": codec}
     async with producer_of(three_brokers, **configs) as producer, crowd_on(producer, topic, pace_s=0.02) as crowd:
         await crowd.recovered(PARTITIONS)
-        # Few are split at each limit: the producer learns from the first ones, and fills its batches less.
+        # Few are split at each limit: the producer learns from the first ones, and makes smaller batches.
         for limit in (4_000, 2_000, 1_000):
             await asyncio.to_thread(three_brokers.alter_configs, topic, {"max.message.bytes": limit})
             await crowd.recovered(PARTITIONS)
@@ -111,7 +111,7 @@ async def test_the_limit_of_a_message_is_lowered(three_brokers: ProxiedCluster, 
 
 @pytest.mark.slow
 async def test_the_limit_is_lowered_in_a_bad_network(three_brokers: ProxiedCluster) -> None:
-    """A batch that may be written already is not split but fails, and says that it may be there: nothing doubles."""
+    """A batch that may already be written is not split but fails with maybe_written: there are no duplicates."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
     proxies = three_brokers.proxies
     configs = {

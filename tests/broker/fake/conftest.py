@@ -1,4 +1,4 @@
-"""One broker, once of each kind, for tests that say what both have to do."""
+"""One broker, first a real and then a fake one, for tests of what both have to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def broker(cluster: AnyCluster) -> Iterator[RawConnection]:
 
 @pytest.fixture(params=["fake", "real"])
 def three(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
-    """Three brokers, of each kind."""
+    """Three brokers, first real and then fake ones."""
     if request.param == "fake":
         with FakeCluster(3) as cluster:
             yield cluster

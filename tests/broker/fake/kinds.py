@@ -1,4 +1,4 @@
-"""Either cluster, for annotations."""
+"""The type of either cluster, for annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FakeCluster against Apache Kafka: every test here runs on both, and says what both must do."""
+"""FakeCluster against Apache Kafka: every test here runs on both, and states what both must do."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def batch(*values: bytes, producer: tuple[int, int, int] = (-1, -1, -1), at_ms: 
 
 
 def sealed(data: bytes) -> bytes:
-    """The batch with its length and checksum made to fit."""
+    """The batch with the right length and checksum."""
     out = bytearray(data)
     struct.pack_into(">i", out, 8, len(out) - 12)
     struct.pack_into(">I", out, 17, crc32c(bytes(out[21:])))
@@ -124,7 +124,7 @@ class TestSequences:
         assert [name(end.error_code) for end in ends] == ["OUT_OF_ORDER_SEQUENCE_NUMBER"] * 3
 
     def test_a_duplicate_may_hold_other_values(self, cluster: AnyCluster, broker: RawConnection, topic: str) -> None:
-        """It is known by its sequences alone."""
+        """A duplicate is recognized by its sequences alone."""
         pid = broker.producer_id()
         broker.produce(topic, batch(b"a", producer=(pid, 0, 0)))
         assert broker.produce(topic, batch(b"other", producer=(pid, 0, 0))).base_offset == 0
@@ -191,7 +191,7 @@ class TestSequences:
 
 
 def some_batches(cluster: AnyCluster, seed: int) -> list[tuple[str, int]]:
-    """What becomes of batches whose producers, epochs and sequences are often right and often a little wrong."""
+    """The results of batches whose producers, epochs and sequences are often right and often slightly wrong."""
     chance = random.Random(seed)
     topic = new_name()
     cluster.create_topic(topic, 1)
@@ -303,7 +303,7 @@ BATCHES: dict[str, tuple[bytes | None, str]] = {
 
 @pytest.mark.parametrize("what", BATCHES)
 def test_batches(broker: RawConnection, topic: str, what: str) -> None:
-    """What a broker takes, and how it refuses the rest."""
+    """Which batches a broker accepts, and how it refuses the others."""
     records, error = BATCHES[what]
     end = broker.produce(topic, records)
     assert name(end.error_code) == error
@@ -361,7 +361,7 @@ STRICTER: dict[str, tuple[bytes, str, str]] = {
 
 @pytest.mark.parametrize("what", STRICTER)
 def test_where_the_fake_is_stricter(cluster: AnyCluster, broker: RawConnection, topic: str, what: str) -> None:
-    """Kafka writes most of these, and its readers then stumble over them. No producer should ever send them."""
+    """Kafka writes most of these, and its consumers then fail to read them. No producer should ever send them."""
     records, kafkas, fakes = STRICTER[what]
     error = fakes if isinstance(cluster, FakeCluster) else kafkas
     assert name(broker.produce(topic, records).error_code) == error
@@ -441,7 +441,7 @@ class TestProduce:
         assert ends[0].log_start_offset == -1
 
     def test_larger_than_a_segment(self, cluster: AnyCluster, broker: RawConnection) -> None:
-        """Whatever the topic takes: one batch lies in one segment."""
+        """Whatever size the topic accepts: a batch must fit in one segment."""
         topic = new_name()
         segment = 1_048_576
         cluster.create_topic(topic, 1, configs={"max.message.bytes": 3_000_000, "segment.bytes": segment})
@@ -466,7 +466,7 @@ class TestProduce:
         assert broker.produce(topic, V).error_code == 0
 
     def test_times_that_are_too_far_ahead(self, broker: RawConnection, topic: str) -> None:
-        """message.timestamp.after.max.ms is an hour since 4.0."""
+        """Since Kafka 4.0, message.timestamp.after.max.ms is an hour."""
         now = now_ms()
         records = [PlainRecord(at, b"k", b"v") for at in (now, now + 3_700_000, now + 3_000_000)]
         end = broker.produce(topic, reference.encoded(records))
@@ -515,7 +515,7 @@ class TestInitProducerId:
         ("pid", "epoch", "error"), [(5, 2, ""), (-1, 2, "INVALID_REQUEST"), (5, -1, "INVALID_REQUEST")]
     )
     def test_an_id_that_the_client_has(self, broker: RawConnection, pid: int, epoch: int, error: str) -> None:
-        """Without a transactional id the broker knows nothing of it and gives another."""
+        """Without a transactional id the broker does not know that id and assigns another one."""
         broker.producer_id()
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=1, producer_id=pid, producer_epoch=epoch
@@ -640,7 +640,7 @@ def test_requests_are_answered_in_order(broker: RawConnection) -> None:
 class TestLeaders:
     @pytest.mark.parametrize("version", [9, 10, 12, 13])
     def test_another_broker_names_the_leader(self, three: AnyCluster, version: int) -> None:
-        """A follower does, and a broker that has nothing of the partition."""
+        """A follower does so, and a broker that has no replica of the partition."""
         topic = new_name()
         three.create_topic(topic, assignments={0: [1, 2]})
         for node in (2, 3):
@@ -665,7 +665,7 @@ class TestLeaders:
             while len(broker.topic(topic).partitions[0].isr_nodes) > 2:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            # A broker tells of the change a moment before it acts on it; what it has already it does not write again.
+            # A broker reports the change slightly before it acts on it; a batch that it has is not written again.
             while name(broker.produce(topic, batch(b"a", producer=(pid, 0, 0))).error_code) != "NOT_ENOUGH_REPLICAS":
                 assert time.monotonic() < deadline
             shown = broker.topic(topic).partitions[0]
@@ -696,7 +696,7 @@ class TestTopicConfigs:
         ],
     )
     def test_refused(self, cluster: AnyCluster, topic: str, config: str, value: object) -> None:
-        """An unknown name, or a value that it can't have: nothing comes of it."""
+        """An unknown name or an impossible value: nothing changes."""
         refused = new_name()
         with pytest.raises(InvalidConfigError, match=config):
             cluster.create_topic(refused, 1, configs={"retention.ms": 1_000, config: value})
@@ -714,7 +714,7 @@ class TestTopicConfigs:
         assert name(broker.produce(topic, no_key).error_code) == "INVALID_RECORD", "the policy stays"
 
     def test_names(self, kafka: KafkaCluster) -> None:
-        """The fake cluster takes those that Kafka has, whether or not they have an effect there."""
+        """The fake cluster accepts all of Kafka's config names, whether or not they have an effect."""
         topic = new_name()
         kafka.create_topic(topic, 1)
         assert frozenset(kafka.configs(topic)) == TOPIC_CONFIGS

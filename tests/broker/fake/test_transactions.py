@@ -38,7 +38,7 @@ pytestmark = pytest.mark.broker
 
 PATIENCE_S = 30.0
 TIMEOUT_MS = 2_000
-"""Long enough for what a test does meanwhile, also on a busy machine."""
+"""Long enough for what a test does in that time, even on a busy machine."""
 ISOLATION = ("read_committed", "read_uncommitted")
 AGAIN = {"CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def name(code: int) -> str:
 
 
 def patiently(ask: Callable[[], T], error: Callable[[T], int]) -> T:
-    """Ask until the coordinator is there and done with what it was at."""
+    """Repeat a request until the coordinator is available and has finished what it was doing."""
     deadline = time.monotonic() + PATIENCE_S
     while name(error(answer := ask())) in AGAIN:
         assert time.monotonic() < deadline
@@ -78,9 +78,9 @@ class Client:
     sequences: dict[int, int] = field(default_factory=dict)
 
     def init(self, *, patient: bool = True, version: int = 5, **fields: int) -> InitProducerIdResponse:
-        """InitProducerId; what it answers is taken over."""
+        """InitProducerId; the id and epoch of the answer are used from then on."""
         fields.setdefault("transaction_timeout_ms", 60_000)
-        if patient:  # the question alone makes a real broker set its coordinators up
+        if patient:  # the request makes a real broker set up its coordinators
             find = FindCoordinatorRequest(coordinator_keys=[self.transactional_id], key_type=TRANSACTION)
             patiently(lambda: self.broker.ask(find).coordinators[0], lambda one: one.error_code)
         request = InitProducerIdRequest(transactional_id=self.transactional_id, **fields)
@@ -122,7 +122,7 @@ class Client:
         )
 
     def try_to_produce(self, topic: str, value: bytes = b"v", partition: int = 0, *, version: int | None = None) -> str:
-        """One record, without patience; the error's name."""
+        """Produce one record, without retries; return the error's name."""
         version = version or (13 if self.v2 else 11)
         end = self.broker.produce(
             topic, self.batch(value, partition), partition=partition, version=version,
@@ -131,7 +131,7 @@ class Client:
         return name(end.error_code)
 
     def produce(self, topic: str, value: bytes = b"v", partition: int = 0) -> int:
-        """One record; its offset."""
+        """Produce one record and return its offset."""
         self.begin(topic, partition)
         version = 13 if self.v2 else 11
         records = self.batch(value, partition)
@@ -168,7 +168,7 @@ class Client:
         return state
 
     def settle(self) -> None:
-        """Wait until no marker is missing."""
+        """Wait until all markers are written."""
         deadline = time.monotonic() + PATIENCE_S
         while self.state().transaction_state.startswith("Prepare"):
             assert time.monotonic() < deadline
@@ -330,7 +330,7 @@ class TestInit:
             assert set(older.add_partitions({topic: [0]}).values()) == {90}
 
     def test_in_the_middle_of_a_transaction(self, cluster: AnyCluster, client: Client, topic: str) -> None:
-        """It is aborted first, and that answer never has an id."""
+        """The transaction is aborted first, and the answer until then has no id."""
         client.produce(topic, b"lost")
         epoch = client.epoch
         assert name(client.init(patient=False).error_code) == "CONCURRENT_TRANSACTIONS"
@@ -342,7 +342,7 @@ class TestInit:
         assert committed(cluster, topic) == [b"kept"]
 
     def test_with_the_current_epoch(self, client: Client) -> None:
-        """KIP-360: the same producer goes on, and a repeated call gets the same answer."""
+        """KIP-360: the same producer continues, and a repeated call gets the same answer."""
         has = {"producer_id": client.producer_id, "producer_epoch": client.epoch}
         answers = [client.init(**has), client.init(**has)]
         assert [(one.producer_id, one.producer_epoch) for one in answers] == [
@@ -383,7 +383,7 @@ class TestInit:
 
 
 class TestTimeout:
-    """A transaction that takes too long is aborted by the coordinator, which looks now and then."""
+    """A transaction that takes too long is aborted by the coordinator, which checks periodically."""
 
     def expired(self, broker: RawConnection, topic: str, *, v2: bool) -> Client:
         client = Client(broker, v2)
@@ -397,7 +397,7 @@ class TestTimeout:
         return client
 
     def test_v2(self, cluster: AnyCluster, broker: RawConnection, topic: str) -> None:
-        """The client hears of it by the epoch, aborts, and goes on."""
+        """The client learns of it by the epoch, aborts, and continues."""
         client = self.expired(broker, topic, v2=True)
         assert client.try_to_produce(topic) == "INVALID_PRODUCER_EPOCH"
         assert name(client.try_to_end(True).error_code) == "INVALID_TXN_STATE"
@@ -409,7 +409,7 @@ class TestTimeout:
         assert committed(cluster, topic) == [b"next"]
 
     def test_v1(self, cluster: AnyCluster, broker: RawConnection, topic: str) -> None:
-        """The client is fenced; what it may ask for is another epoch."""
+        """The client is fenced, and may only ask for another epoch."""
         client = self.expired(broker, topic, v2=False)
         assert client.try_to_produce(topic) == "INVALID_PRODUCER_EPOCH"
         assert [name(client.try_to_end(each).error_code) for each in (True, False)] == ["PRODUCER_FENCED"] * 2
@@ -455,7 +455,7 @@ class TestProduce:
         assert committed(cluster, topic) == [b"v"]
 
     def test_without_the_partition(self, v1: Client, topic: str) -> None:
-        """V1 clients must have added it; older ones do not know the error."""
+        """V1 clients must have added the partition; older clients do not know the error."""
         v1.begin(topic, 1)
         errors = [v1.try_to_produce(topic, version=version) for version in (9, 10, 11)]
         assert errors == ["INVALID_TXN_STATE", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"]
@@ -481,7 +481,7 @@ class TestProduce:
         assert v2.try_to_produce(topic, version=version) == "INVALID_PRODUCER_EPOCH"
 
     def test_a_transactional_batch_without_a_name(self, broker: RawConnection, client: Client, topic: str) -> None:
-        """Whoever gives no transactional id may not use it; the whole request fails."""
+        """A request without a transactional id may not contain transactional batches; it fails as a whole."""
         client.begin(topic)
         plain = client.batch(b"v", transactional=False)
         for version in (10, 13):
@@ -651,7 +651,7 @@ class TestOffsets:
         if not client.v2:
             assert self.add(client, group) == ""
         else:
-            self.add(Client(client.broker), group)  # only wakes the group's coordinator up
+            self.add(Client(client.broker), group)  # only makes the group's coordinator available
         assert self.commit(client, group, topic, 5 if client.v2 else 4) == ""
         assert client.state().transaction_state == "Ongoing"
         assert [one.topic for one in client.state().topics] == ["__consumer_offsets"]
@@ -682,7 +682,7 @@ class TestOffsets:
         assert self.commit(v2, group, topic, 5, **member) == error
 
     def test_partitions_that_are_not_there(self, cluster: AnyCluster, client: Client, topic: str) -> None:
-        """Each is refused for itself, before anybody looks at the group or the transaction."""
+        """Each is refused separately, before the group or the transaction is checked."""
         group, version = new_name(), 5 if client.v2 else 4
         self.add(client if not client.v2 else Client(client.broker), group)
         missing, wanted = new_name(), {topic: [2, 0, -1], new_name(): [0, 1]}
@@ -729,7 +729,7 @@ def test_only_the_coordinator_answers(three: AnyCluster) -> None:
 
 
 class Chance:
-    """A client that does right and wrong things in an order that a seed decides, and notes what it is told."""
+    """A client that makes correct and incorrect calls in a seeded random order, and records the answers."""
 
     def __init__(self, broker: RawConnection, topic: str, seed: int, v2: bool) -> None:
         self.chance = random.Random(seed)
@@ -818,7 +818,7 @@ def test_they_agree_on_steps_by_chance(fake: FakeCluster, kafka: KafkaCluster, s
 
 @pytest.fixture(scope="module", params=["fake", "real"])
 def older(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
-    """One broker of 3.9, of each kind."""
+    """One broker of Kafka 3.9, first a real and then a fake one."""
     made: AnyCluster = FakeCluster(version="3.9") if request.param == "fake" else KafkaCluster(version="3.9.1")
     with made as cluster:
         yield cluster
@@ -871,7 +871,7 @@ class TestOlderKafka:
         assert errors == ["INVALID_TXN_STATE", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"]
 
     def test_a_timeout(self, broker: RawConnection, topic: str) -> None:
-        """The epoch is gone for good."""
+        """The producer is fenced for good."""
         client = Client(broker, v2=False)
         client.init(transaction_timeout_ms=TIMEOUT_MS)
         client.begin(topic)

@@ -1,4 +1,4 @@
-"""One broker with a listener for everything that a client may have to prove, for the whole session."""
+"""One broker with a listener for every way to authenticate, for the whole session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION_MS, SHORT_SESSION_MS = 10_000, 2_000
 
 @pytest.fixture(scope="session")
 def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kerberos.Kdc]:
-    """A running KDC; skips where there is none to be had."""
+    """A running KDC; skips the test where none is available."""
     if reason := kerberos.missing():
         pytest.skip(f"GSSAPI is not tested: {reason}")
     running = kerberos.Kdc(tmp_path_factory.mktemp("kdc"))
@@ -35,7 +35,7 @@ def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kerberos.Kdc]:
 
 @pytest.fixture(scope="module")
 def kerberos_kafka(kdc: kerberos.Kdc) -> Iterator[KafkaCluster]:
-    """A broker that lets in who has a ticket. It needs a whole Java: the one from pip knows no GSSAPI."""
+    """A broker that authenticates by Kerberos. It needs a full Java: the one from pip lacks GSSAPI."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIOPRODUCER_JAVA", kerberos.java() or "")
         with KafkaCluster(
@@ -61,7 +61,7 @@ def secure_kafka_v1() -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="module")
 def secure_kafka(tmp_path_factory: pytest.TempPathFactory, signing_key: SigningKey) -> Iterator[KafkaCluster]:
-    """The broker; its own plain listener may do everything."""
+    """The broker; clients of its plaintext listener may do everything."""
     keys = tmp_path_factory.mktemp("oidc") / "jwks.json"
     signing_key.write_public(keys)
     options = [
@@ -90,7 +90,7 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory, signing_key: SigningK
 
 
 class _FarCluster(KafkaCluster):
-    """One of its listeners advertises a name that nobody here knows."""
+    """One of its listeners advertises a name that can't be resolved here."""
 
     def _write_properties(
         self, node: Node, directory: Path, listeners: Mapping[str, str], own: Mapping[str, object]

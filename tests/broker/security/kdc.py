@@ -1,4 +1,4 @@
-"""A Kerberos realm of its own, from the system's krb5-kdc, for the tests of GSSAPI."""
+"""A Kerberos realm for the tests of GSSAPI, made with the system's krb5-kdc."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
 
 
 def missing() -> str:
-    """What keeps Kerberos from being tested here; empty if nothing."""
+    """Why Kerberos can't be tested here; empty if it can."""
     try:
         import gssapi  # noqa: F401
     except ImportError:
@@ -35,7 +35,7 @@ def missing() -> str:
 
 @functools.cache
 def java() -> str | None:
-    """A Java whose brokers know GSSAPI."""
+    """A Java that has GSSAPI."""
     for path in [*sorted(glob.glob("/usr/lib/jvm/*/bin/java"), reverse=True), shutil.which("java")]:
         if path:
             modules = subprocess.run([path, "--list-modules"], capture_output=True, text=True, check=False).stdout

@@ -28,7 +28,7 @@ class SigningKey:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
     def write_public(self, path: Path) -> None:
-        """As a JSON web key set."""
+        """Write the public key as a JSON web key set."""
         numbers = self._key.public_key().public_numbers()
         n, e = (_encode(value.to_bytes((value.bit_length() + 7) // 8)) for value in (numbers.n, numbers.e))
         key = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": _KEY_ID, "n": n, "e": e}
@@ -47,8 +47,8 @@ class TokenServer:
     """POST /token for client credentials and assertions.
 
     Args:
-        failures: answer so many requests with 503 first.
-        client_key: what assertions have to be signed with; without it the client has a secret.
+        failures: how many requests to answer with 503 first.
+        client_key: the key that assertions have to be signed with; without it the client has a secret.
     """
 
     def __init__(

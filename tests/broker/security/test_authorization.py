@@ -1,4 +1,4 @@
-"""What a user may not do: the error names the resource, and concerns nothing else."""
+"""What a user is not authorized to do: the error names the resource, and nothing else is affected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bob(cluster: KafkaCluster, **configs: Any) -> Producer:
 
 
 async def test_a_topic_that_may_not_be_seen(secure_kafka: KafkaCluster) -> None:
-    """Its send fails, at once; those to another topic go on."""
+    """A send to it fails at once; those to other topics go on."""
     forbidden, allowed = await new_topic(secure_kafka), await new_topic(secure_kafka)
     secure_kafka.allow("bob", "WRITE", "DESCRIBE", topic=allowed)
     async with bob(secure_kafka) as producer:
@@ -42,7 +42,7 @@ async def test_a_topic_that_may_not_be_seen(secure_kafka: KafkaCluster) -> None:
 
 
 async def test_a_topic_that_may_be_seen_but_not_written(secure_kafka: KafkaCluster) -> None:
-    """The broker refuses the batches of that topic alone, and takes them while it may."""
+    """The broker refuses only the batches of that topic, and accepts them once the user may write to it."""
     forbidden, allowed = await new_topic(secure_kafka), await new_topic(secure_kafka)
     secure_kafka.allow("bob", "WRITE", "DESCRIBE", topic=allowed)
     secure_kafka.allow("bob", "DESCRIBE", topic=forbidden)
@@ -67,7 +67,7 @@ async def test_a_topic_that_may_be_seen_but_not_written(secure_kafka: KafkaClust
 
 
 async def test_a_cluster_that_gives_no_producer_id(secure_kafka: KafkaCluster) -> None:
-    """Who may write nowhere may have no producer id: that is the end of this producer, and it says why."""
+    """A user who may not write to any topic gets no producer id: the producer fails, and says why."""
     async with bob(secure_kafka) as producer:
         topic = await new_topic(secure_kafka)
         secure_kafka.allow("bob", "DESCRIBE", topic=topic)
@@ -82,7 +82,7 @@ async def test_a_cluster_that_gives_no_producer_id(secure_kafka: KafkaCluster) -
 
 
 async def test_a_transactional_id_that_may_not_be_used(secure_kafka: KafkaCluster) -> None:
-    """start() says which one; that nobody may use it concerns no other producer."""
+    """start() says which one; other producers are not affected."""
     topic = await new_topic(secure_kafka)
     secure_kafka.allow("bob", "WRITE", "DESCRIBE", topic=topic)
     producer = bob(secure_kafka, transactional_id="bobs-forbidden", max_block_ms=10_000)
@@ -109,7 +109,7 @@ async def test_a_topic_in_a_transaction(request: pytest.FixtureRequest, broker: 
     async with bob(secure_kafka, transactional_id="bobs-second") as producer:
         await producer.begin_transaction()
         await producer.submit(allowed, b"no")
-        # With V1 it is the coordinator that refuses the topic, before a record of it was sent.
+        # With V1 the coordinator refuses the topic, before any of its records is sent.
         with pytest.raises((TopicAuthorizationFailedError, TransactionAbortedError), match=forbidden):
             await producer.send(forbidden, b"no")
         with pytest.raises(TopicAuthorizationFailedError, match=forbidden):
@@ -122,7 +122,7 @@ async def test_a_topic_in_a_transaction(request: pytest.FixtureRequest, broker: 
 
 @pytest.mark.parametrize("seen", [False, True])
 async def test_a_group_whose_offsets_may_not_be_committed(secure_kafka: KafkaCluster, seen: bool) -> None:
-    """The error names the group and ends this transaction alone; once the group may be read, its offsets are taken."""
+    """The error names the group and ends only this transaction; once READ is allowed, its offsets are accepted."""
     topic, group = await new_topic(secure_kafka), new_name()
     secure_kafka.allow("bob", "READ", "WRITE", "DESCRIBE", topic=topic)
     secure_kafka.allow("bob", "WRITE", "DESCRIBE", transactional_id="bobs-third")
@@ -150,7 +150,7 @@ async def test_a_group_whose_offsets_may_not_be_committed(secure_kafka: KafkaClu
 
 
 async def test_a_topic_whose_offsets_may_not_be_committed(secure_kafka: KafkaCluster) -> None:
-    """The error names the topic, and ends this transaction alone."""
+    """The error names the topic, and ends only this transaction."""
     topic, source, group = await new_topic(secure_kafka), await new_topic(secure_kafka), new_name()
     secure_kafka.allow("bob", "WRITE", "DESCRIBE", topic=topic)
     secure_kafka.allow("bob", "WRITE", "DESCRIBE", transactional_id="bobs-fourth")

@@ -1,4 +1,4 @@
-"""The doctor at a real broker: what is well, and each of the things that keep a client out."""
+"""The doctor with a real broker: a healthy cluster, and each of the problems that keep a client out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPT = Path(sys.executable).with_name("aioproducer")
 
 
 def the_failure(report: Report) -> Finding:
-    """The one thing that has failed; it says what to do, and tells no secret."""
+    """The only step that failed; it says what to do, and contains no secret."""
     (found,) = (each for each in report.findings if each.status is Status.FAILED)
     assert found.advice
     assert "s3cret" not in json.dumps(report.as_dict())
@@ -58,7 +58,7 @@ async def test_the_configs_of_a_topic_and_the_clock(secure_kafka: KafkaCluster) 
     ((record,),) = (await read(secure_kafka, topic)).values()
     assert record.key == b"aioproducer-doctor"
     (clock,) = report.of(Step.CLOCK)
-    # One machine, one clock; only a turn of the same millisecond is told apart from no LogAppendTime at all.
+    # The broker's time may equal the record's own to the millisecond, which looks like no LogAppendTime at all.
     assert clock.status in (Status.OK, Status.NOTE)
 
 
@@ -141,7 +141,7 @@ async def test_what_a_user_may_not_do(secure_kafka: KafkaCluster) -> None:
     assert "DESCRIBE_CONFIGS" in note.message
     secure_kafka.allow("bob", "WRITE", topic=topic)
     assert (await diagnose(**configs, topic=topic, write=True)).status is Status.OK
-    # The coordinator is only asked for once somebody has used transactions.
+    # The doctor only asks for the coordinator if the cluster has had transactions.
     report = await diagnose(**configs, topic=topic, transactional_id="not-bobs")
     (transactions,) = report.of(Step.TRANSACTIONS)
     assert transactions.status in (Status.NOTE, Status.FAILED)

@@ -31,7 +31,7 @@ PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 async def check(cluster: KafkaCluster, **configs: Any) -> None:
-    """A record goes through."""
+    """Check that a record is acknowledged."""
     topic = await new_topic(cluster)
     async with Producer(**configs) as producer:
         await producer.send(topic, b"value")
@@ -53,7 +53,7 @@ async def test_sasl(secure_kafka: KafkaCluster, listener: str, mechanism: str) -
 def test_closing_without_acknowledgements_leaves_nothing_in_the_transports(
     secure_kafka: KafkaCluster, run: Callable[[Coroutine[Any, Any, None]], None]
 ) -> None:
-    """Under TLS there are two of them, and both have to be empty before the connection may end."""
+    """Under TLS there are two transports, and both have to be empty before the connection may be closed."""
 
     async def publish() -> None:
         topic = await new_topic(secure_kafka)
@@ -72,7 +72,7 @@ async def test_a_ready_context(secure_kafka: KafkaCluster) -> None:
 
 
 async def test_java_properties_with_pem_stores(secure_kafka: KafkaCluster, tmp_path: Any) -> None:
-    """A .properties file of a Java client that uses PEM works as it is."""
+    """A .properties file of a Java client that uses PEM works unchanged."""
     certificate = secure_kafka.authority.issue("client.test", common_name="alice")
     (tmp_path / "trust.pem").write_text(secure_kafka.authority.pem)
     (tmp_path / "keys.pem").write_text(certificate.encrypted_key("open") + certificate.chain)
@@ -112,7 +112,7 @@ async def test_java_properties_with_pkcs12_stores(secure_kafka: KafkaCluster, tm
 
 
 async def test_java_properties_with_a_login(secure_kafka: KafkaCluster, tmp_path: Any) -> None:
-    """PEM text in one line and a login module, as such files have them."""
+    """PEM text in one line and a JAAS login module, as in Java's .properties files."""
     properties = tmp_path / "client.properties"
     in_one_line = " ".join(secure_kafka.authority.pem.split("\n"))
     properties.write_text(
@@ -128,7 +128,7 @@ async def test_java_properties_with_a_login(secure_kafka: KafkaCluster, tmp_path
 
 
 async def test_a_password_that_other_clients_would_change(secure_kafka: KafkaCluster) -> None:
-    """Kafka takes passwords as UTF-8; SASLprep would make these other ones."""
+    """Kafka uses passwords as UTF-8; SASLprep would change these."""
     secure_kafka.set_scram_user("alice", "päss,w=rd\u00a0\u2168")
     try:
         configs = secure_kafka.client_configs("SASL_SSL", user="alice", mechanism="SCRAM-SHA-256")
@@ -138,7 +138,7 @@ async def test_a_password_that_other_clients_would_change(secure_kafka: KafkaClu
 
 
 async def test_a_delegation_token(secure_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """One that Kafka's own tool has got for Alice; what it signs has the extension in it."""
+    """A token that Kafka's own tool has created for Alice; the SCRAM login includes the tokenauth extension."""
     token_id, hmac = await asyncio.to_thread(delegation_token, secure_kafka, tmp_path / "admin.properties")
     login = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{token_id}" password="{{}}" '
     configs = secure_kafka.client_configs("SASL_SSL", mechanism="SCRAM-SHA-256")
@@ -150,7 +150,7 @@ async def test_a_delegation_token(secure_kafka: KafkaCluster, tmp_path: Path) ->
 
 
 def delegation_token(cluster: KafkaCluster, login: Path) -> tuple[str, str]:
-    """Its id and what stands for its password."""
+    """The token's id and its HMAC, which serves as the password."""
     servers = cluster.bootstrap_of("SASL_PLAINTEXT")
     login.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
@@ -167,7 +167,7 @@ def delegation_token(cluster: KafkaCluster, login: Path) -> tuple[str, str]:
 
 
 async def test_a_token_with_an_end_and_extensions(secure_kafka: KafkaCluster) -> None:
-    """The provider is asked once for as many connections as the token is good for."""
+    """The provider is asked once for all connections made while the token is valid."""
     asked = 0
 
     async def provider() -> OAuthToken:
@@ -190,7 +190,7 @@ async def test_a_token_with_an_end_and_extensions(secure_kafka: KafkaCluster) ->
 
 @pytest.mark.parametrize("failures", [0, 2])
 async def test_oidc(secure_kafka: KafkaCluster, signing_key: SigningKey, failures: int) -> None:
-    """Client credentials; the endpoint's passing failures are passed over."""
+    """Client credentials; temporary failures of the endpoint are retried."""
     async with TokenServer(signing_key, failures=failures) as server:
         configs = secure_kafka.client_configs("OIDC")
         del configs["sasl_oauth_token_provider"]
@@ -249,7 +249,7 @@ async def test_oidc_by_assertion(
 
 
 async def test_a_token_in_a_file(secure_kafka: KafkaCluster, signing_key: SigningKey, tmp_path: Path) -> None:
-    """Somebody else renews it; each login that needs another reads the file again."""
+    """Another program renews the token; each login that needs a new one reads the file again."""
     path = tmp_path / "token file"
     path.write_text(signing_key.token("alice", lifetime_s=300) + "\n")
     configs = secure_kafka.client_configs("OIDC")
@@ -260,7 +260,7 @@ async def test_a_token_in_a_file(secure_kafka: KafkaCluster, signing_key: Signin
 async def test_a_kdc_that_is_away_may_come_back(
     kerberos_kafka: KafkaCluster, kdc: kerberos.Kdc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """That nobody can be asked is no refusal: the next attempt may succeed."""
+    """An unreachable KDC is not a refusal: the next attempt may succeed."""
     login = (
         "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
         f'keyTab="{kdc.user_keys}" principal="alice@{kerberos.REALM}";'

@@ -1,4 +1,4 @@
-"""Through a proxy to a real broker, also to one whose name only the proxy knows."""
+"""Connections through a proxy to a real broker, also to one whose name only the proxy can resolve."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_a_broker_that_only_the_proxy_knows(secure_kafka: KafkaCluster, sc
 
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h", "http"])
 async def test_tls_and_a_login_through_a_proxy(secure_kafka: KafkaCluster, scheme: str) -> None:
-    """The certificate is the broker's, and its name is checked as ever."""
+    """The certificate is the broker's, and its host name is checked as usual."""
     configs = secure_kafka.client_configs("SASL_SSL", user="alice", mechanism="SCRAM-SHA-256")
     async with ProxyServer() as proxy:
         await check(secure_kafka, **configs, proxy_url=f"{scheme}://127.0.0.1:{proxy.port}")

@@ -1,4 +1,4 @@
-"""What a client is told that a broker does not accept: at once, once, with what to change, and without its secrets."""
+"""Errors for a client that a broker does not accept: raised at once, only once, with a remedy, without secrets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 SOON_S = 15.0
-"""Five times what a refusal may take."""
+"""Five times the limit for a refusal."""
 
 
 async def refusal(**configs: Any) -> KafkaError:
@@ -98,7 +98,7 @@ async def test_an_own_certificate_that_is_of_no_use(
 
 
 async def test_a_login_that_is_refused_again_and_again_is_no_storm(secure_kafka: KafkaCluster) -> None:
-    """However often a program sends: the broker is asked with growing back-off, and taken up again once it agrees."""
+    """However often a program sends, logins are retried with growing back-off; records go through once one succeeds."""
     topic = await new_topic(secure_kafka)
     secure_kafka.allow("frank", "ALL", topic="*", cluster=True)
     secure_kafka.set_scram_user("frank", "one")
@@ -181,7 +181,7 @@ async def test_a_provider_that_fails(secure_kafka: KafkaCluster) -> None:
 
 
 async def test_a_provider_that_gives_up(secure_kafka: KafkaCluster) -> None:
-    """Its own AuthenticationError is the producer's, too."""
+    """An AuthenticationError of the provider is also the producer's."""
 
     async def provider() -> str:
         raise AuthenticationError("the vault is closed")
@@ -289,7 +289,7 @@ async def test_no_login_where_one_is_wanted(secure_kafka: KafkaCluster, listener
 
 
 async def test_after_a_refusal_start_can_be_called_again(secure_kafka: KafkaCluster) -> None:
-    """And a broker that refuses is not asked again and again by itself."""
+    """A program may try again; the producer itself does not repeat a refused login."""
     secure_kafka.set_scram_user("dave", "one")
     configs = secure_kafka.client_configs("SASL_SSL", user="alice", mechanism="SCRAM-SHA-256")
     producer = Producer(**{**configs, "sasl_username": "dave", "sasl_password": "two"})

@@ -1,4 +1,4 @@
-"""Connections log in again before the broker's trust ends (KIP-368), and certificates change, with nothing lost."""
+"""Connections log in again before their session ends (KIP-368), and certificates change, without losing records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-512", "OAUTHBEARER")
 PACE = 2
-"""Records a turn of the loop, for each of several producers at a time."""
+"""Records per turn of the loop, for each of several producers at a time."""
 
 
 def connections_made(producer: Producer) -> int:
@@ -30,9 +30,9 @@ def connections_made(producer: Producer) -> int:
 
 
 async def under_load(cluster: KafkaCluster, listener: str, mechanism: str, session_ms: int, seconds: float) -> None:
-    """A load of so many seconds goes through without an error, on connections that outlive their sessions.
+    """A load of that many seconds succeeds without an error, on connections that outlive their sessions.
 
-    Without new logins each session would end its connection. One in six may do so, where the machine stalled between
+    Without new logins each session would end its connection. One in six may, in case the machine stalled between
     the time of a login and the end of the session before.
     """
     topic = await new_topic(cluster, 2)
@@ -57,7 +57,7 @@ async def sessions(cluster: KafkaCluster, listener: str, session_ms: int, second
 
 @pytest.mark.slow
 async def test_ten_second_sessions(secure_kafka: KafkaCluster) -> None:
-    """Two sessions and a half: every mechanism, zero errors."""
+    """Two and a half sessions with every mechanism, without errors."""
     await sessions(secure_kafka, "SESSIONS", SESSION_MS, 2.5 * SESSION_MS / 1000)
 
 
@@ -72,7 +72,7 @@ def test_short_sessions_on_uvloop(secure_kafka: KafkaCluster) -> None:
 
 
 async def test_a_token_that_can_not_be_renewed_for_a_while(secure_kafka: KafkaCluster) -> None:
-    """The connection is used until its session ends, and then made anew; what is sent meanwhile waits."""
+    """The connection is used until its session ends, and then replaced; records sent meanwhile wait."""
     topic = await new_topic(secure_kafka)
     down = False
 
@@ -95,7 +95,7 @@ async def test_a_token_that_can_not_be_renewed_for_a_while(secure_kafka: KafkaCl
 async def test_a_password_that_changes_leaves_connections_until_their_session_ends(
     secure_kafka: KafkaCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Then the records fail with what the broker says, within seconds, and no log has the password."""
+    """Then the records fail with the broker's error within seconds, and no log contains the password."""
     topic = await new_topic(secure_kafka)
     secure_kafka.allow("carol", "ALL", topic="*", cluster=True)
     secure_kafka.set_scram_user("carol", "carol-s3cret")
@@ -119,7 +119,7 @@ async def test_a_password_that_changes_leaves_connections_until_their_session_en
 async def test_certificates_change_under_load(
     secure_kafka: KafkaCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """New connections show and trust the new certificates; a file that is half written keeps the last good ones."""
+    """New connections use the new certificates; while a file is only half written, the last valid ones stay in use."""
     caplog.set_level(logging.INFO, "aioproducer.tls")
     topic = await new_topic(secure_kafka, 2)
     trust, keys = tmp_path / "trust.pem", tmp_path / "keys.pem"
@@ -147,7 +147,7 @@ async def test_certificates_change_under_load(
                 caplog.clear()
                 file.write_text(text)
                 async with asyncio.timeout(PATIENCE_S):
-                    while expected not in caplog.text:  # one that was being made just now may have the former
+                    while expected not in caplog.text:  # one that is being set up may use the old one
                         client.abort_all()
                         await load.advance(50)
     await check_exactly_once(secure_kafka, topic, load)

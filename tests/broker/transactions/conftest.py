@@ -1,6 +1,6 @@
-"""The clusters that transactions are shown on.
+"""The clusters for the transaction tests.
 
-V2, the same Kafka held at V1, the last line that only has V1, and the oldest whose KRaft has transactions.
+V2, the same Kafka limited to V1, the last release that only has V1, and the oldest whose KRaft has transactions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from aioproducer.testing import KafkaCluster
 
-# Timed out transactions are looked for every 10 s otherwise.
+# By default, transactions that timed out are looked for every 10 s.
 SOON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
 KINDS = {
     "V2": {"feature_versions": {"transaction.version": 2}},
@@ -25,7 +25,7 @@ OLDEST = "3.0"
 
 @pytest.fixture(scope="module")
 def clusters_by_kind() -> Iterator[dict[str, KafkaCluster]]:
-    """Started when the first test asks for one."""
+    """The clusters, each started when a test first asks for it."""
     with ExitStack() as stack:
         yield _Clusters(stack)
 

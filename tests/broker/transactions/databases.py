@@ -1,4 +1,4 @@
-"""Databases with an outbox table: SQLite, and a PostgreSQL of its own where the system has one."""
+"""Databases with an outbox table: SQLite, and a separate PostgreSQL server where the system has it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Outbox(Protocol):
     """A table for the relay."""
 
     argument: str
-    """What the relay is told."""
+    """The command-line argument of the relay."""
 
     def insert(self, topic: str, count: int) -> None:
-        """Commit so many rows more."""
+        """Commit that many more rows."""
 
     def payloads(self) -> list[bytes]:
-        """What is committed, in the order of the rows."""
+        """The committed payloads, in the order of the rows."""
 
 
 def row(topic: str, number: int) -> tuple[str, str, str]:
@@ -48,7 +48,7 @@ def row(topic: str, number: int) -> tuple[str, str, str]:
 
 
 class SqliteOutbox:
-    """One writer, as SQLite has no more at a time."""
+    """One writer, because SQLite allows only one at a time."""
 
     def __init__(self, path: Path) -> None:
         self.argument = str(path)
@@ -77,7 +77,7 @@ class SqliteOutbox:
 
 
 class PostgresOutbox:
-    """Several writers at a time, whose transactions end in another order than their rows got their numbers.
+    """Several writers at a time, whose transactions end in a different order than their rows were numbered.
 
     Some are rolled back, which leaves gaps between the numbers.
     """
@@ -108,7 +108,7 @@ class PostgresOutbox:
                 some, numbers = numbers[: (size := rng.randint(1, 40))], numbers[size:]
                 for each in some:
                     database.execute(INSERT.format("%s"), row(topic, each))
-                time.sleep(rng.uniform(0, 0.02))  # others commit later rows meanwhile
+                time.sleep(rng.uniform(0, 0.02))  # others commit rows with higher numbers meanwhile
                 if rng.random() < 0.2:
                     database.rollback()
                     numbers = some + numbers
@@ -122,7 +122,7 @@ class PostgresOutbox:
 
 
 def postgres_missing() -> str:
-    """What keeps the relay from being tested with PostgreSQL here; empty if nothing."""
+    """Why the relay can't be tested with PostgreSQL here; empty if it can."""
     try:
         import psycopg  # noqa: F401
     except ImportError:
@@ -133,10 +133,10 @@ def postgres_missing() -> str:
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """A PostgreSQL server that listens in a directory alone, and its URL; it ends with this process."""
+    """A PostgreSQL server that listens only on a socket in a directory; yields its URL. It ends with this process."""
     user = pwd.getpwuid(os.getuid())
     become: list[str] = []
-    if user.pw_uid == 0:  # PostgreSQL does not run for root
+    if user.pw_uid == 0:  # PostgreSQL refuses to run as root
         user = pwd.getpwnam("nobody")
         become = [sys.executable, "-c", AS_USER, str(user.pw_uid), str(user.pw_gid)]
     directory = Path(tempfile.mkdtemp(prefix="postgres-", dir="/tmp"))

@@ -1,4 +1,4 @@
-"""Programs that tests kill: started, watched by what they print, and never left behind."""
+"""Programs that tests kill: they are started, watched by their output, and never left running."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Program:
         await self._process.wait()
 
     async def ends(self) -> int:
-        """Ask it to end, and wait until it has; its exit code."""
+        """Ask it to end, wait for that, and return its exit code."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""Three brokers, and the one that coordinates the transaction is killed, or hands over, in each state of it."""
+"""Three brokers; the transaction's coordinator is killed, or hands over, in each state of the transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def coordinator_of(cluster: KafkaCluster, transactional_id: str) -> int:
 
 
 def hand_over(cluster: KafkaCluster, broker: int) -> None:
-    """Make others coordinate what a broker coordinates."""
+    """Move everything that a broker coordinates to other brokers."""
     for state in cluster.describe_topic(TRANSACTION_STATE).partitions:
         if state.leader_id == broker:
             other = next(each for each in state.replica_nodes if each != broker)
@@ -32,7 +32,7 @@ def hand_over(cluster: KafkaCluster, broker: int) -> None:
 
 
 async def through_trouble(cluster: KafkaCluster, state: str, *, kill: bool) -> None:
-    """One transaction before the trouble, one in its midst, one after it."""
+    """One transaction before the trouble, one during it, one after it."""
     topic, name = await new_topic(cluster, partitions=3), new_name()
     async with producer_of(cluster, transactional_id=name, request_timeout_ms=5_000, linger_ms=0) as producer:
 

@@ -1,4 +1,4 @@
-"""A process is killed in each state of its transaction; whoever comes next under its name finds all or nothing."""
+"""A process is killed in each state of its transaction; its successor finds all of its records or none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITER = Path(__file__).with_name("writer.py")
 
 @pytest.mark.parametrize("state", ["open", "mid-produce", "flushed", "committing", "aborting", "prepared"])
 async def test_killed(any_kafka: KafkaCluster, state: str) -> None:
-    """Only where the commit was under way may the records be there, and then all of them."""
+    """Only if the commit was in progress may the records be visible, and then all of them."""
     topic, name = await new_topic(any_kafka, partitions=3), new_name()
     async with program(WRITER, any_kafka.bootstrap_servers, name, topic, state) as writer:
         await writer.says(state)
@@ -37,7 +37,7 @@ async def test_killed(any_kafka: KafkaCluster, state: str) -> None:
 
 
 async def test_killed_after_the_commit(any_kafka: KafkaCluster) -> None:
-    """What is committed stays."""
+    """Committed records stay."""
     topic, name = await new_topic(any_kafka, partitions=3), new_name()
     async with program(WRITER, any_kafka.bootstrap_servers, name, topic, "committed") as writer:
         await writer.says("committed")
@@ -47,7 +47,7 @@ async def test_killed_after_the_commit(any_kafka: KafkaCluster) -> None:
 
 
 async def test_a_broker_restart_in_the_middle(fragile_kafka: KafkaCluster) -> None:
-    """The transaction goes on where it was."""
+    """The transaction continues where it was."""
     topic = await new_topic(fragile_kafka)
     async with producer_of(fragile_kafka, transactional_id=new_name()) as producer:
         async with producer.transaction():

@@ -1,4 +1,4 @@
-"""No call of a transaction outlasts max_block_ms, and what ran out of time can be taken up again."""
+"""No transaction call takes longer than max_block_ms, and one that timed out can be repeated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CALLS: dict[str, Callable[[Producer, str], Awaitable[object]]] = {
 
 @asynccontextmanager
 async def started(cluster: KafkaCluster, transactional_id: str) -> AsyncIterator[Producer]:
-    """A producer with little patience, once the coordinator is up."""
+    """A producer with a short max_block_ms, once the coordinator is available."""
     async with producer_of(cluster, transactional_id=transactional_id):
         pass
     producer = producer_of(cluster, transactional_id=transactional_id, max_block_ms=MAX_BLOCK_MS)
@@ -42,7 +42,7 @@ async def started(cluster: KafkaCluster, transactional_id: str) -> AsyncIterator
 
 
 async def again_and_again(call: Callable[[Producer, str], Awaitable[object]], producer: Producer, topic: str) -> None:
-    """The same call until it is done, however slow the broker is."""
+    """Repeat the same call until it succeeds, however slow the broker is."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
@@ -75,7 +75,7 @@ async def test_a_broker_that_stands_still(fragile_kafka: KafkaCluster, name: str
 
 
 async def test_closing_while_the_broker_stands_still(fragile_kafka: KafkaCluster) -> None:
-    """The abort is given up, and the coordinator aborts after transaction_timeout_ms, or for whoever comes next."""
+    """The abort is given up, and the coordinator aborts after transaction_timeout_ms, or for the next producer."""
     topic, transactional_id = await new_topic(fragile_kafka), new_name()
     async with started(fragile_kafka, transactional_id) as producer:
         await producer.begin_transaction()

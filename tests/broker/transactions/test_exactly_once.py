@@ -1,4 +1,4 @@
-"""Whole programs that are killed every few seconds, and what comes out is what went in, once and in order."""
+"""Programs are killed every few seconds, and still every input record is in the output, once and in order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
 PARTITIONS = 4
 ENDED = (0, -signal.SIGTERM)
-"""By its own will, or by the signal before it has begun to look for it."""
+"""A normal exit, or one by the signal before its handler was installed."""
 
 
 async def consume_transform_produce(cluster: KafkaCluster, rounds: int) -> None:
-    """Three members; in each round one is killed or leaves, and comes back a moment later."""
+    """Three group members; in each round one is killed or leaves, and comes back a moment later."""
     rng = random.Random(rounds)
     source, target, group = [await new_topic(cluster, PARTITIONS) for _ in range(2)] + [new_name()]  # type: ignore[list-item]
     script = ROOT / "examples" / "consume_transform_produce.py"
@@ -64,7 +64,7 @@ async def consume_transform_produce(cluster: KafkaCluster, rounds: int) -> None:
 
 
 async def test_consume_transform_produce(three_brokers: KafkaCluster) -> None:
-    """What comes out is what went in, each once, in the order of its partition."""
+    """Every input record is in the output once, in the order of its partition."""
     await consume_transform_produce(three_brokers, rounds=4)
 
 

@@ -1,4 +1,4 @@
-"""One transactional id, several producers: the youngest has it, and whoever is too slow loses his transaction."""
+"""One transactional id, several producers: the newest owns it, and a transaction that takes too long is aborted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def timed_out(cluster: KafkaCluster, transactional_id: str) -> None:
 
 @pytest.mark.parametrize("point", ["ready", "open", "sent", "before commit"])
 async def test_the_older_is_fenced(any_kafka: KafkaCluster, point: str) -> None:
-    """Wherever the older stands when the younger starts, its next step says ProducerFencedError, and all later ones."""
+    """Whatever the older is doing when the newer starts, its next and all later calls raise ProducerFencedError."""
     topic, name = await new_topic(any_kafka), new_name()
     older = producer_of(any_kafka, transactional_id=name)
     await older.start()
@@ -48,7 +48,7 @@ async def test_the_older_is_fenced(any_kafka: KafkaCluster, point: str) -> None:
     async with producer_of(any_kafka, transactional_id=name) as younger:
         async with younger.transaction():
             await younger.send(topic, b"younger")
-        # Before 4.0 a broker that is just told of the end may call the older's state wrong instead of its epoch.
+        # Before 4.0, a broker that is just ending the transaction may report a wrong state instead of the old epoch.
         await asyncio.to_thread(settled_ends, any_kafka, topic, PATIENCE_S)
 
         async def go_on() -> None:
@@ -74,7 +74,7 @@ async def test_the_older_is_fenced(any_kafka: KafkaCluster, point: str) -> None:
 
 
 async def test_the_younger_may_be_idle(any_kafka: KafkaCluster) -> None:
-    """It is enough that it has started."""
+    """It fences the older as soon as it has started."""
     topic, name = await new_topic(any_kafka), new_name()
     async with producer_of(any_kafka, transactional_id=name) as older:
         await older.begin_transaction()
@@ -87,7 +87,7 @@ async def test_the_younger_may_be_idle(any_kafka: KafkaCluster) -> None:
 
 @pytest.mark.parametrize("found_by", ["send", "commit"])
 async def test_timed_out_by_the_coordinator(any_kafka: KafkaCluster, is_v2: bool, found_by: str) -> None:
-    """With transactions V2 the producer aborts and goes on; before, the coordinator fences it for good."""
+    """With transactions V2 the producer aborts and continues; before, the coordinator fences it for good."""
     topic, name = await new_topic(any_kafka), new_name()
     async with producer_of(any_kafka, transactional_id=name, transaction_timeout_ms=1_000) as producer:
         await producer.begin_transaction()
@@ -107,7 +107,7 @@ async def test_timed_out_by_the_coordinator(any_kafka: KafkaCluster, is_v2: bool
 
 
 async def test_abort_of_a_transaction_that_was_timed_out(any_kafka: KafkaCluster, is_v2: bool) -> None:
-    """It is what was asked for; before V2 the producer is fenced all the same."""
+    """The abort succeeds, as the transaction is aborted already; before V2 the producer is fenced."""
     topic, name = await new_topic(any_kafka), new_name()
     async with producer_of(any_kafka, transactional_id=name, transaction_timeout_ms=1_000) as producer:
         await producer.begin_transaction()

@@ -28,10 +28,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
 
 async def committed(cluster: KafkaCluster, group: str, topic: str) -> list[int]:
-    """The offsets that a group would begin at; -1001 for none."""
+    """The offsets at which a group would begin; -1001 for none."""
 
     def ask() -> list[int]:
-        # A read_committed consumer would be kept waiting while offsets of the group are in an open transaction.
+        # A read_committed consumer would have to wait while offsets of the group are in an open transaction.
         configs = {"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": "read_uncommitted"}
         consumer = Consumer({"group.id": group, **configs})
         try:
@@ -44,7 +44,7 @@ async def committed(cluster: KafkaCluster, group: str, topic: str) -> list[int]:
 
 
 async def committed_are(cluster: KafkaCluster, group: str, topic: str, expected: list[int]) -> None:
-    """Wait until a group would begin there; EndTxn is answered before the group's coordinator has heard of the end."""
+    """Wait until a group would begin there; EndTxn is answered before the group's coordinator learns of the commit."""
     async with asyncio.timeout(PATIENCE_S):
         while await committed(cluster, group, topic) != expected:
             await asyncio.sleep(0.05)
@@ -52,7 +52,7 @@ async def committed_are(cluster: KafkaCluster, group: str, topic: str, expected:
 
 @asynccontextmanager
 async def confluent_member(cluster: KafkaCluster, group: str, topic: str, **configs: object) -> AsyncIterator[Consumer]:
-    """A member of a group that has been given partitions."""
+    """A group member that has been assigned partitions."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -87,7 +87,7 @@ async def filled(cluster: KafkaCluster, count: int = 10) -> str:
 
 
 async def test_they_count_with_the_commit(any_kafka: KafkaCluster) -> None:
-    """Not before it, and not with an abort."""
+    """They don't count before it, or after an abort."""
     source, target, group = await filled(any_kafka), await new_topic(any_kafka), new_name()
     metadata = ConsumerGroupMetadata(group)
     async with producer_of(any_kafka, transactional_id=new_name()) as producer:
@@ -103,13 +103,13 @@ async def test_they_count_with_the_commit(any_kafka: KafkaCluster) -> None:
         await producer.send_offsets_to_transaction({TopicPartition(source, 0): 5}, metadata)
         await producer.abort_transaction()
         await committed_are(any_kafka, group, source, [3, 4])
-        async with producer.transaction():  # offsets alone make a transaction too
+        async with producer.transaction():  # a transaction of offsets alone
             await producer.send_offsets_to_transaction({TopicPartition(source, 0): 5}, metadata)
         await committed_are(any_kafka, group, source, [5, 4])
 
 
 async def test_with_a_confluent_consumer(any_kafka: KafkaCluster) -> None:
-    """Positions and membership by the adapter; a static member too."""
+    """The adapter provides positions and membership, also of a static member."""
     source, target, group = await filled(any_kafka), await new_topic(any_kafka), new_name()
     async with (
         confluent_member(any_kafka, group, source, **{"group.instance.id": "static-1"}) as consumer,
@@ -154,7 +154,7 @@ async def test_with_an_aiokafka_consumer(kafka_v2: KafkaCluster) -> None:
 
 
 async def test_a_member_that_has_left_is_refused(any_kafka: KafkaCluster) -> None:
-    """Its offsets spoil the transaction, its records stay invisible, and the producer goes on after an abort."""
+    """Its offsets make the transaction abortable, its records stay invisible, and an abort lets the producer go on."""
     source, target, group = await filled(any_kafka), await new_topic(any_kafka), new_name()
     async with producer_of(any_kafka, transactional_id=new_name()) as producer:
         async with confluent_member(any_kafka, group, source) as consumer:
@@ -178,7 +178,7 @@ async def test_a_member_that_has_left_is_refused(any_kafka: KafkaCluster) -> Non
 
 
 async def test_wrong_arguments(kafka_v2: KafkaCluster) -> None:
-    """They raise at once and leave the transaction as it was; outside of one nothing is taken."""
+    """They raise at once and leave the transaction as it was; outside of one, all are refused."""
     group = ConsumerGroupMetadata(new_name())
     where = TopicPartition("anything", 0)
     async with producer_of(kafka_v2, transactional_id=new_name()) as producer:
@@ -195,7 +195,7 @@ async def test_wrong_arguments(kafka_v2: KafkaCluster) -> None:
 
 
 async def test_a_partition_that_is_not_there(any_kafka: KafkaCluster) -> None:
-    """It may come, so its offset is tried again and again; an abort ends that, and the producer goes on."""
+    """It may be created later, so its offset is retried; an abort ends that, and the producer continues."""
     topic, group = await filled(any_kafka), ConsumerGroupMetadata(new_name())
     async with producer_of(any_kafka, transactional_id=new_name()) as producer:
         with pytest.raises(TimeoutError):
@@ -207,7 +207,7 @@ async def test_a_partition_that_is_not_there(any_kafka: KafkaCluster) -> None:
 
 
 async def test_a_cancelled_call_goes_on(kafka_v2: KafkaCluster) -> None:
-    """The commit after it waits for it."""
+    """A following commit waits for it."""
     source, group = await filled(kafka_v2), new_name()
     async with producer_of(kafka_v2, transactional_id=new_name()) as producer:
         await producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""The outbox relay, killed again and again."""
+"""The outbox relay, killed repeatedly."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Outbox:
 
 
 async def test_outbox_relay(clusters_by_kind: dict[str, KafkaCluster], outbox: Outbox) -> None:
-    """Rows of a table, relayed by a program that is killed again and again: each once, in order, none lost."""
+    """Rows of a table, relayed by a program that is killed repeatedly: each arrives once and in order, none is lost."""
     cluster = clusters_by_kind["V2" if isinstance(outbox, SqliteOutbox) else "V1"]
     rng = random.Random(1)
     topic = await new_topic(cluster)
     relay = (ROOT / "examples" / "outbox_relay.py", outbox.argument)
-    # Its place in a table is that of a group by its name, which a table of another run must not find.
+    # Its position in a table is stored under a group name, which another run's table must not reuse.
     environment = {"BOOTSTRAP_SERVERS": cluster.bootstrap_servers, "RELAY": f"relay-{topic}"}
     await asyncio.to_thread(outbox.insert, topic, 1_000)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Two-phase writers: what one process has prepared, another one ends, once, however often it tries."""
+"""Two-phase commit: a transaction prepared by one process is ended by another one, once, however often it tries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def prepared_by(cluster: KafkaCluster, name: str, topic: str, value: bytes
 
 
 async def test_another_process_commits(any_kafka: KafkaCluster, is_v2: bool) -> None:
-    """The producer is closed, which has not aborted it; commit may be repeated, and abort comes too late."""
+    """Closing the producer has not aborted it; commit may be repeated, but abort comes too late."""
     topic, name, servers = await new_topic(any_kafka), new_name(), any_kafka.bootstrap_servers
     prepared = await prepared_by(any_kafka, name, topic)
     assert (prepared.transactional_id, prepared.is_empty) == (name, False)
@@ -63,7 +63,7 @@ async def test_another_process_commits(any_kafka: KafkaCluster, is_v2: bool) -> 
 
 
 async def test_abort(any_kafka: KafkaCluster) -> None:
-    """It may be repeated, and commit comes too late."""
+    """Abort may be repeated, but commit comes too late."""
     topic, name, servers = await new_topic(any_kafka), new_name(), any_kafka.bootstrap_servers
     prepared = await prepared_by(any_kafka, name, topic)
     for _ in range(3):
@@ -76,7 +76,7 @@ async def test_abort(any_kafka: KafkaCluster) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_the_producer_goes_on(any_kafka: KafkaCluster, committed: bool) -> None:
-    """It may end its prepared transaction itself; ending that again from outside does not touch its next one."""
+    """It may end its prepared transaction itself; ending that again from outside does not affect its next one."""
     topic, name, servers = await new_topic(any_kafka), new_name(), any_kafka.bootstrap_servers
     async with producer_of(any_kafka, transactional_id=name) as producer:
         await producer.begin_transaction()
@@ -97,7 +97,7 @@ async def test_the_producer_goes_on(any_kafka: KafkaCluster, committed: bool) ->
 
 
 async def test_the_producer_aborts_what_another_process_has_committed(any_kafka: KafkaCluster) -> None:
-    """A new epoch is to be had either way, with transactions V2; it must not pass for an abort."""
+    """With transactions V2 there is a new epoch either way; that must not be taken for an abort."""
     topic, servers = await new_topic(any_kafka), any_kafka.bootstrap_servers
     async with producer_of(any_kafka, transactional_id=new_name()) as producer:
         await producer.begin_transaction()
@@ -112,7 +112,7 @@ async def test_the_producer_aborts_what_another_process_has_committed(any_kafka:
 
 
 async def test_the_producer_aborts_what_another_process_has_aborted(kafka_v2: KafkaCluster) -> None:
-    """It goes on."""
+    """The producer continues."""
     topic, servers = await new_topic(kafka_v2), kafka_v2.bootstrap_servers
     async with producer_of(kafka_v2, transactional_id=new_name()) as producer:
         await producer.begin_transaction()
@@ -126,7 +126,7 @@ async def test_the_producer_aborts_what_another_process_has_aborted(kafka_v2: Ka
 
 
 async def test_a_newer_producer_has_aborted_it(any_kafka: KafkaCluster) -> None:
-    """As long as nothing else is begun, that is known; afterwards it is not, and said so."""
+    """Until another transaction begins, that is known; afterwards the error says that it is not."""
     topic, name, servers = await new_topic(any_kafka), new_name(), any_kafka.bootstrap_servers
     prepared = await prepared_by(any_kafka, name, topic)
     async with producer_of(any_kafka, transactional_id=name) as newer:
@@ -140,7 +140,7 @@ async def test_a_newer_producer_has_aborted_it(any_kafka: KafkaCluster) -> None:
 
 
 async def test_nothing_written(any_kafka: KafkaCluster) -> None:
-    """An empty one can be committed and aborted at will."""
+    """An empty transaction can be committed and aborted at will."""
     servers = any_kafka.bootstrap_servers
     async with producer_of(any_kafka, transactional_id=new_name()) as producer:
         await producer.begin_transaction()
@@ -153,7 +153,7 @@ async def test_nothing_written(any_kafka: KafkaCluster) -> None:
 
 
 async def test_lingering_ones(any_kafka: KafkaCluster) -> None:
-    """They are listed by prefix, described, and aborted but for those to be kept, whose owners can be fenced."""
+    """They are listed by prefix, described, and aborted, except those to be kept, whose owners can be fenced."""
     topic, prefix, servers = await new_topic(any_kafka), f"{new_name()}-sink-", any_kafka.bootstrap_servers
     kept = await prepared_by(any_kafka, f"{prefix}0", topic, b"kept")
     lost = await prepared_by(any_kafka, f"{prefix}1", topic, b"lost")

@@ -1,4 +1,4 @@
-"""All or nothing: what another client's read_committed consumer sees of transactions, and of their failures."""
+"""All or nothing: what another client's read_committed consumer sees of successful and failed transactions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_open_is_not_visible(any_kafka: KafkaCluster) -> None:
 
 
 async def test_context_manager(any_kafka: KafkaCluster) -> None:
-    """It commits at the end of its body, and aborts if that raises or is cancelled, whose exception goes on."""
+    """It commits at the end of its body, and aborts if that raises or is cancelled; the exception propagates."""
     topic = await new_topic(any_kafka)
     async with transactional(any_kafka) as producer:
         async with producer.transaction():
@@ -80,14 +80,14 @@ async def test_context_manager(any_kafka: KafkaCluster) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         async with producer.transaction():
-            pass  # nothing in it, nothing to ask
+            pass  # an empty transaction needs no request
         async with producer.transaction():
             await producer.send(topic, b"again")
     assert await read_values(any_kafka, topic) == [b"committed", b"again"]
 
 
 async def test_a_failed_record_fails_the_commit(any_kafka: KafkaCluster) -> None:
-    """Commit raises the plain error, nothing becomes visible, and after an abort the producer goes on."""
+    """Commit raises the plain error, nothing becomes visible, and after an abort the producer continues."""
     topic = await new_topic(any_kafka, partitions=2, max_message_bytes=1000)
     async with transactional(any_kafka) as producer:
         await producer.begin_transaction()
@@ -114,7 +114,7 @@ async def test_a_failed_record_fails_the_commit(any_kafka: KafkaCluster) -> None
 
 
 async def test_abort_of_what_was_not_sent(any_kafka: KafkaCluster) -> None:
-    """Records that linger are dropped with TransactionAbortedError, which nobody has to look at."""
+    """Lingering records are dropped with TransactionAbortedError, which nobody has to observe."""
     topic = await new_topic(any_kafka)
     async with transactional(any_kafka, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
         await producer.partitions_for(topic)
@@ -131,7 +131,7 @@ async def test_abort_of_what_was_not_sent(any_kafka: KafkaCluster) -> None:
 
 
 async def test_calls_out_of_turn(kafka_v2: KafkaCluster) -> None:
-    """They raise at once and change nothing."""
+    """They raise at once and have no effect."""
     topic = await new_topic(kafka_v2)
     async with transactional(kafka_v2) as producer:
         for wrong in (producer.commit_transaction, producer.abort_transaction, producer.prepare_transaction):
@@ -155,7 +155,7 @@ async def test_calls_out_of_turn(kafka_v2: KafkaCluster) -> None:
 
 
 async def test_a_record_that_waits_does_not_slip_into_the_next_transaction(kafka_v2: KafkaCluster) -> None:
-    """It waited for its topic while its transaction ended."""
+    """The record waited for its topic's metadata while its transaction ended."""
     topic = await new_topic(kafka_v2)
     async with transactional(kafka_v2, max_block_ms=2_000) as producer:
         await producer.begin_transaction()
@@ -171,7 +171,7 @@ async def test_a_record_that_waits_does_not_slip_into_the_next_transaction(kafka
 
 
 async def test_close_aborts_an_open_transaction(any_kafka: KafkaCluster) -> None:
-    """And leaves nothing that holds up readers."""
+    """It leaves nothing that blocks read_committed consumers."""
     topic = await new_topic(any_kafka)
     producer = transactional(any_kafka)
     await producer.start()
@@ -185,7 +185,7 @@ async def test_close_aborts_an_open_transaction(any_kafka: KafkaCluster) -> None
 
 
 async def test_a_cancelled_commit_goes_on(any_kafka: KafkaCluster) -> None:
-    """The next call waits for it; the same call takes over its end."""
+    """The next call waits for it; the same call again returns its result."""
     topic = await new_topic(any_kafka)
     async with transactional(any_kafka) as producer:
         for number in range(2):
@@ -204,7 +204,7 @@ async def test_a_cancelled_commit_goes_on(any_kafka: KafkaCluster) -> None:
 
 
 async def test_metrics(kafka_v2: KafkaCluster) -> None:
-    """The time of each kind of call adds up under Kafka's names."""
+    """The total time of each kind of call, under Kafka's names."""
     async with transactional(kafka_v2) as producer:
         topic = await new_topic(kafka_v2)
         async with producer.transaction():

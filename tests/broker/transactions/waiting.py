@@ -1,4 +1,4 @@
-"""Waiting for what another process commits."""
+"""Wait for records that another process commits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Records = dict[int, list[StoredRecord]]
 
 
 async def read_until(cluster: KafkaCluster, topic: str, count: int, *, patience_s: float = 2 * PATIENCE_S) -> Records:
-    """What is committed in a topic, once that is so many records, or more than should be."""
+    """The committed records of a topic, once there are at least that many."""
     async with asyncio.timeout(patience_s):
         while sum(map(len, (found := await read(cluster, topic)).values())) < count:
             await asyncio.sleep(0.5)
