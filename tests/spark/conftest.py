@@ -1,4 +1,4 @@
-"""One Spark and one Kafka for all tests of this folder."""
+"""One Spark session and one Kafka for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
-    """One broker of the newest Kafka; who stops it starts it again. Topics make themselves."""
+    """One broker of the newest Kafka; a test that stops it restarts it. Topics are created automatically."""
     with KafkaCluster() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A Spark with two tasks at once and this package's data source; tasks get a second attempt."""
+    """A Spark session with two concurrent tasks and this package's data source; tasks get a second attempt."""
     own = tmp_path_factory.mktemp("spark")
     configs = {
         "spark.sql.warehouse.dir": own / "warehouse",
@@ -49,7 +49,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def topic(kafka: KafkaCluster) -> Callable[..., str]:
-    """A function that makes a topic with a name of its own."""
+    """A function that creates a topic with a new name."""
 
     def make(partitions: int = 1, **configs: object) -> str:
         name = f"topic-{next(_numbers)}"

@@ -1,10 +1,10 @@
-"""A program whose driver is killed while it ends a micro-batch, or falls asleep.
+"""A program whose driver is killed, or sleeps, while it commits a micro-batch.
 
     python -m tests.spark.dying_driver BOOTSTRAP TOPIC SOURCE WORK POINT
 
 WORK is a directory; the checkpoint is in it. The Python process that Spark starts to commit kills the JVM at POINT; if
-there are two pipes in WORK, it tells the pipe ``asleep`` and goes on when it hears from the pipe ``awake``. ``written``
-is a stream without transactions; all others have some.
+there are two pipes in WORK, it writes to the pipe ``asleep`` and waits for the pipe ``awake`` instead. ``written``
+is a stream without transactions; all other points use transactions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ POINTS = {
 
 
 def die(work: str) -> None:
-    """Kill the driver, and this process with it; or wait, as one that its machine has forgotten for a while."""
+    """Kill the driver and this process; or wait, like a process that is suspended for a while."""
     asleep, awake = Path(work) / "asleep", Path(work) / "awake"
     if asleep.exists():
         if awake.exists():
@@ -52,7 +52,7 @@ def die(work: str) -> None:
 
 
 def deadly(method: Callable[..., Any], when: str, work: str) -> Callable[..., Any]:
-    """The same method, but its caller dies before or after it."""
+    """The same method, but the driver dies before or after it."""
     if inspect.iscoroutinefunction(method):
         first = asyncio.Lock()
 
@@ -76,7 +76,7 @@ def deadly(method: Callable[..., Any], when: str, work: str) -> Callable[..., An
 
 
 class DyingSource(KafkaDataSource):
-    """The data source, of which the driver dies at a point of the commit."""
+    """The data source, whose driver dies at a point of the commit."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         work, point = self.options.pop("work"), self.options.pop("point")
@@ -110,7 +110,7 @@ COMMAND = [sys.executable, "-m", "tests.spark.dying_driver"]
 
 
 def run_dying_driver(*arguments: str) -> None:
-    """Run the program, and see that it lost its driver."""
+    """Run the program, and check that it lost its driver."""
     ran = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=400, check=False)
     assert "survived" not in ran.stdout
     assert "Traceback" in ran.stderr, "the program did not lose its driver"
@@ -118,7 +118,7 @@ def run_dying_driver(*arguments: str) -> None:
 
 @contextmanager
 def sleeping_driver(work: Path, *arguments: str) -> Iterator[Callable[[], str]]:
-    """Run the program until its driver sleeps; a call wakes it up, and gives what it printed until its end."""
+    """Run the program until its driver sleeps; yields a function that wakes it up and returns its whole output."""
     for name in ("asleep", "awake"):
         os.mkfifo(work / name)
     asleep = os.open(work / "asleep", os.O_RDONLY | os.O_NONBLOCK)

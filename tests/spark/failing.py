@@ -21,7 +21,7 @@ PATIENCE_S = 120
 
 
 def wait_for_records(bootstrap: str, topic: str) -> None:
-    """Wait until something is in partition 0 of a topic, be it of an open transaction."""
+    """Wait until partition 0 of a topic has a record, even one of an open transaction."""
     from confluent_kafka import Consumer, TopicPartition
 
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "isolation.level": "read_uncommitted"})
@@ -35,12 +35,12 @@ def wait_for_records(bootstrap: str, topic: str) -> None:
 def breaking(
     rows: DataFrame, mark: Path, how: str, at: int = 5_000, *, once_written: tuple[str, str] | None = None
 ) -> DataFrame:
-    """The same rows, but a task that has passed on ``at`` of them fails: by an exception, or as its worker is killed.
+    """The same rows, but a task fails after ``at`` of them: by an exception, or because its worker is killed.
 
     Args:
-        mark: a file that is there once this has happened.
-        how: ``raise``, ``kill``; ``always`` raises in every attempt, the others in one.
-        once_written: servers and topic; the task fails when something is in its partition 0.
+        mark: a file that exists once this has happened.
+        how: ``raise`` or ``kill``, in one attempt; ``always`` raises in every attempt.
+        once_written: servers and topic; the task fails when partition 0 of the topic has a record.
     """
     path = str(mark)
 
@@ -61,7 +61,7 @@ def breaking(
 
 
 def waiting(rows: DataFrame, reached: Path, go_on: Path) -> DataFrame:
-    """The same rows, but each task stops behind its third batch, tells so by a file, and waits for another file."""
+    """The same rows, but each task stops after its third batch, creates a file, and waits for another file."""
     marks = str(reached), str(go_on)
 
     def pass_on(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -77,14 +77,14 @@ def waiting(rows: DataFrame, reached: Path, go_on: Path) -> DataFrame:
 
 
 def killing_source(mark: Path, bootstrap: str, topic: str) -> type[DataSource]:
-    """The data source under the name ``killing``; one worker that writes is killed, once rows are in the topic."""
+    """The data source under the name ``killing``; one writing worker is killed once rows are in the topic."""
     path = str(mark)
 
     class KillingWriter(BatchArrowWriter):
         def write(self, iterator: Iterator[Any]) -> Any:
             def batches() -> Iterator[Any]:
                 for number, batch in enumerate(iterator):
-                    # The first chunks are in the producer's buffer then, for they are handed over one by one.
+                    # The first chunks are in the producer's buffer by then, because they are handed over one by one.
                     if number == 3 and not os.path.exists(path):
                         Path(path).touch()
                         wait_for_records(bootstrap, topic)

@@ -1,4 +1,4 @@
-"""Records with marks of an audit, written by a producer that knows nothing of it."""
+"""Records with audit marks, written by a producer without an audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aioproducer.testing import KafkaCluster
 
 
 def acknowledged(audit: Audit, topic: str, count: int, partition: int = 0) -> list[Record]:
-    """Records of a producer who was told that they are in the topic."""
+    """Records whose producer was told that they are in the topic."""
     records = [audit.on_send(Record(b"v", topic=topic, partition=partition)) for _ in range(count)]
     for record in records:
         audit.on_acknowledgement(RecordMetadata(topic, partition, 0, 0, 0, 1), None, record.headers)
@@ -18,7 +18,7 @@ def acknowledged(audit: Audit, topic: str, count: int, partition: int = 0) -> li
 
 
 async def close(audit: Audit) -> None:
-    """Its producer has nothing more to state."""
+    """Write the producer's last statement."""
     audit.close()
     await audit.written()
 
@@ -30,5 +30,5 @@ async def write(kafka: KafkaCluster, records: Sequence[Record]) -> None:
 
 
 def source(kafka: KafkaCluster) -> dict[str, str]:
-    """What Spark's Kafka source is told."""
+    """The options of Spark's Kafka source."""
     return {"kafka.bootstrap.servers": kafka.bootstrap_servers}

@@ -1,4 +1,4 @@
-"""What stands in topics, read by librdkafka: a client that has nothing in common with the producer."""
+"""The records of topics, read by librdkafka: a client that shares no code with the producer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.broker.readers import StoredRecord, read_topic, settled_ends
 
 
 def read_all(cluster: TopicAdmin, topic: str, *, committed: bool = True) -> list[StoredRecord]:
-    """Every record that a read_committed reader sees, or all there are, partition by partition."""
+    """Every record that a read_committed consumer sees, or all records, partition by partition."""
     return [record for records in read_topic(cluster, topic, committed=committed).values() for record in records]
 
 
@@ -21,7 +21,7 @@ def values(cluster: TopicAdmin, topic: str, *, committed: bool = True) -> list[b
 
 
 def visible_values(cluster: TopicAdmin, topic: str, *, timeout_s: float = 60.0) -> list[bytes | None]:
-    """The values that a read_committed reader gets now, while transactions are open: up to the first of them."""
+    """The values that a read_committed consumer gets now: those before the first open transaction."""
     partitions = set(settled_ends(cluster, topic, timeout_s))
     consumer = Consumer(
         {

@@ -1,9 +1,9 @@
-"""A program whose Spark does a slow task a second time while the first attempt at it still runs.
+"""A program whose Spark starts a second attempt of a slow task while the first one still runs.
 
     python -m tests.spark.speculating BOOTSTRAP TOPIC WORK
 
-A task is never done twice on one host, nor in ``local`` mode: this is a cluster of a master and two workers, which take
-two of the machine's own addresses for hosts. WORK is a directory.
+Spark never speculates on the same host or in ``local`` mode: this is a cluster of a master and two workers, which use
+two of the machine's own addresses as hosts. WORK is a directory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATIENCE_S = 120
 
 
 def slow(rows: DataFrame, work: str) -> DataFrame:
-    """The same rows, but the first attempt at the last task stops half way, until the second one has had them all."""
+    """The same rows, but the first attempt of the last task stops halfway until the second one has read them all."""
 
     def pass_on(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         context = TaskContext.get()
@@ -52,7 +52,7 @@ def slow(rows: DataFrame, work: str) -> DataFrame:
 
 @contextlib.contextmanager
 def cluster(work: Path) -> Iterator[str]:
-    """Start Spark's own master and workers, one on each host; the master's address."""
+    """Start Spark's own master and workers, one on each host; yields the master's address."""
     home = Path(pyspark.__file__).parent
     environ = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     environ |= {"SPARK_WORKER_DIR": str(work / "workers"), "SPARK_LOCAL_DIRS": str(work / "local")}
@@ -77,7 +77,7 @@ def cluster(work: Path) -> Iterator[str]:
 
 
 def found_in(log: Path, pattern: str) -> str:
-    """Wait until a log has a line."""
+    """Wait until a log contains a line."""
     deadline = time.monotonic() + PATIENCE_S
     while (match := re.search(pattern, log.read_text())) is None:
         assert time.monotonic() < deadline, log.read_text()[-3000:]

@@ -1,4 +1,4 @@
-"""The delivery audit finds what was planted, exactly, and nothing else."""
+"""The delivery audit finds exactly the faults that were planted, and nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MakeTopic = Callable[..., str]
 Range = tuple[str, int | None, str, int, int]
-"""Topic, partition, producer, first, last."""
+"""Topic, partition, producer, first and last number."""
 COUNTS = ("found", "missing", "duplicated", "out_of_order")
 RECORDS = 600
 CLEAN_RECORDS = 2_300
@@ -44,7 +44,7 @@ BAD = b"bad"
 
 @dataclass
 class Plan:
-    """What is wrong in a topic."""
+    """A topic's records, and the faults among them."""
 
     topic: str
     log: list[Record] = field(default_factory=list)
@@ -55,10 +55,10 @@ class Plan:
 
 
 def plan(audit: Audit, topic: str, rng: random.Random, partitions: int = 3, gone_from: int = RECORDS) -> Plan:
-    """Records of a producer who was told that all are in the topic, and what became of them.
+    """Records whose producer was told that all are in the topic, and what really became of them.
 
     Args:
-        gone_from: from this number on nothing is in the topic.
+        gone_from: records from this number on are missing from the topic.
     """
     made = Plan(topic)
     last: dict[int, Record] = {}
@@ -101,7 +101,7 @@ def plan(audit: Audit, topic: str, rng: random.Random, partitions: int = 3, gone
 
 
 def counted(rows: Iterable[Any], *more: str) -> Counter[tuple[Any, ...]]:
-    """By topic, count and partition; what is 0 is left out."""
+    """The counts by topic, kind and partition, without zeros."""
     sums: Counter[tuple[Any, ...]] = Counter()
     for row in rows:
         for name in (*COUNTS, *more):
@@ -118,10 +118,10 @@ def planned(*plans: Plan) -> Counter[tuple[Any, ...]]:
 
 @dataclass
 class Audited:
-    """What came of the audit.
+    """The audit's results.
 
     Args:
-        names: topics by what happened in them.
+        names: the topics, by what happened in them.
     """
 
     names: dict[str, str]
@@ -139,7 +139,7 @@ class Audited:
 
 
 async def serialize(value: bytes) -> bytes:
-    """Takes its time to find out that a value is bad, so that records after it get their numbers first."""
+    """Refuse bad values only after a while, so that later records get their numbers first."""
     if value == BAD:
         await asyncio.sleep(0)
         raise ValueError("bad")
@@ -147,7 +147,7 @@ async def serialize(value: bytes) -> bytes:
 
 
 async def write_clean(kafka: KafkaCluster, name: str, statements: Path) -> None:
-    """Several producers at once, one that aborts transactions, others of which records fail."""
+    """Several producers at once; one aborts transactions, others have records that fail."""
 
     def producer(number: int, **configs: Any) -> Producer:
         audit = Audit(f"clean-{number}", statements=statements)
@@ -172,7 +172,7 @@ async def write_clean(kafka: KafkaCluster, name: str, statements: Path) -> None:
 
 
 def failing_once(rows: DataFrame, bootstrap: str, topic: str, mark: Path) -> DataFrame:
-    """The same rows, but the first task of which some are in the topic fails."""
+    """The same rows, but the first task fails once some of its rows are in the topic."""
     path = str(mark)
 
     def pass_on(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -180,7 +180,7 @@ def failing_once(rows: DataFrame, bootstrap: str, topic: str, mark: Path) -> Dat
         for batch in batches:
             yield batch
             seen += batch.num_rows
-            # Spark passes a batch on when it has the next but one.
+            # Spark passes a batch on only when it has the one after the next.
             if seen > 20_000 and not Path(path).exists():
                 deadline_s = time.monotonic() + PATIENCE_S
                 while not any(ExistingCluster(bootstrap).end_offsets(topic).values()):
@@ -193,7 +193,7 @@ def failing_once(rows: DataFrame, bootstrap: str, topic: str, mark: Path) -> Dat
 
 
 def write_from_spark(spark: SparkSession, kafka: KafkaCluster, topic: str, work: Path, **options: str) -> None:
-    """60,000 rows, and a task of it fails."""
+    """60,000 rows, of which one task fails."""
     rows = spark.range(0, SPARK_ROWS, 1, 2).selectExpr("CAST(id AS STRING) AS value")
     given = {**source(kafka), "topic": topic, "audit": "true", "auditStatements": str(work / "statements"), **options}
     failing = failing_once(rows, kafka.bootstrap_servers, topic, work / topic)
@@ -201,7 +201,7 @@ def write_from_spark(spark: SparkSession, kafka: KafkaCluster, topic: str, work:
 
 
 async def write_all(kafka: KafkaCluster, names: dict[str, str], statements: Path) -> list[Plan]:
-    """What is not from Spark; returns what is wrong with it."""
+    """Write all records that don't come from Spark; returns the planted faults."""
     audits = [Audit(f"planted-{number}", statements=statements) for number in range(3)]
     plans = [
         plan(audits[0], names["planted"], random.Random(1)),
@@ -220,7 +220,7 @@ async def write_all(kafka: KafkaCluster, names: dict[str, str], statements: Path
 
 @pytest.fixture(scope="module")
 def audited(spark: SparkSession, kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Audited:
-    """One audit of topics in which all kinds of things have happened."""
+    """One audit of topics with all kinds of faults."""
     work = tmp_path_factory.mktemp("audit")
     names = {}
     for name in ("clean", "planted", "cut off", "once", "at least once"):
@@ -243,7 +243,7 @@ def audited(spark: SparkSession, kafka: KafkaCluster, tmp_path_factory: pytest.T
 
 
 def test_losses_duplicates_and_reorderings(audited: Audited) -> None:
-    """Where and how many, also a lost end, which only a statement can tell."""
+    """Where and how many, including a lost end, which only a statement can reveal."""
     of_plans = [audited.names["planted"], audited.names["cut off"]]
     counts = {key: count for key, count in audited.counts().items() if key[0] in of_plans}
     assert counts == planned(*audited.plans)
@@ -254,20 +254,20 @@ def test_losses_duplicates_and_reorderings(audited: Audited) -> None:
 
 
 def test_nothing_in_clean_topics(audited: Audited) -> None:
-    """Though several producers write at once, one of them aborts transactions, and records of others fail."""
+    """Although several producers write at once, one aborts transactions, and records of others fail."""
     counts = {
         key[1:]: count
         for key, count in audited.counts("sent", "acked", "failed").items()
         if key[0] == audited.names["clean"]
     }
     assert {name for name, _ in counts} == {"sent", "acked", "failed", "found"}
-    assert counts["failed", None] == 6  # nobody knows for which partition
+    assert counts["failed", None] == 6  # their partition is not known
     assert sum(count for (name, _), count in counts.items() if name == "found") == CLEAN_RECORDS
     assert all(counts["acked", partition] == counts["found", partition] for partition in range(3))
 
 
 def test_rows_of_spark(audited: Audited, kafka: KafkaCluster) -> None:
-    """What a failed attempt has written is found as duplicates; with transactions there is none."""
+    """What a failed attempt has written is found as duplicates; with transactions there are none."""
     written = values(kafka, audited.names["at least once"])
     copies = len(written) - len(set(written))
     assert copies > 0
@@ -280,7 +280,7 @@ def test_rows_of_spark(audited: Audited, kafka: KafkaCluster) -> None:
 
 
 def test_latencies(audited: Audited) -> None:
-    """To the broker where the topic has its time, to the acknowledgement where the producer has stated it."""
+    """To the broker where the topic has LogAppendTime, to the acknowledgement where the producer has stated it."""
     rows = {row["topic"]: row for row in audited.rows("delivery") if row["partition"] is not None}
     assert rows[audited.names["planted"]]["append_p99_ms"] is not None
     clean = rows[audited.names["clean"]]
@@ -308,7 +308,7 @@ def test_what_is_shown(audited: Audited) -> None:
 async def test_a_stream_finds_the_same(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """Micro-batches know of each other, though a copy, or what belongs in a gap, comes later."""
+    """Micro-batches share their state, even if a duplicate or a missing record comes later."""
     name = topic(3)
     audit = Audit("streamed")
     made = plan(audit, name, random.Random(4))
@@ -319,7 +319,7 @@ async def test_a_stream_finds_the_same(
         await asyncio.to_thread(audit_stream, spark, source(kafka), [name], str(tmp_path))
     found = await asyncio.to_thread(stream_findings, spark, str(tmp_path), [name], lag_s=0)
     assert found is not None
-    # Nobody has stated where they were acknowledged.
+    # No statement says in which partition they were acknowledged.
     counts = counted(found.table.collect())
     assert {key: count for key, count in counts.items() if key[1] != "missing"} == statement
     lost = {number for _, _, _, first, last in made.missing for number in range(first, last + 1)}
@@ -333,7 +333,7 @@ async def test_a_stream_finds_the_same(
 
 
 def exit_code_of(kafka: KafkaCluster, output: Path, name: str, *statements: Path, until_ms: int | None = None) -> int:
-    """Of the command, when there is one topic."""
+    """The exit code of the command for one topic."""
     servers = {"bootstrap.servers": kafka.bootstrap_servers}
     paths = [str(path) for path in statements]
     options = AuditOptions([name], servers, paths, output=output, until_ms=until_ms, pictures=False)
@@ -341,7 +341,7 @@ def exit_code_of(kafka: KafkaCluster, output: Path, name: str, *statements: Path
 
 
 async def state_as_lost(name: str, count: int, statements: Path) -> None:
-    """State that records are in a topic, and write none."""
+    """State that records are in a topic, but write none."""
     audit = Audit("lost", statements=statements)
     acknowledged(audit, name, count)
     await close(audit)
@@ -351,7 +351,7 @@ async def state_as_lost(name: str, count: int, statements: Path) -> None:
 def test_topics_without_a_mark_that_counts(
     kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Unmarked, empty, or of another time: nothing was found, and if that was stated to be there, it is missing."""
+    """Unmarked, empty, or of another time: nothing is found, and records that were stated count as missing."""
     name = topic()
     with pytest.raises(CommandError, match=f"no record in {name} has a mark"):
         exit_code_of(kafka, tmp_path, name)
@@ -371,7 +371,7 @@ def test_topics_without_a_mark_that_counts(
 
 
 def test_times_within_a_second(spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path) -> None:
-    """A statement knows seconds only: of a second that counts in part neither records nor statements count."""
+    """Statements only have seconds: of a second that is only partly in range, neither records nor statements count."""
     name = topic()
 
     async def send() -> None:
@@ -397,7 +397,7 @@ def test_times_within_a_second(spark: SparkSession, kafka: KafkaCluster, topic: 
 def test_a_clock_that_was_set_back(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, stated: bool, times: dict[str, int]
 ) -> None:
-    """Records of a time that does not count stand between others, and are not missing; what is lost beside them is."""
+    """Records out of the time range that are between others are not missing; records lost next to them are."""
     name, now_s = topic(), [0.0]
 
     async def send() -> None:
@@ -419,7 +419,7 @@ def test_a_clock_that_was_set_back(
 
 
 def test_headers_that_somebody_else_wrote(spark: SparkSession) -> None:
-    """Nothing that a reader can't show and add up is taken for a mark; Spark and Python agree on it."""
+    """Headers that a reader can't display and count are not taken for marks; Spark and Python agree on them."""
     values = [
         b"p;0;7;5",
         b"p;1f;999999999999999;9999999999999",

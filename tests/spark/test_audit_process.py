@@ -1,4 +1,4 @@
-"""`aioproducer audit` as a process that goes on, ended by Ctrl-C in a terminal or by SIGTERM from a supervisor."""
+"""`aioproducer audit` as a long-running process, ended by Ctrl-C in a terminal or by SIGTERM from a supervisor."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ async def test_it_reports_as_the_topic_grows_and_once_more_at_the_end(
     try:
         async with asyncio.timeout(PATIENCE_S):
             found = f"{RECORDS} records from 1 producer: each is there, once, in order."
-            for _ in range(2):  # also when nothing is new
+            for _ in range(2):  # also without new records
                 line = (await process.stdout.readline()).decode()
                 assert re.fullmatch(rf"\d\d:\d\d:\d\d {re.escape(found)}\n", line)
             await write_more(kafka, name, Audit("second", statements=statements))
             while f" {2 * RECORDS:,} records from 2 producers" not in line:
                 line = (await process.stdout.readline()).decode()
             if number == signal.SIGINT:
-                os.killpg(process.pid, number)  # as a terminal does, to Spark's JVM too
+                os.killpg(process.pid, number)  # to Spark's JVM too, as a terminal does
             else:
                 process.send_signal(number)
             printed, complaints = await process.communicate()

@@ -1,4 +1,4 @@
-"""An audit that goes on from what it has found before."""
+"""An audit that continues from its earlier results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAG_S = 60
 
 
 class Clock:
-    """Seconds as the test says."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_s = NOW_S
@@ -41,14 +41,14 @@ class Clock:
 def test_a_lost_end_is_missing_though_nothing_follows(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """Of a producer of which something arrived, and of one of which nothing did."""
+    """For a producer some of whose records arrived, and for one without any."""
     name, clock = topic(), Clock()
     cut, gone = (Audit(each, statements=tmp_path / "statements", clock=clock) for each in ("cut", "gone"))
 
     async def send() -> None:
         clock.now_s = NOW_S - 2 * LAG_S
         await write(kafka, acknowledged(cut, name, 100))
-        clock.now_s = NOW_S - LAG_S + 0.4  # the same second as the last that is judged
+        clock.now_s = NOW_S - LAG_S + 0.4  # within the last second that is judged
         acknowledged(cut, name, 100)
         acknowledged(gone, name, 50)
         for audit in (cut, gone):
@@ -80,7 +80,7 @@ def test_what_a_look_that_was_ended_has_not_read_is_not_missing(
 
 
 def test_a_gap_is_as_young_as_the_record_behind_it(spark: SparkSession) -> None:
-    """What was sent between an old record and a young one may be on its way."""
+    """Records sent between an old record and a young one may still arrive."""
     old_ms, young_ms = 1_000_000, 5_000_000
     records = spark.createDataFrame(
         [("t", 0, 0, "p", "0", 0, old_ms), ("t", 0, 1, "p", "0", 2, young_ms)],
@@ -100,7 +100,7 @@ def test_a_gap_is_as_young_as_the_record_behind_it(spark: SparkSession) -> None:
 def test_half_of_what_was_kept_is_gone(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, gone: str
 ) -> None:
-    """Without the state all before would be missing, without the checkpoint all would be duplicated."""
+    """Without the state, all earlier records would be missing; without the checkpoint, all would be duplicates."""
     name = topic()
     for _ in range(2):
         asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))

@@ -23,7 +23,7 @@ MakeTopic = Callable[..., str]
 
 @pytest.fixture(params=["arrow", "rows"])
 def way(request: pytest.FixtureRequest) -> str:
-    """Columns as they are, or row by row."""
+    """How rows are written: by columns, or row by row."""
     return request.param
 
 
@@ -33,7 +33,7 @@ def writer(rows: DataFrame, kafka: KafkaCluster, way: str = "arrow", **options: 
 
 
 def test_every_column_arrives(spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, way: str) -> None:
-    """Strings and binary, nulls, headers in order, the partition that was asked for, timestamps of any kind."""
+    """Strings and binary, nulls, headers in order, the given partition, timestamps of any kind."""
     name = topic(3)
     rows: list[tuple[Any, ...]] = [
         ("k", b"\x00v", name, 2, [("h", b"1"), ("h", None)], datetime(2013, 1, 1, 5, 15, 0, 999_999, tzinfo=UTC)),
@@ -149,7 +149,7 @@ def test_a_row_that_is_too_large_fails_the_write(
 
 
 def test_bad_rows_become_dead_letters(spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, way: str) -> None:
-    """Rows that the producer refuses and rows that the broker refuses; all others are written."""
+    """Rows refused by the producer and rows refused by the broker; all others are written."""
     compacted, dead = topic(cleanup_policy="compact"), topic()
     rows = spark.range(0, 2_500, 1, 1).selectExpr(
         "IF(id = 3, NULL, CAST(id AS STRING)) AS key", "repeat('x', IF(id = 2007, 2000000, 1)) AS value"
@@ -167,7 +167,7 @@ def test_bad_rows_become_dead_letters(spark: SparkSession, kafka: KafkaCluster, 
 def test_a_row_that_no_topic_would_take_becomes_a_dead_letter(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, way: str
 ) -> None:
-    """The dead-letter topic neither: what is at fault is told by headers."""
+    """Nor would the dead-letter topic: headers say what is wrong."""
     name, dead = topic(), topic()
     rows = spark.createDataFrame(
         [
@@ -201,7 +201,7 @@ def test_a_header_that_is_null_is_told_by_its_row(
 def test_rows_of_a_refused_batch_are_written_as_they_are(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic
 ) -> None:
-    """Also those that Python has no form of: a string that is not UTF-8, milliseconds that were taken for seconds."""
+    """Even values that Python can't represent: a string that is not UTF-8, milliseconds that were taken for seconds."""
     compacted, dead = topic(cleanup_policy="compact"), topic()
     rows = spark.range(0, 4, 1, 1).selectExpr(
         "IF(id = 1, NULL, CAST(id AS STRING)) AS key",
@@ -218,7 +218,7 @@ def test_rows_of_a_refused_batch_are_written_as_they_are(
 def test_a_string_that_is_not_utf_8_is_told_by_the_row_writer(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic
 ) -> None:
-    """By columns it is written as it is: see test_rows_of_a_refused_batch_are_written_as_they_are."""
+    """By columns it is written unchanged: see test_rows_of_a_refused_batch_are_written_as_they_are."""
     rows = spark.range(0, 1, 1, 1).selectExpr("CAST(X'FFFE' AS STRING) AS value")
     with pytest.raises(PySparkException, match=r"SparkWriteError: partition 0, from row 0 on: .*writer=arrow"):
         writer(rows, kafka, "rows", topic=topic()).save()

@@ -1,4 +1,4 @@
-"""The benchmark counts what came to the broker, and does not let a run pass in which anything else came."""
+"""The benchmark counts the records at the broker, and fails a run with unexpected ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASE = RowsCase("100 B", 100, "none", rows=5_000)
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """That of all tests: Spark has one a process."""
+    """The session of all tests, because Spark has one per process."""
     return Session(tmp_path_factory.mktemp("bench"))
 
 

@@ -1,4 +1,4 @@
-"""Spark itself runs here, with its own Kafka source and sink, also where only pip installed Java."""
+"""Spark itself runs here, with its own Kafka source and sink, even if Java was only installed by pip."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ spark.stop()
 
 
 def test_sparks_own_sink_and_source_work(spark: SparkSession, kafka: KafkaCluster, topic: Callable[..., str]) -> None:
-    """The versions of the connector fit this Spark and this Kafka."""
+    """The connector's versions fit this Spark and this Kafka."""
     name = topic()
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     rows = spark.range(100).selectExpr("CAST(id AS STRING) AS value")
@@ -39,7 +39,7 @@ def test_sparks_own_sink_and_source_work(spark: SparkSession, kafka: KafkaCluste
 
 
 def test_spark_does_not_look_for_the_address_of_its_hosts_name(spark: SparkSession) -> None:
-    """A container's name may have none; Spark would end before it has started."""
+    """A container's host name may have no address; Spark would then fail to start."""
     jvm: Any = spark.sparkContext._jvm
     assert jvm.java.lang.System.getenv("SPARK_LOCAL_IP") == os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
 
@@ -65,7 +65,7 @@ def test_a_session_starts_where_no_java_is_on_the_path(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_start_leaves_no_spark_behind() -> None:
-    """Its JVM would wait forever for a process that has gone."""
+    """Its JVM would wait forever for a process that no longer exists."""
     starting = "from aioproducer.spark import local_session\nlocal_session('interrupted')"
     process = subprocess.Popen(
         [sys.executable, "-c", starting], stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -83,7 +83,7 @@ def test_an_interrupted_start_leaves_no_spark_behind() -> None:
 
 
 def starts_spark(children: Path) -> bool:
-    """Whether one of the processes whose numbers are in a file is Spark's JVM."""
+    """Whether one of the processes whose ids are in a file is Spark's JVM."""
     with suppress(OSError):
         commands = [Path(f"/proc/{number}/cmdline").read_bytes() for number in children.read_text().split()]
         return any(b"org.apache.spark.deploy.SparkSubmit" in command for command in commands)

@@ -1,4 +1,4 @@
-"""Each row once, whatever dies, as a read_committed reader of another client sees it: the table in docs/spark.md."""
+"""Each row once, whatever fails, as another client's read_committed consumer sees it: the table in docs/spark.md."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_job_is_not_done_twice(spark: SparkSession, kafka: KafkaCluster, topic
 async def test_a_task_that_fails_is_done_again(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, how: str
 ) -> None:
-    """What the first attempt has written is never seen; killed, it can't even abort."""
+    """What the first attempt has written never becomes visible; if killed, it can't even abort."""
     name = topic(2)
     given = options(kafka, name, f"task-{how}", transactionLog=str(tmp_path / "log"))
     rows = breaking(rows_of(spark), tmp_path / "mark", how)
@@ -84,7 +84,7 @@ async def test_a_task_that_fails_is_done_again(
 async def test_the_worker_that_writes_is_killed(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """The rows that it has written are in the log, in a transaction that nobody will commit."""
+    """The rows that it has written are in the log, in a transaction that is never committed."""
     name = topic()
     spark.dataSource.register(killing_source(tmp_path / "mark", kafka.bootstrap_servers, name))
     given = options(kafka, name, "writer", transactionLog=str(tmp_path / "log"))
@@ -97,7 +97,7 @@ async def test_the_worker_that_writes_is_killed(
 
 @pytest.mark.slow
 async def test_a_task_is_done_twice_at_once(kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path) -> None:
-    """Speculation: both attempts write, neither disturbs the other, and only what the winner wrote is seen."""
+    """Speculation: both attempts write without disturbing each other, and only the winner's rows become visible."""
     name = topic()
     command = [sys.executable, "-m", "tests.spark.speculating", kafka.bootstrap_servers, name, str(tmp_path)]
     ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=400, check=False)
@@ -111,7 +111,7 @@ async def test_a_task_is_done_twice_at_once(kafka: KafkaCluster, topic: MakeTopi
 async def test_a_query_that_fails_leaves_nothing(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """Neither rows nor transactions that would hold readers up, also of tasks that ended well."""
+    """Neither rows nor open transactions that would block consumers, even of tasks that succeeded."""
     name = topic(2)
     given = options(kafka, name, "fails", transactionLog=str(tmp_path / "log"))
     rows = rows_of(spark, 100).union(breaking(rows_of(spark), tmp_path / "mark", "always"))
@@ -142,7 +142,7 @@ def add_file(directory: Path, number: int, rows: int) -> None:
 
 
 def run_stream(spark: SparkSession, given: dict[str, str], source: Path, checkpoint: Path) -> None:
-    """Write all that is there, one file a micro-batch."""
+    """Write all available rows, one file per micro-batch."""
     rows = spark.readStream.option("maxFilesPerTrigger", 1).text(str(source)).repartition(3)
     stream = rows.writeStream.format("aioproducer").options(**given).option("checkpointLocation", str(checkpoint))
     stream.trigger(availableNow=True).start().awaitTermination(120)
@@ -181,7 +181,7 @@ def test_a_micro_batch_that_spark_repeats_is_not_written_again(
 def test_batch_writes_of_a_micro_batch_are_batches_of_their_own(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """``foreachBatch``: one is named as the micro-batch; Spark does that again, and the rows of both are there once."""
+    """``foreachBatch``: one job is named after the micro-batch; Spark repeats it, and all rows are there once."""
     first, second = topic(), topic()
     given = options(kafka, "", "each", transactionLog=str(tmp_path / "log"), audit="true")
     given["auditStatements"] = str(tmp_path / "said")
@@ -208,7 +208,7 @@ def test_batch_writes_of_a_micro_batch_are_batches_of_their_own(
 def test_a_new_checkpoint_begins_a_query_of_its_own(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """Its micro-batches count from 0 again, in a log that knows these numbers."""
+    """Its micro-batches count from 0 again, in a log that already has these numbers."""
     name = topic()
     given = options(kafka, name, "anew", transactionLog=str(tmp_path / "log"))
     for number in range(2):
@@ -229,7 +229,7 @@ def test_a_new_checkpoint_begins_a_query_of_its_own(
 async def test_the_driver_is_killed(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, point: str, seen: int
 ) -> None:
-    """While it ends a micro-batch; another one goes on from the checkpoint."""
+    """While it commits a micro-batch; another driver continues from the checkpoint."""
     name, source = topic(3), tmp_path / "source"
     add_file(source, 0, 3_000)
     await asyncio.to_thread(run_dying_driver, kafka.bootstrap_servers, name, str(source), str(tmp_path), point)
@@ -245,14 +245,14 @@ async def test_the_driver_is_killed(
     ("point", "end"),
     [
         ("prepared", "another driver has begun to write with this transaction log"),
-        # It commits what the other one has committed already; then Spark itself finds that it is not alone.
+        # It commits what the other one has already committed; then Spark itself detects the other query.
         pytest.param("between", "Multiple streaming jobs detected", marks=pytest.mark.slow),
     ],
 )
 async def test_the_driver_was_taken_for_dead(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, point: str, end: str
 ) -> None:
-    """It sleeps while it ends a micro-batch, another one goes on from the checkpoint, and it wakes up."""
+    """It sleeps while it commits a micro-batch, another driver continues from the checkpoint, and it wakes up."""
     name, source = topic(3), tmp_path / "source"
     add_file(source, 0, 3_000)
     with sleeping_driver(tmp_path, kafka.bootstrap_servers, name, str(source), str(tmp_path), point) as wake:

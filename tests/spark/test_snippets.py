@@ -1,4 +1,4 @@
-"""Every Python block about Spark in the pages runs, with the session, tables and streams that it names."""
+"""Every Python block about Spark in the documentation runs, with the session, tables and streams that it names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def spark_blocks() -> list[Any]:
         blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
         for number, block in enumerate(blocks, 1):
             if re.search(r"\b(spark|df|stream)\.|\(spark\b|\bspark,", block):
-                marks = [pytest.mark.slow] if "audit_topics" in block else []  # as long as all others
+                marks = [pytest.mark.slow] if "audit_topics" in block else []  # takes as long as all others together
                 found.append(pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}", marks=marks))
     return found
 
@@ -35,7 +35,7 @@ def spark_blocks() -> list[Any]:
 def test_it_runs(
     code: str, spark: SparkSession, kafka: KafkaCluster, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Blocks write all rows of the table, of the stream, or of both; the audit reads what was written for it."""
+    """Blocks write all rows of the table, of the stream, or of both; the audit reads records written for it."""
     orders = topic()
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     source = tmp_path / "source"

@@ -1,4 +1,4 @@
-"""What producers have stated, as rows of Spark."""
+"""Producers' statements as Spark rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND = 1_767_225_600
 
 
 def state(path: Path, producer: str, acked: int) -> None:
-    """Two lines about a topic, with a record that failed, and the last one."""
+    """Two lines about a topic, one with a failed record, and the closing line."""
     statement = TopicStatement(producer, "t")
     lines = []
     for records in (acked - 1, 1):
@@ -31,7 +31,7 @@ def state(path: Path, producer: str, acked: int) -> None:
 
 
 def test_files_in_directories_below_count(spark: SparkSession, tmp_path: Path) -> None:
-    """One for each service, or machine, or day."""
+    """Such as one directory per service, machine or day."""
     state(tmp_path / "orders" / "a.jsonl", "a", 10)
     state(tmp_path / "day=2026-01-01" / "host=x" / "b.jsonl", "b", 5)
     for _ in "once", "with a file beside them":
@@ -44,7 +44,7 @@ def test_files_in_directories_below_count(spark: SparkSession, tmp_path: Path) -
 
 @pytest.mark.parametrize("how", ["once", "twice", "file", "pattern", "link"])
 def test_a_file_counts_once_however_it_is_given(spark: SparkSession, tmp_path: Path, how: str) -> None:
-    """Beside its directory, by two names, or by a link: else all that it states would be there that often."""
+    """Together with its directory, by two names, or by a link: its statements must not count several times."""
     place = tmp_path / "statements"
     state(place / "a.jsonl", "a", 10)
     state(place / "b.jsonl", "b", 5)

@@ -24,12 +24,12 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(params=["arrow", "rows"])
 def way(request: pytest.FixtureRequest) -> str:
-    """Columns as they are, or row by row."""
+    """How rows are written: by columns, or row by row."""
     return request.param
 
 
 def lines(spark: SparkSession, directory: Path) -> DataFrame:
-    """A stream of text files, one a micro-batch."""
+    """A stream of text files, one per micro-batch."""
     return spark.readStream.option("maxFilesPerTrigger", 1).text(str(directory))
 
 
@@ -83,7 +83,7 @@ def test_what_is_wrong_with_a_stream_is_said_before_it_writes(
 def test_a_continuous_stream_does_not_pass_its_rows(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, options: dict[str, str]
 ) -> None:
-    """Spark has no writers in Python for it: their rows must not be noted as written, as Spark would without a word."""
+    """Spark has no Python writers for the continuous trigger: it would silently record the rows as written."""
     rows = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
     stream = writer(rows, kafka, tmp_path / "checkpoint", topic=topic(), **options)
     query = stream.trigger(continuous="100 milliseconds").start()
