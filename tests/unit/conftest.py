@@ -23,7 +23,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest.fixture
 async def clean_loop() -> AsyncIterator[None]:
-    """Fails the test that leaves a task behind, or an exception that nobody took."""
+    """Fail a test that leaves a task or an unhandled exception behind."""
     loop = asyncio.get_running_loop()
     before = asyncio.all_tasks()
     reports: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What the tests of the compiled core share: an accumulator with few words, and the bytes of a batch."""
+"""Helpers for the tests of the compiled core: making an accumulator, and reading the bytes of a batch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_accumulator(
 def add_topic(
     accumulator: RecordAccumulator, name: str = "orders", *, leaders: Sequence[int] = (1,), epoch: int = 0
 ) -> TopicQueues:
-    """Make a topic known, one partition a leader."""
+    """Make a topic known, with one partition per given leader."""
     accumulator.update_topic(name, TOPIC_ID, [(leader, epoch) for leader in leaders])
     topic = accumulator.topic(name)
     assert topic is not None
@@ -60,7 +60,7 @@ def put(
     now_ms: int = 0,
     awaited: bool = False,
 ) -> Delivery:
-    """Append a record that must find room."""
+    """Append a record, for which there must be memory."""
     delivery = accumulator.append(topic, partition, key, value, headers, timestamp_ms, now_ms, awaited)
     assert delivery is not None
     return delivery
@@ -69,14 +69,14 @@ def put(
 def drain(
     accumulator: RecordAccumulator, node_id: int = 1, *, now_ms: int = 0, max_bytes: int = UNLIMITED
 ) -> list[ProducerBatch]:
-    """Take what is ready at a broker, with nothing refused and nothing compressed."""
+    """Drain the batches that are ready for a broker, with nothing refused and nothing compressed."""
     batches, unsealed = accumulator.drain(node_id, max_bytes, now_ms, lambda _: True, UNLIMITED)
     assert not unsealed
     return batches
 
 
 def drain_all(accumulator: RecordAccumulator, node_id: int = 1, *, now_ms: int = 0) -> list[ProducerBatch]:
-    """Close everything and take it, all requests together."""
+    """Close and drain all batches, of all requests together."""
     accumulator.close_all(now_ms)
     drained: list[ProducerBatch] = []
     while batches := drain(accumulator, node_id, now_ms=now_ms):
@@ -91,18 +91,18 @@ def end(accumulator: RecordAccumulator, batch: ProducerBatch, offset: int = 0) -
 
 
 def batch_bytes(batch: ProducerBatch) -> bytes:
-    """The whole batch as it goes out: a request of the oldest version ends with it."""
+    """The whole batch as sent: a request of the oldest version ends with it."""
     return b"".join(encode_produce_request(3, 0, None, None, -1, 0, [batch]))[-batch.wire_bytes :]
 
 
 def fail(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
-    """End a batch as failed, in a way that nobody has to look at."""
+    """Fail a batch, without counting its failure as unobserved."""
     batch.fail(KafkaError("no"), None, False)
     accumulator.release(batch)
 
 
 def allocated_blocks() -> int:
-    """Of Python's memory, when all garbage is gone; the collector does not know batches and their results."""
+    """Python's allocated blocks after a garbage collection; the collector does not track batches and their results."""
     gc.collect()
     # These caches keep the names that C code makes for its lookups of attributes: asyncio's made one more per task.
     clear_caches = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache  # the newer is of 3.13
@@ -111,12 +111,12 @@ def allocated_blocks() -> int:
 
 
 def numbers(batches: list[ProducerBatch]) -> list[int]:
-    """The batches by order of creation."""
+    """The numbers of the batches, in order of creation."""
     return [batch.serial for batch in batches]
 
 
 def read(batch: ProducerBatch) -> list[reference.PlainRecord]:
-    """The records of an uncompressed batch as the slow reader finds them."""
+    """The records of an uncompressed batch, read by the slow reference codec."""
     told = reference.decoded(batch_bytes(batch))
     return reference.records_of(told.section, told.records_count, told.base_timestamp)
 
@@ -129,7 +129,7 @@ def split(accumulator: RecordAccumulator, batch: ProducerBatch, *, now_ms: int =
 def filled(
     accumulator: RecordAccumulator, count: int, *, size: int = 100, now_ms: int = 0
 ) -> tuple[ProducerBatch, list[Delivery]]:
-    """One batch in flight with so many records, of which number i says so in value, key, header and timestamp."""
+    """One batch in flight with that many records; record i has its number in value, key, header and timestamp."""
     topic = accumulator.topic("orders") or add_topic(accumulator)
     deliveries = [
         put(

@@ -1,4 +1,4 @@
-"""A scripted broker that takes records: it keeps what it is sent, and answers when and what a test says."""
+"""A scripted broker that accepts records: it keeps them, and answers when and what a test says."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProducingBroker(FakeBroker):
         self.error_code = 0
         """The answer to Produce; records are kept only with 0."""
         self.holding = False
-        """Whether Produce is not answered before ``release``."""
+        """Whether answers to Produce are held back until ``release``."""
         self.held: list[ReceivedRequest] = []
         self.on(MetadataRequest, self._metadata)
         self.on(InitProducerIdRequest, lambda _: InitProducerIdResponse(producer_id=PID, producer_epoch=0))
@@ -55,7 +55,7 @@ class ProducingBroker(FakeBroker):
         return [record.value for record in self.log.get((topic, partition), [])]
 
     def release(self) -> None:
-        """Answer what was held, and hold nothing any more."""
+        """Send the answers that were held back, and stop holding them back."""
         self.holding = False
         held, self.held = self.held, []
         for request in held:
@@ -63,7 +63,7 @@ class ProducingBroker(FakeBroker):
                 request.reply(self._taken(request))
 
     async def holds(self, count: int = 1) -> None:
-        """Wait until so many Produce requests are held."""
+        """Wait until that many Produce requests are held."""
         while len(self.held) < count:
             await self.next_request(ProduceRequest)
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The accumulator's states walked: what makes a batch ready, what takes it out, what puts it back, how it ends."""
+"""The accumulator's states: what makes a batch ready, what drains it, what requeues it, how it ends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def behind_another() -> tuple[RecordAccumulator, TopicQueues]:
 
 
 def test_gathers_behind_a_batch_that_waits() -> None:
-    """A batch past its linger that could not go yet anyway takes more, until those before it have gone."""
+    """A batch past its linger takes more records while older batches of its partition still wait."""
     accumulator, topic = behind_another()
     put(accumulator, topic, b"third", now_ms=50)
     (first,) = drain(accumulator, now_ms=60)
@@ -77,7 +77,7 @@ def test_gathers_behind_a_batch_that_waits() -> None:
 
 
 def test_flush_closes_what_gathers_behind_others() -> None:
-    """A record after the flush goes into a batch of its own."""
+    """A record after the flush goes into a new batch."""
     accumulator, topic = behind_another()
     accumulator.close_all(20)
     put(accumulator, topic, b"later", now_ms=20)
@@ -87,7 +87,7 @@ def test_flush_closes_what_gathers_behind_others() -> None:
 
 
 def test_what_gathers_goes_when_those_before_it_expire() -> None:
-    """The first batch of the partition is past its linger, whatever made it the first."""
+    """A batch past its linger is sent as soon as it is the partition's first, for whatever reason."""
     accumulator, _ = behind_another()
     (expired,) = accumulator.expire(1000)
     fail(accumulator, expired)
@@ -97,7 +97,7 @@ def test_what_gathers_goes_when_those_before_it_expire() -> None:
 
 
 def test_what_gathers_may_expire() -> None:
-    """It is as old as its first record, and takes no more when it has expired."""
+    """It is as old as its first record, and takes no more records once it has expired."""
     accumulator, topic = behind_another()
     expired = accumulator.expire(2000)
     assert len(expired) == 2
@@ -110,7 +110,7 @@ def test_what_gathers_may_expire() -> None:
 
 
 def test_an_awaited_batch_gathers_behind_a_batch_that_waits() -> None:
-    """Cutting linger can't bring it past the one before it, which backs off."""
+    """Cutting linger can't make it overtake the one before it, which backs off."""
     accumulator = make_accumulator(linger_ms=1000)
     topic = add_topic(accumulator)
     put(accumulator, topic, awaited=True)
@@ -128,7 +128,7 @@ def test_an_awaited_batch_gathers_behind_a_batch_that_waits() -> None:
 
 @pytest.mark.parametrize("longest_linger_ms", [0, 2**63 - 1])
 def test_lingers_without_end(longest_linger_ms: int) -> None:
-    """As long as a time can be, which a program sets that wants to say by flush() when to send."""
+    """The largest value, for programs that send only by flush()."""
     accumulator = make_accumulator(
         linger_ms=2**63 - 1, longest_linger_ms=longest_linger_ms, delivery_timeout_ms=2**31 - 1
     )
@@ -153,9 +153,9 @@ def crowd(
     longest_linger_ms: int = 100,
     busy_ns: int = 50_000,
 ) -> RecordAccumulator:
-    """Records at a steady rate from 0 on, in turn to so many partitions; brokers are looked at each millisecond.
+    """Records at a steady rate from 0 on, to that many partitions in turn; batches are drained each millisecond.
 
-    Submitting them has taken ``busy_ns`` of each millisecond.
+    Submitting them takes ``busy_ns`` of each millisecond.
     """
     accumulator = make_accumulator(linger_ms=linger_ms, longest_linger_ms=longest_linger_ms)
     topic = add_topic(accumulator, leaders=[1] * partitions)
@@ -170,7 +170,7 @@ def crowd(
 
 
 def test_at_full_speed_many_partitions_linger_longer() -> None:
-    """Where a batch would hold few records of many, it waits for more, for so long at most, then all go."""
+    """If batches would hold few records, they wait longer for more, up to a limit, and then all are sent."""
     accumulator = crowd(300, 20, until_ms=100)
     assert accumulator.ready(100)[0] == [1]
     batches = drain(accumulator, now_ms=100)
@@ -179,13 +179,13 @@ def test_at_full_speed_many_partitions_linger_longer() -> None:
 
 
 def test_full_speed_has_looked_again_by_then() -> None:
-    """While batches linger on, the next deadline is a linger away; there is nothing to do at each turn of the loop."""
+    """While batches linger longer, the next check is one linger away, not in each turn of the loop."""
     accumulator = crowd(300, 200, until_ms=7)
     assert accumulator.ready(7) == ([], 12)
 
 
 def test_enough_records_end_the_longer_linger() -> None:
-    """From 64 records a batch on it costs little by itself."""
+    """From 64 records on, a batch's own cost is small."""
     accumulator = crowd(50, 200, until_ms=15)
     topic = add_topic(accumulator, leaders=[1] * 50)
     for partition in range(200):
@@ -195,7 +195,7 @@ def test_enough_records_end_the_longer_linger() -> None:
 
 
 def test_who_waits_for_what_was_submitted_ends_the_longer_linger() -> None:
-    """With so many records under way as the program allows itself, more would not come: two lingers later all go."""
+    """A program that limits its pending records sends no more by itself: after two lingers all batches are sent."""
     accumulator = crowd(300, 200, until_ms=13, busy_ns=1_000_000)
     assert accumulator.ready(15)[0] == []
     assert accumulator.ready(20)[0] == [1]
@@ -214,7 +214,7 @@ def test_who_waits_for_what_was_submitted_ends_the_longer_linger() -> None:
 def test_else_linger_is_what_was_asked_for(
     partitions: int, busy_ns: int, linger_ms: int, longest_linger_ms: int
 ) -> None:
-    """A program that does more than to submit, or few partitions; and a linger that is meant as it is."""
+    """For programs that do more than submit, with few partitions, and with a linger that was set."""
     accumulator = crowd(
         partitions, 200, until_ms=linger_ms, linger_ms=linger_ms, longest_linger_ms=longest_linger_ms, busy_ns=busy_ns
     )
@@ -223,7 +223,7 @@ def test_else_linger_is_what_was_asked_for(
 
 
 def test_deadlines_by_age() -> None:
-    """The next deadline is that of the oldest open batch, whatever partition it is of."""
+    """The next deadline is that of the oldest open batch of any partition."""
     accumulator = make_accumulator(linger_ms=10)
     topic = add_topic(accumulator, leaders=[1, 2, 1])
     for partition, now_ms in (2, NOW), (1, NOW + 1), (0, NOW + 4):
@@ -263,7 +263,7 @@ def test_full_batch_is_ready() -> None:
 
 @pytest.mark.parametrize(("size", "batches"), [(128, 1), (129, 2)])
 def test_batch_size_counts_the_header(size: int, batches: int) -> None:
-    """batch_size bounds the batch as it goes out: 61 bytes of header, and each record with its own length."""
+    """batch_size limits the batch as sent: 61 bytes of header, and each record with its length prefix."""
     accumulator = make_accumulator(batch_size=61 + (7 + 50) + (9 + 128))
     topic = add_topic(accumulator)
     put(accumulator, topic, bytes(50))
@@ -272,7 +272,7 @@ def test_batch_size_counts_the_header(size: int, batches: int) -> None:
 
 
 def test_record_above_the_batch_size() -> None:
-    """It gets a batch of its own."""
+    """It gets its own batch."""
     accumulator = make_accumulator(batch_size=100)
     topic = add_topic(accumulator)
     for size in 10, 500, 10:
@@ -281,7 +281,7 @@ def test_record_above_the_batch_size() -> None:
 
 
 def test_compression_ratio_fills_batches() -> None:
-    """Batches to be compressed take as many plain bytes as the topic's ratio promises to fit, with 5% to spare."""
+    """Compressed batches take as many plain bytes as should fit by the topic's ratio, with a margin of 5%."""
     accumulator = make_accumulator(batch_size=1061, sticky_size=1061, compresses=True, max_request_size=5000)
     topic = add_topic(accumulator)
     for _ in range(100):
@@ -289,7 +289,7 @@ def test_compression_ratio_fills_batches() -> None:
     for _ in range(30):
         put(accumulator, topic, bytes(100))
     first, *_ = drain_all(accumulator)
-    assert first.size_bytes == 109 * 17  # one more, and 0.5 x 1.05 of it would be above 1,000
+    assert first.size_bytes == 109 * 17  # with one more, 0.5 x 1.05 of the size would be above 1,000
     topic.observe_ratio(0.9)  # rises at once
     for _ in range(30):
         put(accumulator, topic, bytes(100))
@@ -298,7 +298,7 @@ def test_compression_ratio_fills_batches() -> None:
 
 
 def test_plain_bytes_of_a_compressed_batch_are_bounded() -> None:
-    """However well a topic compresses, a batch holds no more than max_request_size before it is."""
+    """However well a topic compresses, a batch holds at most max_request_size before compression."""
     accumulator = make_accumulator(batch_size=200, compresses=True, max_request_size=1000)
     topic = add_topic(accumulator)
     for _ in range(200):
@@ -310,7 +310,7 @@ def test_plain_bytes_of_a_compressed_batch_are_bounded() -> None:
 
 
 def test_memory_short_cuts_linger() -> None:
-    """When somebody waits for memory, open batches go as soon as nothing is in flight that would bring some back."""
+    """When a call waits for memory, open batches are sent once nothing is in flight that would free some."""
     accumulator = make_accumulator(linger_ms=1000)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, partition=0, now_ms=NOW)
@@ -324,7 +324,7 @@ def test_memory_short_cuts_linger() -> None:
 
 
 def test_memory_short_waits_for_what_is_ready() -> None:
-    """Neither does an open batch go before those that are ready anyway."""
+    """An open batch is not sent before those that are ready anyway."""
     accumulator = make_accumulator(linger_ms=1000, batch_size=200)
     topic = add_topic(accumulator, leaders=[1, 2])
     put(accumulator, topic, bytes(100), partition=0, now_ms=NOW)
@@ -335,7 +335,7 @@ def test_memory_short_waits_for_what_is_ready() -> None:
 
 
 def test_memory_short_waits_for_what_is_compressed() -> None:
-    """Nor before those that workers compress, which will bring memory back: it would go with a record or two."""
+    """Nor before those that workers compress, which will free memory: it would have only a record or two."""
     accumulator = make_accumulator(linger_ms=1000, compresses=True)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, bytes(1000), partition=0, now_ms=NOW)
@@ -351,7 +351,7 @@ def test_memory_short_waits_for_what_is_compressed() -> None:
 
 
 def test_a_batch_without_memory_to_grow_waits_for_what_is_under_way() -> None:
-    """It takes more records once memory has come back, in place of going out half filled."""
+    """It takes more records once memory is free, instead of being sent half filled."""
     accumulator = make_accumulator(linger_ms=1000, batch_size=65536, buffer_memory=40_000)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, bytes(4000), partition=0, now_ms=NOW)
@@ -367,7 +367,7 @@ def test_a_batch_without_memory_to_grow_waits_for_what_is_under_way() -> None:
 
 
 def test_a_batch_without_memory_to_grow_goes_if_nothing_is_under_way() -> None:
-    """Nothing else would bring memory back before its linger ends."""
+    """Nothing else would free memory before its linger ends."""
     accumulator = make_accumulator(linger_ms=1000, batch_size=65536, buffer_memory=40_000)
     topic = add_topic(accumulator)
     put(accumulator, topic, bytes(4000), now_ms=NOW)
@@ -376,7 +376,7 @@ def test_a_batch_without_memory_to_grow_goes_if_nothing_is_under_way() -> None:
 
 
 def test_memory_short_waits_no_longer_than_a_moment() -> None:
-    """What is under way may be at a broker that hangs: the others get their batches all the same."""
+    """Batches in flight may be at a broker that hangs: the others get their batches nevertheless."""
     accumulator = make_accumulator(linger_ms=10_000)
     topic = add_topic(accumulator, leaders=[1, 2])
     put(accumulator, topic, partition=0, now_ms=NOW)
@@ -390,7 +390,7 @@ def test_memory_short_waits_no_longer_than_a_moment() -> None:
 
 
 def test_a_batch_without_memory_to_grow_goes_after_a_moment() -> None:
-    """So too where nobody waits, but the program only tries again."""
+    """The same if no call waits, and the program just retries."""
     accumulator = make_accumulator(linger_ms=10_000, batch_size=65536, buffer_memory=40_000)
     topic = add_topic(accumulator, leaders=[1, 2])
     put(accumulator, topic, bytes(4000), partition=0, now_ms=NOW)
@@ -403,7 +403,7 @@ def test_a_batch_without_memory_to_grow_goes_after_a_moment() -> None:
 
 
 def test_close_all() -> None:
-    """A flush makes every open batch ready, in one pass, at each broker."""
+    """A flush makes every open batch ready, for all brokers at once."""
     accumulator = make_accumulator(linger_ms=1000)
     topic = add_topic(accumulator, leaders=[1, 2, -1])
     for partition in range(3):
@@ -416,7 +416,7 @@ def test_close_all() -> None:
 
 
 def test_awaited_cuts_linger() -> None:
-    """A batch with a record of send() goes in the next pass if its broker owes no answer."""
+    """A batch with a record of send() is sent in the next pass if its broker has no request to answer."""
     accumulator = make_accumulator(linger_ms=1000)
     topic = add_topic(accumulator)
     put(accumulator, topic, now_ms=NOW)
@@ -428,7 +428,7 @@ def test_awaited_cuts_linger() -> None:
 
 
 def test_awaited_waits_for_a_busy_broker() -> None:
-    """While its broker owes an answer the batch gathers on; it goes when the answer is there, or linger ends."""
+    """While its broker has a request to answer, the batch takes more records; the answer, or linger, ends that."""
     accumulator = make_accumulator(linger_ms=1000)
     topic = add_topic(accumulator, leaders=[1, 2])
     put(accumulator, topic, now_ms=NOW, awaited=True, partition=0)
@@ -441,7 +441,7 @@ def test_awaited_waits_for_a_busy_broker() -> None:
 
 
 def test_awaited_batch_lingers_no_longer_than_others() -> None:
-    """A busy broker does not hold it beyond linger."""
+    """A busy broker does not delay it beyond linger."""
     accumulator = make_accumulator(linger_ms=5)
     put(accumulator, add_topic(accumulator), now_ms=NOW, awaited=True)
     assert accumulator.ready(NOW + 4, {1: 1})[0] == []
@@ -449,7 +449,7 @@ def test_awaited_batch_lingers_no_longer_than_others() -> None:
 
 
 def test_awaited_batch_that_is_full() -> None:
-    """A full batch needs no cut, and is not cut twice."""
+    """A full batch does not need linger cut, and is not closed twice."""
     accumulator = make_accumulator(batch_size=200, linger_ms=1000)
     topic = add_topic(accumulator)
     put(accumulator, topic, bytes(100), awaited=True)
@@ -472,7 +472,7 @@ class Wakes:
 
 
 def test_wakes_once_until_ready() -> None:
-    """The sender is woken by the first open batch, then not again before it has looked."""
+    """The sender is woken by the first open batch, then not again before it has called ready()."""
     accumulator = make_accumulator(batch_size=200)
     wakes = Wakes(accumulator)
     topic = add_topic(accumulator, leaders=[1, 1])
@@ -531,7 +531,7 @@ def test_wakes_for_what_comes_back(how: str) -> None:
 
 
 def test_one_batch_a_partition() -> None:
-    """A request holds at most one batch a partition; the next one goes with the next request."""
+    """A request holds at most one batch per partition; the next one is in the next request."""
     accumulator = make_accumulator(batch_size=200)
     topic = add_topic(accumulator, leaders=[1, 1])
     for _ in range(3):
@@ -545,7 +545,7 @@ def test_one_batch_a_partition() -> None:
 
 
 def test_request_is_bounded() -> None:
-    """A request stops before the batch that would make it too large; those left out come first the next time."""
+    """A request ends before the batch that would make it too large; the remaining ones come first the next time."""
     accumulator = make_accumulator(batch_size=300)
     topic = add_topic(accumulator, leaders=[1] * 4)
     for partition in range(4):
@@ -561,7 +561,7 @@ def test_request_is_bounded() -> None:
 @pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_no_frame_is_larger_than_max_request_size(version: int, compression: str) -> None:
-    """All that stands around the batches counts, and what noise grows by in compression; and little room is left."""
+    """Everything around the batches counts, and growth of random data in compression; yet little space is unused."""
     rng = random.Random(version)
     client_id = rng.choice([None, b"", b"client" * 20])
     accumulator = make_accumulator(batch_size=300, compresses=compression != "none")
@@ -583,7 +583,7 @@ def test_no_frame_is_larger_than_max_request_size(version: int, compression: str
 
 
 def test_partitions_take_turns() -> None:
-    """A partition that always has more is not served twice before another is served once."""
+    """A partition that always has batches is not served twice before another one is served once."""
     accumulator = make_accumulator(batch_size=200)
     topic = add_topic(accumulator, leaders=[1] * 3)
     for _ in range(4):
@@ -595,7 +595,7 @@ def test_partitions_take_turns() -> None:
 
 
 def test_refused_batches_stay() -> None:
-    """What may not be sent yet stays ready, in order, and holds up no other partition."""
+    """Batches that may not be sent yet stay ready, in order, and don't block other partitions."""
     accumulator = make_accumulator()
     topic = add_topic(accumulator, leaders=[1, 1, 1])
     for partition in range(3):
@@ -608,12 +608,12 @@ def test_refused_batches_stay() -> None:
 
 
 def test_drain_of_an_unknown_broker() -> None:
-    """Nothing is there."""
+    """It has no batches."""
     assert drain(make_accumulator(), 99) == []
 
 
 def test_mute() -> None:
-    """With one request in flight a connection and no sequences, a partition sends one batch at a time."""
+    """With one request in flight per connection and no sequences, a partition sends one batch at a time."""
     accumulator = make_accumulator(batch_size=200, mutes=True)
     topic = add_topic(accumulator, leaders=[1, 1])
     for _ in range(2):
@@ -645,7 +645,7 @@ def sealing(accumulator: RecordAccumulator, *, inline_limit: int = 0) -> list[Pr
 
 
 def test_large_batch_is_given_out_to_be_compressed() -> None:
-    """A batch above the inline limit is given to a worker, and goes once it comes back."""
+    """A batch above the inline limit is given to a worker, and is sent once it comes back."""
     accumulator = make_accumulator(compresses=True)
     put(accumulator, add_topic(accumulator), bytes(1000))
     (batch,) = sealing(accumulator)
@@ -662,7 +662,7 @@ def test_large_batch_is_given_out_to_be_compressed() -> None:
 
 
 def test_small_batches_share_the_inline_limit() -> None:
-    """What one request leaves to the loop to compress is bounded, not what each batch does."""
+    """The limit is for what the loop compresses per request, not per batch."""
     accumulator = make_accumulator(compresses=True)
     topic = add_topic(accumulator, leaders=[1] * 3)
     for partition in range(3):
@@ -673,7 +673,7 @@ def test_small_batches_share_the_inline_limit() -> None:
 
 
 def test_nothing_overtakes_a_batch_in_the_worker() -> None:
-    """The next batch of its partition waits, also if it needs no worker; other partitions do not."""
+    """The next batch of its partition waits, even if it needs no worker; other partitions don't."""
     accumulator = make_accumulator(batch_size=2000, compresses=True)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, bytes(1900))
@@ -689,7 +689,7 @@ def test_nothing_overtakes_a_batch_in_the_worker() -> None:
 
 
 def test_compression_that_does_not_pay() -> None:
-    """A batch that would grow goes out plain, and later batches of the topic are filled with that in mind."""
+    """A batch that would grow is sent uncompressed, and later batches of the topic are filled accordingly."""
     accumulator = make_accumulator(compresses=True)
     put(accumulator, add_topic(accumulator), b"x" * 20)
     (batch,) = sealing(accumulator)
@@ -699,7 +699,7 @@ def test_compression_that_does_not_pay() -> None:
 
 
 def test_no_more_is_compressed_ahead_than_two_requests() -> None:
-    """A broker that takes nothing does not have everything compressed for it."""
+    """For a broker that accepts nothing, not everything is compressed."""
     accumulator = make_accumulator(batch_size=1000, compresses=True, max_request_size=1000)
     topic = add_topic(accumulator, leaders=[1] * 10)
     for partition in range(10):
@@ -718,7 +718,7 @@ def sealing_goes_on(accumulator: RecordAccumulator) -> tuple[int, int]:
 
 
 def test_leader_moves_while_sealing() -> None:
-    """A batch that comes back from the worker goes to the leader of then."""
+    """A batch that comes back from the worker goes to the leader of that time."""
     accumulator = make_accumulator(compresses=True)
     put(accumulator, add_topic(accumulator), bytes(1000))
     (batch,) = sealing(accumulator)
@@ -746,7 +746,7 @@ def test_sealed_batches_that_move_take_no_place_at_their_former_broker() -> None
 
 
 def test_what_may_not_be_sent_is_not_sealed_ahead() -> None:
-    """It would take the place of batches that may, for as long as an answer of another broker takes."""
+    """It would take the place of batches that may be sent, for as long as another broker's answer takes."""
     accumulator = make_accumulator(compresses=True, batch_size=1 << 19, max_request_size=1 << 19)
     topic = add_topic(accumulator, leaders=[1] * 4)
     for partition in range(4):
@@ -777,10 +777,10 @@ def test_release_while_sealing() -> None:
 
 
 def test_expire_after_sealing() -> None:
-    """So does one that was sealed and then found no way to its broker; there is no worker any more to wait for."""
+    """The same for a batch that was sealed but could not be sent; there is no worker left to wait for."""
     accumulator = make_accumulator(compresses=True, delivery_timeout_ms=100, max_request_size=1000)
     topic = add_topic(accumulator, leaders=[1, 1, 1])
-    for round_ms in 0, 1000, 2000:  # what is being compressed for the broker counts right afterwards, too
+    for round_ms in 0, 1000, 2000:  # the count of what is being compressed for the broker is right afterwards, too
         for partition in range(3):
             put(accumulator, topic, bytes(900), partition=partition, now_ms=round_ms)
         accumulator.close_all(round_ms)
@@ -799,7 +799,7 @@ def test_expire_after_sealing() -> None:
 
 
 def many(accumulator: RecordAccumulator, count: int) -> list[ProducerBatch]:
-    """So many batches of one partition, in flight."""
+    """That many batches of one partition, in flight."""
     topic = accumulator.topic("orders") or add_topic(accumulator)
     for _ in range(count):
         put(accumulator, topic)
@@ -810,7 +810,7 @@ def many(accumulator: RecordAccumulator, count: int) -> list[ProducerBatch]:
 @settings(max_examples=40)
 @given(st.permutations(range(6)), st.integers(0, 5))
 def test_order_of_creation_survives_retries(order: list[int], waiting: int) -> None:
-    """In whatever order batches come back, and however many wait, they leave in the order of creation."""
+    """In whatever order batches are requeued, and however many wait, they are sent in the order of creation."""
     accumulator = make_accumulator()
     batches = many(accumulator, 6)
     topic = accumulator.topic("orders")
@@ -824,7 +824,7 @@ def test_order_of_creation_survives_retries(order: list[int], waiting: int) -> N
 
 
 def test_back_off() -> None:
-    """A batch that was queued again goes from its time on; what is behind it waits, too."""
+    """A requeued batch is ready when its back-off ends; batches behind it wait, too."""
     accumulator = make_accumulator(linger_ms=0)
     (batch,) = many(accumulator, 1)
     put(accumulator, batch.queue.topic, now_ms=NOW)
@@ -839,7 +839,7 @@ def test_back_off() -> None:
 
 
 def test_back_offs_end_in_their_order() -> None:
-    """The earliest end of a back-off is the deadline."""
+    """The earliest end of a back-off is the next deadline."""
     accumulator = make_accumulator()
     topic = add_topic(accumulator, leaders=[1, 1, 1])
     for partition in range(3):
@@ -882,7 +882,7 @@ def test_stale_back_off_of_an_ended_batch() -> None:
 
 
 def test_leader_moves() -> None:
-    """What is ready goes to the new leader, at the end of its queue."""
+    """Ready batches move to the new leader, to the end of its queue."""
     accumulator = make_accumulator()
     topic = add_topic(accumulator, leaders=[1, 2])
     put(accumulator, topic, partition=0)
@@ -895,7 +895,7 @@ def test_leader_moves() -> None:
 
 
 def test_open_batch_moves_too() -> None:
-    """An open batch goes to the leader of the time when it closes."""
+    """An open batch goes to the partition's leader at the time when it closes."""
     accumulator = make_accumulator()
     put(accumulator, add_topic(accumulator))
     accumulator.update_topic("orders", TOPIC_ID, [(7, 1)])
@@ -904,7 +904,7 @@ def test_open_batch_moves_too() -> None:
 
 
 def test_no_leader() -> None:
-    """Without a leader a batch is ready at node -1, which asks for metadata; a leader takes it over."""
+    """Without a leader a batch is ready at node -1, which causes a metadata request; a new leader takes it over."""
     accumulator = make_accumulator()
     put(accumulator, add_topic(accumulator))
     accumulator.close_all(0)
@@ -916,7 +916,7 @@ def test_no_leader() -> None:
 
 @pytest.mark.parametrize(("leader", "epoch", "goes"), [(2, 1, True), (1, 1, True), (2, 0, False), (1, 0, False)])
 def test_newer_leader_ends_a_back_off(leader: int, epoch: int, goes: bool) -> None:
-    """A batch that backs off goes at once if the leader epoch rose, else when its time is over (KIP-951)."""
+    """A batch that backs off is ready at once if the leader epoch rose, otherwise after its back-off (KIP-951)."""
     accumulator = make_accumulator()
     (batch,) = many(accumulator, 1)
     accumulator.requeue(batch, NOW, NOW + 100)
@@ -928,7 +928,7 @@ def test_newer_leader_ends_a_back_off(leader: int, epoch: int, goes: bool) -> No
 
 
 def test_newer_leader_ends_the_back_off_of_all() -> None:
-    """Also of those that stand behind the first: none of them has been refused by the new leader."""
+    """Including those behind the first: none of them has been refused by the new leader."""
     accumulator = make_accumulator()
     batches = many(accumulator, 3)
     for batch in batches:
@@ -941,7 +941,7 @@ def test_newer_leader_ends_the_back_off_of_all() -> None:
 
 
 def test_no_back_off_for_what_went_to_a_former_leader() -> None:
-    """The leader was known to have moved before the answer of the former one came."""
+    """It was known that the leader had moved before the former one answered."""
     accumulator = make_accumulator()
     (batch,) = many(accumulator, 1)
     accumulator.update_topic("orders", TOPIC_ID, [(2, 1)])
@@ -961,7 +961,7 @@ def test_leader_moves_while_in_flight() -> None:
 
 
 def test_more_partitions() -> None:
-    """New partitions are used once they are known; what was there stays where it is."""
+    """New partitions are used once they are known; existing batches stay where they are."""
     accumulator = make_accumulator()
     topic = add_topic(accumulator)
     put(accumulator, topic)
@@ -973,7 +973,7 @@ def test_more_partitions() -> None:
 
 
 def test_fewer_partitions() -> None:
-    """A topic that was made again with fewer partitions leaves the batches of the others without a leader."""
+    """If a topic is recreated with fewer partitions, the batches of the others have no leader."""
     accumulator = make_accumulator(delivery_timeout_ms=100)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, partition=1)
@@ -1004,7 +1004,7 @@ def test_fewer_partitions_and_more_again() -> None:
 
 
 def test_topic_id_is_the_latest() -> None:
-    """A batch goes out under the id that the topic has then."""
+    """A batch is sent with the topic's current id."""
     accumulator = make_accumulator()
     (batch,) = many(accumulator, 1)
     assert batch.topic_id == TOPIC_ID
@@ -1013,7 +1013,7 @@ def test_topic_id_is_the_latest() -> None:
 
 
 def test_forget_topic() -> None:
-    """A topic is forgotten only without batches that have not ended: open, waiting or in flight."""
+    """A topic is forgotten only if it has no live batches: open, waiting or in flight."""
     accumulator = make_accumulator()
     topic = add_topic(accumulator, leaders=[1, 1])
     assert not accumulator.forget_topic("unknown")
@@ -1049,7 +1049,7 @@ def test_expires_open_batch() -> None:
 
 
 def test_expires_waiting_batch() -> None:
-    """A batch that waits expires; the one behind it is ready in its stead."""
+    """A waiting batch expires; the one behind it is then ready."""
     accumulator = make_accumulator(delivery_timeout_ms=100)
     topic = add_topic(accumulator)
     for now_ms in NOW, NOW + 50:
@@ -1095,17 +1095,17 @@ def test_expires_in_flight() -> None:
 
 
 def test_expires_oldest_first() -> None:
-    """All that is too old is given out, oldest first, over all partitions."""
+    """All batches that are too old are returned, oldest first, over all partitions."""
     accumulator = make_accumulator(delivery_timeout_ms=100)
     topic = add_topic(accumulator, leaders=[1, 2, 3])
     for partition in 2, 0, 1:
         put(accumulator, topic, partition=partition, now_ms=NOW + partition)
-    # Time goes on in the order of the calls; the first record of partition 2 came at NOW + 2.
+    # Time advances with each call; the first record of partition 2 came at NOW + 2.
     assert [batch.partition for batch in accumulator.expire(NOW + 102)] == [2, 0, 1]
 
 
 def test_take_all() -> None:
-    """Everything that has not ended is given out, whatever it is doing."""
+    """All live batches are returned, in whatever state they are."""
     accumulator = make_accumulator(compresses=True, batch_size=1000)
     topic = add_topic(accumulator, leaders=[1] * 4)
     put(accumulator, topic, partition=0)
@@ -1149,7 +1149,7 @@ def test_live_records() -> None:
 
 
 def test_release_twice() -> None:
-    """A batch that is given back twice, by its request's end and by the producer's, is given back once."""
+    """A batch that is released twice, by the end of its request and of the producer, is released once."""
     accumulator = make_accumulator()
     first, second = many(accumulator, 2)
     end(accumulator, first)
@@ -1166,7 +1166,7 @@ def test_release_twice() -> None:
 @settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1))
 def test_random_walk(seed: int) -> None:
-    """Through a thousand random steps each record ends exactly once, in order per partition, and memory comes back."""
+    """Through a thousand random steps each record ends exactly once, in order per partition, and memory is freed."""
     rng = random.Random(seed)
     accumulator = make_accumulator(
         seed=seed,
@@ -1237,7 +1237,7 @@ def _ack(accumulator: RecordAccumulator, batch: ProducerBatch, acked: list[tuple
 def _answer(
     accumulator: RecordAccumulator, batch: ProducerBatch, rng: random.Random, now_ms: int, acked: list[tuple[int, int]]
 ) -> None:
-    """Whatever is queued again still precedes what follows: one batch a partition is in flight."""
+    """Requeued batches still precede later ones: one batch per partition is in flight."""
     kind = rng.random()
     if batch.expired or kind < 0.5:
         _ack(accumulator, batch, acked)
@@ -1250,7 +1250,7 @@ def _answer(
 
 
 def test_topics_are_found_by_any_str_of_their_name() -> None:
-    """However many there are, as they come and go: by the same str as before, and by an equal one."""
+    """However many topics come and go: by the same str as before, and by an equal one."""
     accumulator = make_accumulator()
     names = [f"topic-{number}" for number in range(5_000)]
     topics: dict[str, TopicQueues] = {}
@@ -1302,7 +1302,7 @@ def test_ended_batches_are_garbage() -> None:
 
 
 def test_a_long_queue_can_be_dropped() -> None:
-    """A producer that goes away unclosed in an outage: however many its batches, their end does not fill the stack."""
+    """As when a producer is dropped in an outage: freeing any number of batches does not overflow the stack."""
     before = allocated_blocks()
     accumulator = make_accumulator(batch_size=1, buffer_memory=1 << 30)
     topic = add_topic(accumulator)
@@ -1313,7 +1313,7 @@ def test_a_long_queue_can_be_dropped() -> None:
 
 
 def test_batches_in_every_state_can_be_dropped() -> None:
-    """The collector does not know batches, so the accumulator ends the cycles that they are part of."""
+    """The collector does not track batches, so the accumulator breaks the cycles that they are part of."""
 
     def life() -> None:
         accumulator = make_accumulator()

@@ -1,4 +1,4 @@
-"""Which partition the accumulator chooses: by key, sticky and adaptive without one, round robin, as told."""
+"""Which partition the accumulator chooses: by key, sticky and adaptive without one, round robin, or explicit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def keyless(
 
 
 def test_sticks_to_a_partition() -> None:
-    """Keyless records go to one partition until about sticky_size bytes are there, so that batches fill."""
+    """Keyless records go to one partition until it has about sticky_size bytes, so that batches fill up."""
     accumulator = make_accumulator(batch_size=1000, sticky_size=1000, linger_ms=1000)
     topic = add_topic(accumulator, leaders=[1] * 10)
     for _ in range(60):
@@ -49,7 +49,7 @@ def test_sticks_to_a_partition() -> None:
 
 
 def test_sticky_is_uniform() -> None:
-    """Over many batches every partition gets its share, also if they come at full speed."""
+    """Over many batches every partition gets its share, even at full speed."""
     accumulator = make_accumulator(batch_size=200, sticky_size=200)
     add_topic(accumulator, leaders=[1] * 4)
     total: collections.Counter[int] = collections.Counter()
@@ -60,17 +60,17 @@ def test_sticky_is_uniform() -> None:
 
 
 def test_sticky_leaves_a_lingering_partition_in_the_end() -> None:
-    """Records so few that each goes alone change partition all the same, after about sticky_size bytes."""
+    """Even if records are so rare that each is sent alone, they change partition after about sticky_size bytes."""
     accumulator = make_accumulator(batch_size=1000, sticky_size=1000, linger_ms=0)
     topic = add_topic(accumulator, leaders=[1] * 100)
     visits: list[int] = []
     for _ in range(300):
-        put(accumulator, topic, bytes(79), partition=-1)  # 100 bytes with what a record takes at most, and the header
+        put(accumulator, topic, bytes(79), partition=-1)  # 100 bytes with a record's largest overhead, and the header
         (batch,) = drain_all(accumulator)
         visits.append(batch.partition)
         end(accumulator, batch)
     lengths = collections.Counter(len(run) for run in _runs(visits))
-    # 162 bytes each: the seventh passes sticky_size, and nothing is half filled then.
+    # 162 bytes each: the seventh exceeds sticky_size, and no batch is half filled then.
     assert lengths[7] > 30, lengths
 
 
@@ -106,7 +106,7 @@ def test_a_key_ignores_leaders() -> None:
 
 
 def test_empty_key_is_a_key() -> None:
-    """Only a null key is no key."""
+    """Only null counts as no key."""
     accumulator = make_accumulator(batch_size=200, sticky_size=200)
     topic = add_topic(accumulator, leaders=[1] * 12)
     for _ in range(50):
@@ -124,10 +124,10 @@ def test_ignored_keys() -> None:
 
 
 class Choices:
-    """Watches which partitions keyless records choose.
+    """Records which partitions are chosen for keyless records.
 
     Args:
-        leaders: of the partitions of a topic of its own.
+        leaders: the leaders of the partitions of its topic.
         waiting: how many batches wait in each partition.
     """
 
@@ -151,7 +151,7 @@ class Choices:
         return [len(queue) for queue in self.queues]
 
     def add(self, count: int, *, now_ms: int = 0) -> list[int]:
-        """The partitions that so many keyless records choose, each as large as a batch."""
+        """The partitions chosen for that many keyless records, each as large as a batch."""
         chosen = []
         for _ in range(count):
             before = self.lengths
@@ -200,7 +200,7 @@ def test_not_adaptive() -> None:
 
 
 def test_availability_timeout() -> None:
-    """Brokers that could not be sent to for longer than the timeout are left out, until they can again."""
+    """Brokers to which nothing could be sent for longer than the timeout are skipped until they are available."""
     choices = Choices([1, 2], availability_timeout_ms=50)
     choices.accumulator.node_stalled(2, 100)
     assert set(choices.add(40, now_ms=150)) == {0, 1}
@@ -210,14 +210,14 @@ def test_availability_timeout() -> None:
 
 
 def test_no_availability_timeout() -> None:
-    """Without the timeout a broker that can't be sent to gets its share."""
+    """Without the timeout an unavailable broker gets its share."""
     choices = Choices([1, 2], adaptive=False)
     choices.accumulator.node_stalled(2, 0)
     assert set(choices.add(40, now_ms=10**6)) == {0, 1}
 
 
 def test_stall_counts_from_its_beginning() -> None:
-    """A broker stays left out while it can't be sent to, however often that is noticed."""
+    """A broker is skipped as long as it is unavailable, however often that is noticed."""
     choices = Choices([1, 2], availability_timeout_ms=50)
     for now_ms in range(0, 100, 10):
         choices.accumulator.node_stalled(2, now_ms)
@@ -225,7 +225,7 @@ def test_stall_counts_from_its_beginning() -> None:
 
 
 def test_all_left_out() -> None:
-    """If every broker is left out, none is."""
+    """If all brokers would be skipped, none is."""
     choices = Choices([1, 2], availability_timeout_ms=50)
     choices.accumulator.node_stalled(1, 0)
     choices.accumulator.node_stalled(2, 0)
@@ -233,7 +233,7 @@ def test_all_left_out() -> None:
 
 
 def test_round_robin() -> None:
-    """Records go round all partitions with a leader, keyed ones too; round all if none has one."""
+    """Records, even with keys, rotate over all partitions with a leader; over all partitions if none has one."""
     accumulator = make_accumulator(round_robin=True)
     topic = add_topic(accumulator, leaders=[1, -1, 1])
     assert keyless(accumulator, 10) == {0: 5, 2: 5}
@@ -255,7 +255,7 @@ def test_round_robin_in_order() -> None:
 
 
 def test_explicit_partition_wins() -> None:
-    """A partition that the caller names is taken, with a key, with round robin, without a leader."""
+    """A partition named by the caller is used, even with a key, with round robin, or without a leader."""
     everything: list[dict[str, Any]] = [{}, {"round_robin": True}, {"ignore_keys": True}]
     for options in everything:
         accumulator = make_accumulator(**options)
@@ -266,7 +266,7 @@ def test_explicit_partition_wins() -> None:
 
 
 def test_sticky_partition_that_is_gone() -> None:
-    """Keyless records do not stick to a partition that the topic has no more."""
+    """Keyless records do not stick to a partition that no longer exists."""
     accumulator = make_accumulator(seed=3)
     topic = add_topic(accumulator, leaders=[1] * 50)
     put(accumulator, topic, partition=-1)
@@ -276,7 +276,7 @@ def test_sticky_partition_that_is_gone() -> None:
 
 
 def test_same_seed_same_choices() -> None:
-    """Chance comes from the given generator alone."""
+    """The given generator is the only source of randomness."""
     runs = []
     for _ in range(2):
         accumulator = make_accumulator(batch_size=200, sticky_size=200, seed=11)

@@ -1,4 +1,4 @@
-"""Batches that a broker finds too large: cut into pieces, with all that hangs on their records."""
+"""Batches that are too large for a broker: split into pieces, together with their records' Deliveries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADER_BYTES = 61
 
 
 def test_split_keeps_records() -> None:
-    """The pieces hold the same records in the same order, are smaller, and come in the batch's place."""
+    """The pieces hold the same records in the same order, are smaller, and take the batch's place."""
     accumulator = make_accumulator()
     batch, _ = filled(accumulator, 20, now_ms=NOW)
     before = read(batch)
@@ -51,7 +51,7 @@ def test_split_keeps_records() -> None:
 
 
 def test_split_respects_the_batch_size() -> None:
-    """A batch above batch_size, filled by its compression ratio, is cut into pieces of that size."""
+    """A batch above batch_size, filled by its compression ratio, is split into pieces of that size."""
     accumulator = make_accumulator(batch_size=500, compresses=True)
     topic = add_topic(accumulator)
     for _ in range(200):
@@ -92,7 +92,7 @@ def test_split_of_a_compressed_batch() -> None:
 
 
 def test_split_continues_sequences() -> None:
-    """The pieces have the producer state of the batch, and sequences from its own on, over the wraparound too."""
+    """The pieces have the batch's producer id and epoch, and continue its sequences, even over the wraparound."""
     accumulator = make_accumulator()
     batch, _ = filled(accumulator, 10, now_ms=NOW)
     batch.set_producer_state(7, 3, 2**31 - 4, True)
@@ -117,7 +117,7 @@ def test_split_without_sequences() -> None:
 
 
 def test_split_takes_no_pool_memory() -> None:
-    """A split works with an empty pool, and the blocks of the batch return at once."""
+    """A split works with an empty pool, and the batch's blocks are released at once."""
     accumulator = make_accumulator(buffer_memory=16384)
     batch, _ = filled(accumulator, 20, now_ms=NOW)
     assert accumulator.pool.available_bytes == 0
@@ -147,7 +147,7 @@ def test_split_batch_lives_until_its_last_piece() -> None:
 
 
 def test_pieces_released_twice() -> None:
-    """Giving a piece back twice strikes it off once."""
+    """Releasing a piece twice counts once."""
     accumulator = make_accumulator()
     batch, _ = filled(accumulator, 10, now_ms=NOW)
     split(accumulator, batch, now_ms=NOW)
@@ -187,7 +187,7 @@ def test_nested_split() -> None:
 
 
 def test_pieces_end_apart() -> None:
-    """Each Delivery follows its record into its piece, whatever becomes of the others."""
+    """Each Delivery follows its record into its piece, independently of the other pieces."""
     accumulator = make_accumulator()
     batch, deliveries = filled(accumulator, 10, now_ms=NOW)
     split(accumulator, batch, now_ms=NOW)
@@ -209,7 +209,7 @@ def test_pieces_end_apart() -> None:
 
 
 def test_pieces_expire_together() -> None:
-    """The age of the batch counts: its pieces expire with it, except those that have ended, each once."""
+    """The batch's age counts: its pieces expire as it would, each once, except those that have ended."""
     accumulator = make_accumulator(delivery_timeout_ms=100)
     batch, _ = filled(accumulator, 16, now_ms=NOW)
     pieces = split(accumulator, batch, now_ms=NOW)
@@ -239,7 +239,7 @@ def test_backed_off_piece() -> None:
 
 
 def test_callbacks_follow_a_split() -> None:
-    """Callbacks are called for each record when its piece ends, in order, though attached before."""
+    """Callbacks attached before the split are called in order, for each record when its piece ends."""
     loop = asyncio.new_event_loop()
     try:
         accumulator = make_accumulator(loop=loop)
@@ -286,7 +286,7 @@ async def test_awaits_follow_a_split() -> None:
 
 
 def test_observation_follows_a_split() -> None:
-    """Who looked at a Delivery, or dropped it, before the split or after, is known when the piece fails."""
+    """Whether a Delivery was observed or dropped, before or after the split, is known when the piece fails."""
     accumulator = make_accumulator()
     batch, deliveries = filled(accumulator, 12, now_ms=NOW)
     with pytest.raises(asyncio.InvalidStateError):
@@ -322,7 +322,7 @@ def test_only_what_is_in_flight_can_be_split() -> None:
 
 
 def test_the_memory_of_pieces_goes_back_to_the_system() -> None:
-    """It is beside the budget, so nobody would ever let go of it."""
+    """It is not part of the budget, so the pool would never free it."""
     accumulator = make_accumulator()
     batch, _ = filled(accumulator, 20, now_ms=NOW)
     split(accumulator, batch, now_ms=NOW)
@@ -335,11 +335,11 @@ def test_the_memory_of_pieces_goes_back_to_the_system() -> None:
 # --- what is learned of the topic's limit -----------------------------------------------------------------------------
 
 KEPT_MS = 600_000
-"""How long a limit stands before larger batches are tried."""
+"""How long a limit is kept before larger batches are tried."""
 
 
 def sizes(accumulator: RecordAccumulator, topic: TopicQueues, *, now_ms: int = NOW, partition: int = 0) -> list[int]:
-    """The batches that 300 records of 100 bytes make, the last one aside."""
+    """The sizes of the batches of 300 records of 100 bytes, without the last batch."""
     for _ in range(300):
         put(accumulator, topic, bytes(100), partition=partition, now_ms=now_ms)
     batches = drain_all(accumulator, now_ms=now_ms)
@@ -349,7 +349,7 @@ def sizes(accumulator: RecordAccumulator, topic: TopicQueues, *, now_ms: int = N
 
 
 def refuse(accumulator: RecordAccumulator, topic: TopicQueues, count: int, *, now_ms: int = NOW) -> int:
-    """Have a batch of so many records refused, and its pieces taken; the size of a batch with half of the records."""
+    """Have a batch refused and its pieces accepted; returns the size of a batch with half of the records."""
     for _ in range(count):
         put(accumulator, topic, bytes(100), now_ms=now_ms)
     (batch,) = drain_all(accumulator, now_ms=now_ms)
@@ -361,7 +361,7 @@ def refuse(accumulator: RecordAccumulator, topic: TopicQueues, count: int, *, no
 
 
 def test_later_batches_are_smaller_than_one_that_was_refused() -> None:
-    """Of all partitions of the topic, and of no other; the rest of the accumulator keeps batch_size."""
+    """In all partitions of the topic, but not in other topics, which keep batch_size."""
     accumulator = make_accumulator()
     orders, audit = add_topic(accumulator, leaders=(1, 1)), add_topic(accumulator, "audit")
     assert min(sizes(accumulator, orders)) > 16_000
@@ -384,7 +384,7 @@ def test_a_batch_that_is_open_takes_no_more_than_the_limit() -> None:
 
 
 def test_one_that_was_filled_before_is_cut_to_the_limit_at_once() -> None:
-    """Not to its half, of which the broker would take none."""
+    """Not to half of its size, which the broker would refuse again."""
     accumulator = make_accumulator()
     topic = add_topic(accumulator)
     for _ in range(280):
@@ -398,7 +398,7 @@ def test_one_that_was_filled_before_is_cut_to_the_limit_at_once() -> None:
 
 
 def test_the_limit_is_one_of_bytes_as_they_go_out() -> None:
-    """A compressed batch is refused by its compressed size."""
+    """A compressed batch is refused because of its compressed size."""
     accumulator = make_accumulator(compresses=True, max_request_size=1 << 20)
     topic = add_topic(accumulator)
     batch, _ = filled(accumulator, 100, now_ms=NOW)

@@ -1,4 +1,4 @@
-"""The compiled way in: what it takes, what it refuses, and how its awaitable behaves."""
+"""The compiled path of submit: what it accepts, what it refuses, and how its awaitable behaves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATIENCE_S = 30
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -121,7 +121,7 @@ class Topic(enum.StrEnum):
 
 
 class Number:
-    """An integer as numpy's are: no int, but with ``__index__``."""
+    """An integer like numpy's: not an int, but with ``__index__``."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -131,7 +131,7 @@ class Number:
 
 
 class NoNumber:
-    """As numpy's arrays, which have the method and are no integers."""
+    """Like numpy's arrays, which have the method but are not integers."""
 
     def __index__(self) -> int:
         raise TypeError("only integer scalar arrays can be converted to a scalar index")
@@ -161,7 +161,7 @@ VALUES: list[tuple[Any, bytes | None]] = [
 
 @pytest.mark.parametrize(("value", "expected"), VALUES, ids=lambda value: type(value).__name__)
 async def test_values_and_keys(door: Door, value: Any, expected: bytes | None) -> None:
-    """Anything with bytes, text, and None go in as value and as key, and out as the bytes they are."""
+    """Bytes-like objects, str and None are accepted as value and key, and encoded as their bytes."""
     door.submit_nowait("orders", value, partition=0)
     await door.submit("orders", key=value, partition=0)
     first, second = door.written()
@@ -171,7 +171,7 @@ async def test_values_and_keys(door: Door, value: Any, expected: bytes | None) -
 
 
 async def test_a_buffer_that_is_not_there_any_more(door: Door) -> None:
-    """Whatever its exporter raises is that record's own error."""
+    """Whatever its exporter raises becomes that record's error."""
     view = memoryview(b"v")
     view.release()
     for arguments in ({"value": view}, {"key": view}):
@@ -183,7 +183,7 @@ async def test_a_buffer_that_is_not_there_any_more(door: Door) -> None:
 
 
 class Offsets(ctypes.Structure):
-    """A buffer whose fields have the names of types."""
+    """A buffer whose fields are named like types."""
 
     _fields_ = (("O", ctypes.c_uint8), ("Offset", ctypes.c_uint8))
 
@@ -193,7 +193,7 @@ class Tags(ctypes.Structure):
 
 
 async def test_buffers_of_python_objects(door: Door) -> None:
-    """Such as numpy's of dtype object hold addresses in this process, which nobody wants in a log."""
+    """Such as numpy arrays of dtype object: they hold addresses in this process, which must not be written."""
     for objects in ((ctypes.py_object * 2)("a", "b"), memoryview((ctypes.py_object * 1)("a")), Tags(1, "a")):
         for arguments in ({"value": objects}, {"key": objects}):
             with pytest.raises(SerializationError, match=r"is a .*; bytes-like, str or None is needed"):
@@ -206,7 +206,7 @@ async def test_buffers_of_python_objects(door: Door) -> None:
 
 
 async def test_integers_that_are_no_ints(door: Door) -> None:
-    """Whatever has ``__index__`` is one, as for configs."""
+    """Anything with ``__index__`` is accepted, as for configs."""
     door.submit_nowait("orders", b"v", partition=Number(1), timestamp_ms=Number(1_234))
     (record,) = door.written()
     assert record.timestamp_ms == 1_234
@@ -216,7 +216,7 @@ async def test_integers_that_are_no_ints(door: Door) -> None:
 
 
 async def test_copied_when_it_returns(door: Door) -> None:
-    """What the caller does to its buffer after that does not matter."""
+    """Later changes to the caller's buffer have no effect."""
     buffer: Any = bytearray(b"before")
     delivery = await door.submit("orders", buffer, key=buffer, headers=[("h", buffer)], partition=0)
     buffer[:] = b"after!"
@@ -244,7 +244,7 @@ async def test_header_pairs(door: Door, headers: Any) -> None:
     "headers", [{"é": b"1", "": None}, MappingProxyType({"é": b"1", "": None})], ids=["dict", "mapping"]
 )
 async def test_header_mappings(door: Door, headers: Mapping[str, bytes | None]) -> None:
-    """A mapping does as well."""
+    """A mapping is accepted too."""
     door.submit_nowait("orders", b"v", headers=headers)
     (record,) = door.written()
     assert record.headers == (("é", b"1"), ("", None))
@@ -252,14 +252,14 @@ async def test_header_mappings(door: Door, headers: Mapping[str, bytes | None]) 
 
 @pytest.mark.parametrize("headers", [[], (), {}, iter([])], ids=["list", "tuple", "dict", "iterator"])
 async def test_no_headers(door: Door, headers: Any) -> None:
-    """Empty is none."""
+    """Empty headers are no headers."""
     door.submit_nowait("orders", b"v", headers=headers)
     assert door.written()[0].headers == ()
 
 
 @pytest.mark.parametrize("make", [list, tuple, dict])
 async def test_headers_of_any_size(make: Callable[[Any], Any]) -> None:
-    """Those that a call encodes by itself, up to 512 bytes, and all larger ones are written alike."""
+    """Headers up to 512 bytes, which a call encodes itself, and larger ones are written alike."""
     door = Door(max_request_size=1 << 20)
     given = [[("name", bytes(size)), ("null", None), ("", b"")] for size in range(470, 530)]
     given += [[("n" * size, b"value")] for size in range(470, 530)]
@@ -271,13 +271,13 @@ async def test_headers_of_any_size(make: Callable[[Any], Any]) -> None:
 
 
 async def test_headers_of_an_iterator(door: Door) -> None:
-    """An iterator is taken as well."""
+    """An iterator is accepted too."""
     door.submit_nowait("orders", b"v", headers=((name, b"1") for name in "ab"))
     assert door.written()[0].headers == (("a", b"1"), ("b", b"1"))
 
 
 async def test_headers_of_an_iterator_without_memory() -> None:
-    """They are not used up by an attempt that finds no memory, or no topic."""
+    """They are not consumed by an attempt that finds no memory, or no topic."""
     door = Door(buffer_memory=20_000)
     door.submit_nowait("orders", bytes(19_000))
     task = asyncio.create_task(door.submit("orders", b"v" * 5000, headers=((name, b"1") for name in "ab")))
@@ -290,7 +290,7 @@ async def test_headers_of_an_iterator_without_memory() -> None:
 
 
 async def test_any_topic_text(door: Door) -> None:
-    """A topic may be any str, an enumeration's member too."""
+    """A topic may be any str, including a member of an enum."""
     for topic in "orders", Text("orders"), Topic.ORDERS, "".join(["ord", "ers"]):
         delivery = door.submit_nowait(topic, b"v", partition=0)
         await door.submit(topic, b"v", partition=0)
@@ -301,7 +301,7 @@ async def test_any_topic_text(door: Door) -> None:
 
 
 async def test_explicit_partition(door: Door) -> None:
-    """A partition that the caller names is taken."""
+    """A partition named by the caller is used."""
 
     class Number(enum.IntEnum):
         ONE = 1
@@ -312,7 +312,7 @@ async def test_explicit_partition(door: Door) -> None:
 
 
 async def test_timestamps() -> None:
-    """A record has the time of the call, to the millisecond, or the one that it is given."""
+    """A record has the time of the call, in milliseconds, or the given timestamp."""
     clock = Clock()
     door = Door(clock=clock)
     door.submit_nowait("orders", b"now", partition=0)
@@ -327,7 +327,7 @@ async def test_timestamps() -> None:
 
 
 async def test_the_machines_clock(door: Door) -> None:
-    """Without clocks of a test the time is the machine's."""
+    """By default the time is that of the system clock."""
     before = time.time_ns() // 1_000_000
     door.submit_nowait("orders", b"v", partition=0)
     await door.submit("orders", b"v", partition=0)
@@ -348,7 +348,7 @@ async def test_linger_counts_from_the_call() -> None:
 
 
 class Opaque:
-    """Something that has no bytes; its repr must not get into an error."""
+    """An object that is not bytes-like; its repr must not get into an error."""
 
     def __repr__(self) -> str:
         raise AssertionError("payloads stay out of messages")
@@ -395,7 +395,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "topic bytes": ({"topic": b"orders"}, "the topic is a bytes; str"),
     "topic int": ({"topic": 5}, "the topic is a int; str"),
 }
-"""What is wrong with a record, and what the error says of it."""
+"""What is wrong with a record, and a pattern of its error."""
 
 
 async def attempt(door: Door, call: str, *args: Any, **arguments: Any) -> None:
@@ -408,7 +408,7 @@ async def attempt(door: Door, call: str, *args: Any, **arguments: Any) -> None:
 @pytest.mark.parametrize("what", BAD)
 @pytest.mark.parametrize("call", ["submit_nowait", "submit", "send"])
 async def test_bad_input(door: Door, call: str, what: str) -> None:
-    """A wrong argument raises a SerializationError that names topic and argument, and disturbs nothing else."""
+    """A bad argument raises a SerializationError that names topic and argument, and has no other effect."""
     arguments, message = BAD[what]
     arguments = {"topic": "orders", **arguments}
     before = door.submit_nowait("orders", b"before", partition=0)
@@ -425,7 +425,7 @@ async def test_bad_input(door: Door, call: str, what: str) -> None:
 
 
 async def test_bad_topic_first(door: Door) -> None:
-    """A wrong topic is refused also by the very first call."""
+    """A bad topic is refused even by the very first call."""
     for topic in (None, 5, b"orders"):
         with pytest.raises(SerializationError, match="topic"):
             Door().submit_nowait(topic)  # type: ignore[arg-type]
@@ -434,7 +434,7 @@ async def test_bad_topic_first(door: Door) -> None:
 
 
 class Raising:
-    """Fails in each way in which it may be asked for something."""
+    """Raises in every method by which it may be accessed."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -461,7 +461,7 @@ class RaisingProperty(Raising):
 
 
 class RaisingName(str):
-    """A name, which is what it is, whatever it says of itself."""
+    """A str whose encode() raises; its plain value is used."""
 
     __slots__ = ()
 
@@ -475,7 +475,7 @@ def raising_halfway(error: Exception) -> Iterator[tuple[str, bytes]]:
 
 
 HUGE = np.broadcast_to(np.uint8(0), ((1 << 63) - 1,))
-"""It has a buffer, of more bytes than can be."""
+"""An object whose buffer claims more bytes than can exist."""
 
 ODD: dict[str, tuple[Callable[[Exception], dict[str, Any]], str]] = {
     "headers": (
@@ -493,7 +493,7 @@ ODD: dict[str, tuple[Callable[[Exception], dict[str, Any]], str]] = {
     ),
     "timestamp": (lambda error: {"timestamp_ms": Raising(error)}, "^timestamp_ms of a record for topic 'orders' is a "),
 }
-"""What of a record fails, and what is said of it."""
+"""Which part of a record raises, and a pattern of the error."""
 
 
 @pytest.mark.parametrize(
@@ -502,7 +502,7 @@ ODD: dict[str, tuple[Callable[[Exception], dict[str, Any]], str]] = {
 @pytest.mark.parametrize("what", ODD)
 @pytest.mark.parametrize("call", ["submit_nowait", "submit", "send"])
 async def test_errors_of_the_callers_own_code(door: Door, call: str, what: str, error: Exception) -> None:
-    """Whatever it is: it is that record's own error, and why; even what would end a coroutine well."""
+    """Any exception becomes the cause of that record's error, even one that would end a coroutine normally."""
     arguments, message = ODD[what]
     with pytest.raises(SerializationError, match=message) as caught:
         async with asyncio.timeout(PATIENCE_S):
@@ -548,7 +548,7 @@ async def test_names_of_headers_are_what_they_are(door: Door) -> None:
 
 @pytest.mark.parametrize("call", ["submit", "send"])
 async def test_what_would_end_a_coroutine_is_no_end(door: Door, call: str) -> None:
-    """As PEP 479 has it for those of Python: a task that got it would never be done."""
+    """As PEP 479 does for Python's coroutines: a task that got StopIteration would never be done."""
 
     class Deceiving(int):
         def __ge__(self, other: int) -> bool:
@@ -564,7 +564,7 @@ async def test_what_would_end_a_coroutine_is_no_end(door: Door, call: str) -> No
 
 @pytest.mark.parametrize("call", ["submit_nowait", "submit", "send"])
 async def test_too_large(call: str) -> None:
-    """A record above the limit is refused with its size and the configs that move the limit."""
+    """A record above the limit is refused; the error has its size and the relevant configs."""
     door = Door(max_record_bytes=1000)
     with pytest.raises(
         RecordTooLargeError, match=r"'orders' takes up to 1,083 bytes, the limit is 1,000 .*max_request_size"
@@ -588,7 +588,7 @@ async def test_too_large_counts_everything() -> None:
 
 
 async def test_what_fits_the_limit_fits_a_request() -> None:
-    """The bound counts so that the batch of such a record, whatever its shape, is within the limit."""
+    """The estimate ensures that the batch of such a record, whatever its shape, is within the limit."""
     door = Door(max_record_bytes=5000, batch_size=1)
     room = 5000 - 83
     shapes: list[dict[str, Any]] = [
@@ -608,7 +608,7 @@ async def test_what_fits_the_limit_fits_a_request() -> None:
 
 
 async def test_refused_before_and_after() -> None:
-    """Before admission is open, and after it is closed, the subclass says why nothing is taken."""
+    """Before admission is open, and after it is closed, the subclass supplies the error."""
     door = Door()
     assert door._is_admitting
     door._close_admission()
@@ -644,7 +644,7 @@ async def test_refused_in_another_thread(door: Door) -> None:
 
 
 def test_refused_in_another_loop() -> None:
-    """Another loop of the same thread is refused, and so is a call from no loop."""
+    """Another loop of the same thread is refused, and so is a call without a running loop."""
     clock = Clock()
 
     async def start() -> Door:
@@ -668,7 +668,7 @@ def test_refused_in_another_loop() -> None:
 
 
 def test_refused_in_another_loop_right_after_the_own() -> None:
-    """However short ago the producer's own loop ran: no call between its runs, and none from elsewhere, is taken."""
+    """However recently the producer's own loop ran, calls between its runs and from other loops are refused."""
 
     async def start() -> Door:
         return Door(clock=Clock())  # whose time stands still
@@ -701,7 +701,7 @@ async def test_callbacks_may_call(door: Door) -> None:
 
 
 async def test_arguments_reach_the_slow_path_unchanged() -> None:
-    """With something of the user's to run, everything goes to the subclass as it came."""
+    """If user code has to run, the arguments are passed to the subclass unchanged."""
     door = Door(direct=False)
     value, key, headers = object(), object(), [("a", b"1")]
     with pytest.raises(BufferExhaustedError):
@@ -718,7 +718,7 @@ async def test_arguments_reach_the_slow_path_unchanged() -> None:
 
 @pytest.mark.parametrize("why", ["unknown topic", "unknown partition", "no memory", "others wait"])
 async def test_what_has_to_wait(why: str) -> None:
-    """Whatever has to be waited for goes to the slow path, with nothing changed."""
+    """Records that have to wait go to the slow path unchanged."""
     door = Door(buffer_memory=20_000)
     arguments: dict[str, Any] = {"topic": "orders"}
     if why == "unknown topic":
@@ -741,7 +741,7 @@ async def test_what_has_to_wait(why: str) -> None:
 
 
 async def test_queueing() -> None:
-    """While somebody waits for memory only the first of them is admitted, and the accumulator knows of it."""
+    """While calls wait for memory only the first of them is admitted, and the accumulator knows that they wait."""
     door = Door()
     door._queueing = True
     assert door._queueing
@@ -758,7 +758,7 @@ async def test_queueing() -> None:
 
 
 async def test_topic_that_comes_and_goes() -> None:
-    """What is remembered of the latest topic is forgotten when the cluster changes."""
+    """The cached latest topic is dropped when the cluster changes."""
     door = Door()
     door.submit_nowait("orders", b"v")
     door.written()
@@ -776,7 +776,7 @@ async def test_topic_that_comes_and_goes() -> None:
 
 
 async def submit_and_count(door: Door, count: int, *, size: int, after: Callable[[], None]) -> list[int]:
-    """Submit in a row, and note before which submits the loop had a turn."""
+    """Submit repeatedly, and note before which submits the loop had a turn."""
     ticks = 0
     running = True
 
@@ -802,7 +802,7 @@ async def submit_and_count(door: Door, count: int, *, size: int, after: Callable
 
 
 async def test_turn_every_millisecond() -> None:
-    """A row of submits lets the loop go on at least once a millisecond."""
+    """A series of submits lets the loop run at least once per millisecond."""
     clock = Clock()
     door = Door(clock=clock)
     door._look_again()
@@ -814,7 +814,7 @@ async def test_turn_every_millisecond() -> None:
 
 
 async def test_turn_every_256_kib() -> None:
-    """And at least once in 256 KiB, however fast they are."""
+    """And at least once per 256 KiB, however fast they are."""
     clock = Clock()
     door = Door(clock=clock)
     await door.submit("orders", b"v")
@@ -823,7 +823,7 @@ async def test_turn_every_256_kib() -> None:
 
 
 async def test_nowait_counts_for_the_turn() -> None:
-    """What submit_nowait took counts, though it can't give a turn itself."""
+    """The bytes and time of submit_nowait count, although it can't yield to the loop itself."""
     clock = Clock()
     door = Door(clock=clock)
     await door.submit("orders", b"v")
@@ -833,7 +833,7 @@ async def test_nowait_counts_for_the_turn() -> None:
 
 
 async def test_no_turn_without_need() -> None:
-    """A few quick submits do not suspend."""
+    """A few quick submits don't yield to the loop."""
     clock = Clock()
     door = Door(clock=clock)
     await door.submit("orders", b"v")
@@ -841,7 +841,7 @@ async def test_no_turn_without_need() -> None:
 
 
 async def test_the_turn_comes_after_the_record() -> None:
-    """The record is in the buffer before the loop goes on: what is cancelled then is admitted."""
+    """The record is in the buffer before the loop runs: if the task is cancelled then, the record is admitted."""
     door = Door(clock=Clock())
     submission = door.submit("orders", b"v")
     assert submission.send(None) is None
@@ -853,7 +853,7 @@ async def test_the_turn_comes_after_the_record() -> None:
 @pytest.mark.parametrize("what", ["wrong type", "too large", "found by the slow path"])
 @pytest.mark.parametrize("call", ["submit", "send"])
 async def test_bad_records_give_the_turn_too(call: str, what: str) -> None:
-    """A program that skips bad records lets the loop go on at least once a millisecond, however many they are."""
+    """A program that skips bad records lets the loop run at least once per millisecond, however many they are."""
     clock = Clock()
     door = Door(clock=clock, max_record_bytes=1000, direct=what != "found by the slow path")
     if what == "found by the slow path":
@@ -878,7 +878,7 @@ async def test_bad_records_give_the_turn_too(call: str, what: str) -> None:
 
 @pytest.mark.parametrize("tasks", [1, 2, 10, 30])
 async def test_loops_of_submits_share_the_turn(tasks: int) -> None:
-    """Side by side they have a millisecond together, not one each, and none of them falls behind."""
+    """Concurrent loops share one millisecond per turn, and none of them falls behind."""
     clock = Clock()
     door = Door(clock=clock)
     done = [0] * tasks
@@ -906,7 +906,7 @@ async def test_loops_of_submits_share_the_turn(tasks: int) -> None:
 
 
 async def test_a_bad_record_cancelled_in_the_turn() -> None:
-    """Cancelled while the loop has its turn: that is what its caller gets, not the error."""
+    """If it is cancelled during the loop's turn, the caller gets the cancellation, not the error."""
     door = Door(clock=Clock())
     submission: Any = door.submit("orders", 5)
     assert submission.send(None) is None
@@ -917,7 +917,7 @@ async def test_a_bad_record_cancelled_in_the_turn() -> None:
 
 
 async def test_refused_at_once() -> None:
-    """Who may not send at all hears of it without a turn, for what is wrong is not the record."""
+    """A call that is refused for its loop, thread or state raises at once, without a turn of the loop."""
     door = Door(clock=Clock())
     door._close_admission()
     with pytest.raises(NotStartedError):
@@ -929,7 +929,7 @@ async def test_refused_at_once() -> None:
 
 @pytest.fixture
 async def quick() -> Door:
-    """A door whose submits need give no turn."""
+    """A door whose submits don't have to yield to the loop."""
     clock = Clock()
     door = Door(clock=clock)
     await door.submit("orders", b"first")
@@ -938,7 +938,7 @@ async def quick() -> Door:
 
 
 async def test_is_a_coroutine_to_asyncio(door: Door) -> None:
-    """It passes for a coroutine wherever one is wanted, under the names of its methods."""
+    """It is accepted wherever a coroutine is required, and shows the names of its methods."""
     calls: list[Any] = [door.submit, door.send]
     for call in calls:
         submission = call("orders", b"v")
@@ -950,7 +950,7 @@ async def test_is_a_coroutine_to_asyncio(door: Door) -> None:
 
 
 async def test_nothing_before_the_first_step(door: Door) -> None:
-    """Calling does nothing yet."""
+    """Calling it has no effect yet."""
     submission = door.submit("orders", b"v")
     await turns()
     assert door.written() == []
@@ -960,14 +960,14 @@ async def test_nothing_before_the_first_step(door: Door) -> None:
 
 @pytest.mark.parametrize("call", ["submit", "send"])
 async def test_never_awaited(door: Door, call: str) -> None:
-    """What is never awaited is not sent, and says so as a coroutine does."""
+    """Without an await the record is not sent, and there is a warning as for a coroutine."""
     with pytest.warns(RuntimeWarning, match=f"coroutine 'Producer.{call}' was never awaited"):
         getattr(door, call)("orders", b"v")
     assert door.written() == []
 
 
 async def test_closed_before_the_first_step(door: Door) -> None:
-    """Closing it unused is no reason to warn."""
+    """Closing it before its first step gives no warning."""
     submission = door.submit("orders", b"v")
     submission.close()
     submission.close()
@@ -977,7 +977,7 @@ async def test_closed_before_the_first_step(door: Door) -> None:
 
 
 async def test_reuse(quick: Door) -> None:
-    """A second await is refused, as of a coroutine."""
+    """A second await is refused, as for a coroutine."""
     submission = quick.submit("orders", b"v")
     await submission
     with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
@@ -994,7 +994,7 @@ async def test_reuse(quick: Door) -> None:
 
 
 async def test_ways_to_run(door: Door) -> None:
-    """create_task, gather, wait_for, shield, ensure_future and TaskGroup take it."""
+    """create_task, gather, wait_for, shield, ensure_future and TaskGroup accept it."""
     deliveries = [
         await asyncio.create_task(door.submit("orders", b"0")),
         *await asyncio.gather(door.submit("orders", b"1"), door.submit("orders", b"2")),
@@ -1047,7 +1047,7 @@ async def test_send_raises_its_failure(door: Door) -> None:
 
 
 async def test_send_of_a_record_that_has_ended(door: Door) -> None:
-    """If the record ends before send is stepped again, it does not wait."""
+    """If the record has ended before send is resumed, it does not wait."""
     submission = door.send("orders", b"v")
     future = submission.send(None)
     assert asyncio.isfuture(future)
@@ -1071,7 +1071,7 @@ async def test_cancelled_before_the_first_step(door: Door) -> None:
 
 
 async def test_cancelled_send_goes_on(door: Door) -> None:
-    """Cancelling a send whose record is in the buffer leaves the record to its delivery."""
+    """Cancelling a send whose record is in the buffer does not stop the record's delivery."""
     task = asyncio.create_task(door.send("orders", b"v"))
     await turns()
     task.cancel()
@@ -1096,7 +1096,7 @@ async def test_cancelled_in_the_slow_path(call: str) -> None:
 
 
 async def test_slow_submit_and_send() -> None:
-    """What comes back from the slow path goes on as if it had been quick."""
+    """After the slow path, submit and send continue as on the fast path."""
     door = Door(direct=False)
     submitted = asyncio.create_task(door.submit("orders", b"1", partition=0))
     sent = asyncio.create_task(door.send("orders", b"2", partition=0))
@@ -1112,7 +1112,7 @@ async def test_slow_submit_and_send() -> None:
 
 
 async def test_failure_of_the_slow_path() -> None:
-    """What the slow path raises comes out."""
+    """Errors of the slow path are raised to the caller."""
     door = Door(direct=False)
     door.room.set_exception(BufferExhaustedError("full"))
     calls: list[Any] = [door.submit, door.send]
@@ -1122,7 +1122,7 @@ async def test_failure_of_the_slow_path() -> None:
 
 
 async def test_late_cancellation_that_the_slow_path_swallows() -> None:
-    """If the slow path has admitted the record and swallows the cancellation, submit and send go on from there."""
+    """If the slow path has admitted the record and swallows the cancellation, submit and send continue."""
 
     class Stubborn(Door):
         async def _submit_slow(self, *arguments: Any) -> Delivery:
@@ -1147,7 +1147,7 @@ async def test_late_cancellation_that_the_slow_path_swallows() -> None:
 
 
 async def test_thrown_in() -> None:
-    """throw ends it at every stage with that error; the three-argument form is taken as well."""
+    """throw() ends it at every stage with that error; the three-argument form works too."""
     for stage in "fresh", "slow", "waiting":
         door = Door(direct=stage != "slow")
         submission = door.send("orders", b"v")
@@ -1163,7 +1163,7 @@ async def test_thrown_in() -> None:
 
 
 async def test_closed_while_it_waits() -> None:
-    """close ends the slow path as it ends a coroutine."""
+    """close() ends the slow path like any coroutine."""
     ended: list[str] = []
 
     class Noting(Door):
@@ -1181,7 +1181,7 @@ async def test_closed_while_it_waits() -> None:
 
 
 async def test_awaited_by_hand(quick: Door) -> None:
-    """__await__, iteration and send(None) step it as a generator is stepped."""
+    """__await__, iteration and send(None) step it like a generator."""
     submission: Any = quick.submit("orders", b"v")
     assert submission.__await__() is submission
     assert iter(submission) is submission
@@ -1214,7 +1214,7 @@ async def test_context_of_the_task(quick: Door) -> None:
 
 
 async def test_order_of_one_task(door: Door) -> None:
-    """Records of one task stand in call order, whichever way they were sent."""
+    """Records of one task are in call order, however they were sent."""
     for number in range(0, 30, 3):
         await door.submit("orders", b"%d" % number, partition=0)
         door.submit_nowait("orders", b"%d" % (number + 1), partition=0)
@@ -1229,11 +1229,11 @@ async def test_order_of_one_task(door: Door) -> None:
 
 
 class Payload(bytearray):
-    """Bytes whose life can be watched."""
+    """Bytes whose deallocation can be observed."""
 
 
 async def test_arguments_are_let_go(quick: Door) -> None:
-    """Once the record is in the buffer, nothing holds its payload."""
+    """Once the record is in the buffer, nothing references its payload."""
 
     calls: list[Any] = [quick.submit, quick.send]
     for call in calls:
@@ -1279,7 +1279,7 @@ async def test_no_garbage(door: Door) -> None:
 
 
 async def test_a_subclass_is_free_after_use() -> None:
-    """Submissions do not keep their producer alive once they are done."""
+    """Finished submissions do not keep their producer alive."""
     door = Door()
     gone = weakref.ref(door)
     await door.submit("orders", b"v")
@@ -1291,7 +1291,7 @@ async def test_a_subclass_is_free_after_use() -> None:
 
 
 def test_threads_do_not_share_a_state() -> None:
-    """Each thread may have a producer of its own."""
+    """Each thread may have its own producer."""
     results: list[int] = []
 
     async def use() -> None:

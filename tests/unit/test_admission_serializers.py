@@ -1,4 +1,4 @@
-"""Serializers on the compiled path: no record takes the slow one that need not, and none is lost or changed by it."""
+"""Serializers on the compiled path: records take the slow path only if needed, and none is lost or changed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_in_one_compiled_call(fake_kafka_cluster: FakeCluster, serializer:
 
 
 async def test_all_fields(fake_kafka_cluster: FakeCluster) -> None:
-    """Keys have a serializer of their own; null stays null; the rest of a record is as ever."""
+    """Keys have their own serializer; null stays null; the rest of a record is unchanged."""
     fake_kafka_cluster.create_topic("orders", partitions=3)
     async with producer(fake_kafka_cluster, key_serializer=str, value_serializer=str) as sending:
         await sending.partitions_for("orders")
@@ -91,7 +91,7 @@ async def test_all_fields(fake_kafka_cluster: FakeCluster) -> None:
 
 
 async def test_what_a_serializer_raises(fake_kafka_cluster: FakeCluster) -> None:
-    """Told once, with the topic; that record alone fails."""
+    """The error is raised once, with the topic; only that record fails."""
     calls = []
 
     def serializer(value: int) -> bytes:
@@ -116,7 +116,7 @@ async def test_what_a_serializer_raises(fake_kafka_cluster: FakeCluster) -> None
 
 @pytest.mark.parametrize("later", ["coroutine", "future", "sometimes"])
 async def test_what_has_to_be_awaited(fake_kafka_cluster: FakeCluster, later: str) -> None:
-    """From the first such result on the slow path has all records; in which order they were sent stays so."""
+    """From the first awaitable result on, all records take the slow path; their order does not change."""
 
     async def coroutine(value: int) -> bytes:
         return b"%d" % value
@@ -150,7 +150,7 @@ async def test_other_bytes_like_results(fake_kafka_cluster: FakeCluster) -> None
 
 
 async def test_no_memory(fake_kafka_cluster: FakeCluster) -> None:
-    """Who finds none waits in the queue, and every record goes out once, in its order."""
+    """Calls without memory wait in the queue, and every record is sent once, in order."""
     async with producer(
         fake_kafka_cluster, value_serializer=lambda value: b"%05d" % value + bytes(5_000),
         buffer_memory=65_536, batch_size=16_384, max_request_size=65_536,
@@ -174,7 +174,7 @@ async def test_no_memory(fake_kafka_cluster: FakeCluster) -> None:
 
 
 async def test_a_serializer_that_sends(fake_kafka_cluster: FakeCluster) -> None:
-    """Records of its own, to another topic."""
+    """It sends its own records, to another topic."""
 
     def serializer(value: Any) -> bytes:
         if value == "order":
@@ -191,7 +191,7 @@ async def test_a_serializer_that_sends(fake_kafka_cluster: FakeCluster) -> None:
 
 
 async def test_a_serializer_that_closes_the_producer(fake_kafka_cluster: FakeCluster) -> None:
-    """Its record is not admitted any more."""
+    """Its record is no longer admitted."""
 
     def serializer(value: Any) -> bytes:
         sending._close_admission()
@@ -207,7 +207,7 @@ async def test_a_serializer_that_closes_the_producer(fake_kafka_cluster: FakeClu
 
 
 async def test_an_unknown_topic(fake_kafka_cluster: FakeCluster) -> None:
-    """Nothing of the user's runs before the topic is known, and then once."""
+    """User code runs only once the topic is known, and only once."""
     calls = []
 
     def serializer(value: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What columns claim is checked before it is believed; and what is taken over is released, once, whatever happens."""
+"""All claims of columns are checked before use; and imported data is released exactly once, whatever happens."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 KEPT: list[Batch] = []
-"""Whoever took a batch over calls its functions later than a test may end."""
+"""Keeps batches alive, because their release functions may be called after a test has ended."""
 
 
 class Batch:
-    """A record batch by the C data interface, whose every field a test may spoil; counts what is released."""
+    """A record batch by the C data interface, whose fields a test may corrupt; records what is released."""
 
     def __init__(self, table: dict[str, pa.Array]) -> None:
         self.kept: list[Any] = []
@@ -117,7 +117,7 @@ class Batch:
         raise KeyError(name)
 
     def buffer(self, array: Array, number: int, data: bytes | None) -> None:
-        """Put other bytes in the place of a buffer."""
+        """Replace a buffer's bytes."""
         kept = None if data is None else ctypes.create_string_buffer(data, len(data))
         self.kept.append(kept)
         array.buffers[number] = None if kept is None else ctypes.addressof(kept)
@@ -133,21 +133,21 @@ def feed_of(data: Any, topic: str | None = "orders") -> tuple[ArrowFeed, Tally, 
     accumulator = make_accumulator(batch_size=1 << 20)
     add_topic(accumulator)
     admission = Admission()
-    clocks = (lambda: 0.0, lambda: 0.0)  # time stands still, so no turn of a loop is ever due
+    clocks = (lambda: 0.0, lambda: 0.0)  # the clock stands still, so no turn of the loop is ever due
     admission._open_admission(accumulator, None, direct=True, max_record_bytes=1 << 20, clocks=clocks)  # type: ignore[arg-type]
     tally = Tally(topic)
     return ArrowFeed(admission, tally, ArrowSource(data), **NAMES), tally, accumulator
 
 
 def run(feed: ArrowFeed) -> int:
-    """Run to the end, whatever it is."""
+    """Run a feed until it has ended or failed."""
     while (state := feed.run()) == FEED_EMPTY:
         feed.fetch()
     return state
 
 
 def broken(data: Any) -> str:
-    """What is said about data that makes no sense."""
+    """The error for invalid data."""
     feed, tally, _ = feed_of(data)
     assert run(feed) == FEED_BROKEN
     assert isinstance(feed.error, CorruptArrowError)
@@ -168,7 +168,7 @@ def batch() -> Batch:
 
 
 def test_a_good_one(batch: Batch) -> None:
-    """The batch that the others spoil."""
+    """The valid batch, which the other tests corrupt."""
     feed, tally, accumulator = feed_of(batch)
     assert run(feed) == FEED_DONE
     assert (tally.admitted, tally.failed) == (3, 0)
@@ -178,14 +178,14 @@ def test_a_good_one(batch: Batch) -> None:
         (None, None, ()),
         (b"three", b"three", ()),
     ]
-    assert batch.released == ["array"]  # as soon as its last row is read
+    assert batch.released == ["array"]  # as soon as its last row has been read
     del feed
     assert sorted(batch.released) == ["array", "schema"]
 
 
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 def test_integers_of_every_width(kind: str) -> None:
-    """Signs and largest numbers are what they are; the row says so where it is refused."""
+    """Negative and largest numbers are read correctly; the errors of refused rows show them."""
     bits = int(kind.strip("uint"))
     numbers = [0, (1 << bits) - 1] if kind[0] == "u" else [0, -1, -(1 << bits - 1), (1 << bits - 1) - 1]
     table = pa.table({"value": ["v"] * len(numbers), "timestamp": pa.array(numbers, kind)})
@@ -213,7 +213,7 @@ def numbers(*values: int) -> bytes:
 
 
 def let_go(struct: Any) -> None:
-    """What somebody has released, or taken over, says so in this way."""
+    """Mark a structure as released or moved, as the interface prescribes."""
     struct.release = type(struct.release)()
 
 
@@ -261,7 +261,7 @@ SPOILED: dict[str, tuple[Callable[[Batch], object], str]] = {
 
 @pytest.mark.parametrize(("spoil", "told"), SPOILED.values(), ids=SPOILED)
 def test_what_makes_no_sense_ends_the_call(batch: Batch, spoil: Callable[[Batch], object], told: str) -> None:
-    """Nothing is read outside of what the lengths allow, and everything is released."""
+    """Nothing is read outside the declared lengths, and everything is released."""
     spoil(batch)
     assert re.search(told, broken(batch))
     gc.collect()
@@ -287,7 +287,7 @@ def view(size: int, number: int, offset: int) -> bytes:
     ],
 )
 def test_views(spoiled: bytes, told: str) -> None:
-    """Of buffers that are not there, or beyond their ends."""
+    """Views into missing buffers, or beyond a buffer's end."""
     batch = Batch({"value": VIEWS})
     batch.buffer(batch.column("value"), 1, view(5, 0, 0) + spoiled)
     feed, tally, _ = feed_of(batch)
@@ -304,7 +304,7 @@ def test_views_without_sizes() -> None:
 
 @pytest.mark.parametrize(("first", "size"), [((1 << 63) - 1, 1), (1, 1), (-1, 1), (0, 2), (0, (1 << 63) - 1), (0, -1)])
 def test_large_list_views(first: int, size: int) -> None:
-    """That begin, or end, outside of their entries."""
+    """Lists that begin or end outside their entries."""
     headers = pa.array([[{"key": "a", "value": b"1"}]], pa.large_list_view(OURS))
     batch = Batch({"value": pa.array(["v"]), "headers": headers})
     for number, said in ((1, first), (2, size)):
@@ -321,7 +321,7 @@ def test_a_column_that_is_not_there(batch: Batch) -> None:
 @pytest.mark.parametrize("column", ["key", "value", "partition", "timestamp", "headers", "topic"])
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_dictionaries_of_dictionaries(column: str, length: int) -> None:
-    """Also one that is its own, or its dictionary's: such a type has no end, and is not gone through."""
+    """Even cyclic ones: such a type is infinite, and is not traversed."""
     batch = Batch({"value": TEXT} | {column: TEXT.dictionary_encode()})
     schema = next(
         one.contents for one in batch.schema.children[: batch.schema.n_children] if one.contents.name == column.encode()
@@ -335,7 +335,7 @@ def test_dictionaries_of_dictionaries(column: str, length: int) -> None:
 
 
 def test_a_size_of_many_digits() -> None:
-    """More than Python makes a number of."""
+    """More digits than Python converts to an int."""
     batch = Batch({"value": pa.array([b"v"], pa.binary(1))})
     batch.schema.children[0].contents.format = b"w:" + b"1" * 5_000
     with pytest.raises(CorruptArrowError, match="names no size"):
@@ -344,7 +344,7 @@ def test_a_size_of_many_digits() -> None:
 
 @pytest.mark.parametrize("depth", ["column", "dictionary", "entry", "name"])
 def test_a_type_that_was_released(depth: str) -> None:
-    """What it says may be gone from memory."""
+    """Its content may already be freed."""
     batch = Batch({"value": TEXT.dictionary_encode(), "headers": pa.array([None] * 3, pa.list_(OURS))})
     column, headers = batch.schema.children[0].contents, batch.schema.children[1].contents
     entry = headers.children[0].contents
@@ -360,7 +360,7 @@ def test_a_type_that_was_released(depth: str) -> None:
 
 
 def test_a_row_of_more_bytes_than_a_record_can_have() -> None:
-    """It fails alone, before anything is read."""
+    """Only that row fails, before anything is read."""
     batch = Batch({"value": pa.array(["a", "b"], pa.large_string())})
     huge = [0, 1 << 62, 1 << 62]
     batch.buffer(batch.column("value"), 1, b"".join(number.to_bytes(8, "little") for number in huge))
@@ -372,7 +372,7 @@ def test_a_row_of_more_bytes_than_a_record_can_have() -> None:
 
 @given(st.data())
 def test_spoiled_numbers(data: st.DataObject) -> None:
-    """Any number in any place of offsets, lengths and counts: an error, or some records, and no more."""
+    """Any number in place of any offset, length or count leads to an error or to some records, not to a crash."""
     batch = Batch({"value": TEXT, "key": TEXT.dictionary_encode(), "partition": pa.array([0, None, 0])})
     column = batch.column(data.draw(st.sampled_from(["value", "key", "partition"])))
     odd = st.integers(-3, 3) | st.sampled_from([-(1 << 63), (1 << 63) - 1, 1 << 31, 1 << 62])
@@ -380,7 +380,7 @@ def test_spoiled_numbers(data: st.DataObject) -> None:
     if kind == "offsets":
         offsets = data.draw(st.lists(st.integers(-(1 << 31), 8), min_size=4, max_size=4))
         batch.buffer(batch.column("value"), 1, numbers(*offsets))
-    elif kind == "offset":  # what lies behind a buffer is not told, so only what is refused
+    elif kind == "offset":  # a buffer's size is not declared, so only offsets that are refused
         column.offset = data.draw(odd.filter(lambda number: number < 0 or number > (1 << 62)))
     else:
         setattr(column, kind, data.draw(odd))
@@ -397,7 +397,7 @@ def test_spoiled_numbers(data: st.DataObject) -> None:
 
 
 class Exporting:
-    """Hands out what a test says."""
+    """Exports the capsules that a test gives it."""
 
     def __init__(self, result: Any) -> None:
         self.result = result
@@ -423,7 +423,7 @@ def test_no_capsules(result: object) -> None:
 
 
 def test_a_capsule_can_be_taken_once() -> None:
-    """What it held belongs to who took it first."""
+    """Its content belongs to its first importer."""
     table = pa.table({"value": ["v"]})
     stream = table.__arrow_c_stream__()
     source = ArrowSource(Exporting(stream))
@@ -446,11 +446,11 @@ def test_a_stream_without_one_of_its_functions(lacking: str) -> None:
     setattr(stream, lacking, type(getattr(stream, lacking))())
     with pytest.raises(CorruptArrowError, match="the Arrow stream lacks one of its functions"):
         ArrowSource(Exporting(new_capsule(ctypes.addressof(stream), b"arrow_array_stream", None)))
-    assert released == []  # it was not taken over, and so its capsule's
+    assert released == []  # it was not imported, so it still belongs to its capsule
 
 
 def test_one_batch_is_there_at_once() -> None:
-    """No worker thread has to be asked for its rows, nor for the end; those of a stream may be a query's."""
+    """Its rows need no worker thread, unlike those of a stream, which may run a query."""
     batch = pa.record_batch({"value": ["v"] * 1_000})
     feed, tally, _ = feed_of(batch)
     assert feed.exhausted
@@ -461,7 +461,7 @@ def test_one_batch_is_there_at_once() -> None:
 
 
 def test_a_source_that_is_not_used_is_released(batch: Batch) -> None:
-    """Also where a column's type does not fit."""
+    """Even if a column's type is wrong."""
     source = ArrowSource(batch)
     assert batch.released == []
     del source
@@ -474,7 +474,7 @@ def test_a_source_that_is_not_used_is_released(batch: Batch) -> None:
 
 
 def test_batches_of_a_stream_are_released_one_by_one() -> None:
-    """The columns hold no more than the batch they read, and what was fetched ahead."""
+    """Only the batch being read and those fetched ahead are held."""
     size = 1 << 20
     held: list[int] = []
     schema = pa.schema([("value", pa.binary())])

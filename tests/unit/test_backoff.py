@@ -1,4 +1,4 @@
-"""Back-off: the delays that Kafka's ExponentialBackoff gives."""
+"""Back-off: the same delays as Kafka's ExponentialBackoff."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aioproducer.backoff import ExponentialBackoff
 
 
 class FixedRandom(random.Random):
-    """Draws one fixed place of every range."""
+    """Draws the same relative position from every range."""
 
     def __init__(self, place: float) -> None:
         super().__init__(0)
@@ -57,7 +57,7 @@ def test_constant_when_the_maximum_is_not_above_the_start(place: float) -> None:
     seed=st.integers(0, 2**32),
 )
 def test_always_between_the_bounds(initial_ms: int, max_ms: int, attempts: int, seed: int) -> None:
-    """Also after two thousand million attempts, without overflow."""
+    """Even after two billion attempts, without overflow."""
     delay_ms = ExponentialBackoff(initial_ms, max_ms).delay_ms(attempts, random.Random(seed))
     assert int(min(initial_ms, max_ms) * 0.8) <= delay_ms <= max_ms
 

@@ -1,4 +1,4 @@
-"""Every answer, and none, and what becomes of the batch."""
+"""Every answer, and a missing one, and what happens to the batch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PID = 4000
 
 @dataclass
 class Answer:
-    """What the outcomes see of an answer."""
+    """The attributes of an answer that the outcomes use."""
 
     error_code: int
     base_offset: int = -1
@@ -54,7 +54,7 @@ class Answer:
 
 
 class Bench:
-    """Outcomes with everything they keep in step."""
+    """Outcomes with everything that they update."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class Bench:
         self.introduce()
 
     def introduce(self) -> None:
-        """Have the leader know the producer, with the sequences at 0 again."""
+        """Make the producer known to the leader, with sequences starting at 0 again."""
         batch, _ = self.sent(1)
         self.answer(batch, Answer(0))
         self.transactions._books_of(batch).next = 0
 
     def sent(self, count: int = 3, *, size: int = 100) -> tuple[ProducerBatch, list[Delivery]]:
-        """A batch of so many records, numbered and on the wire."""
+        """A batch of that many records, with sequences and in flight."""
         batch, deliveries = filled(self.accumulator, count, size=size, now_ms=NOW)
         assert self.transactions.may_send(batch)
         self.transactions.number(batch)
@@ -98,7 +98,7 @@ class Bench:
         return batch, deliveries
 
     def resend(self, *, now_ms: int) -> ProducerBatch:
-        """The batch that is queued again, on the wire again."""
+        """Send the requeued batch again."""
         self.accumulator.ready(now_ms)
         (batch,), _ = self.accumulator.drain(1, UNLIMITED, now_ms, self.transactions.may_send, UNLIMITED)
         self.transactions.number(batch)
@@ -128,7 +128,7 @@ def failures(deliveries: list[Delivery]) -> set[type]:
 
 
 async def test_acknowledged() -> None:
-    """No error: the records have their offsets, the memory is back, the partition goes on."""
+    """No error: the records have their offsets, the memory is free, the partition continues."""
     bench = Bench()
     batch, deliveries = bench.sent()
     assert bench.answer(batch, Answer(0, 42)) is None
@@ -166,7 +166,7 @@ FATAL = {31, 35, 49, 53, 90}
 
 @pytest.mark.parametrize("code", RETRIED)
 async def test_retried(code: int) -> None:
-    """A retriable code queues the batch again, with its number, after a back-off."""
+    """A retriable code requeues the batch, with its sequence, after a back-off."""
     bench = Bench(retry_backoff_ms=100)
     batch, deliveries = bench.sent()
     error = bench.answer(batch, Answer(code, error_message="told"))
@@ -202,14 +202,14 @@ async def test_failed(code: int) -> None:
 
 
 def test_every_code_is_decided() -> None:
-    """The two lists and the codes of their own hold everything that a broker answers to Produce."""
+    """The two lists and the specially handled codes cover everything that a broker answers to Produce."""
     assert not set(RETRIED) & set(FAILED)
     assert all(error_class(code).retriable for code in RETRIED)
     assert not any(error_class(code).retriable for code in [*FAILED, *TOO_LARGE])
 
 
 async def test_unknown_code() -> None:
-    """A number that Kafka did not have when this was written fails the batch, and stands in the message."""
+    """An unknown code fails the batch, and its number is in the message."""
     bench = Bench()
     batch, deliveries = bench.sent()
     bench.answer(batch, Answer(12345))
@@ -217,7 +217,7 @@ async def test_unknown_code() -> None:
 
 
 async def test_failure_leaves_no_gap() -> None:
-    """A batch that surely was not written gives its sequences to the next one."""
+    """A batch that was certainly not written passes its sequences on to the next one."""
     bench = Bench()
     batch, _ = bench.sent()
     bench.answer(batch, Answer(87))
@@ -234,7 +234,7 @@ async def test_failure_in_doubt_bumps() -> None:
 
 
 async def test_refused_epoch_bumps() -> None:
-    """INVALID_PRODUCER_EPOCH fails the batch, and the partition starts anew."""
+    """INVALID_PRODUCER_EPOCH fails the batch, and the partition starts again under a new epoch."""
     bench = Bench()
     batch, _ = bench.sent()
     bench.answer(batch, Answer(47))
@@ -243,7 +243,7 @@ async def test_refused_epoch_bumps() -> None:
 
 @pytest.mark.parametrize("code", [45, 59])
 async def test_lost_state(code: int) -> None:
-    """OUT_OF_ORDER and UNKNOWN_PRODUCER_ID of a numbered batch: a bump, and once more."""
+    """OUT_OF_ORDER and UNKNOWN_PRODUCER_ID for a numbered batch: an epoch bump and a retry."""
     bench = Bench()
     batch, deliveries = bench.sent()
     bench.answer(batch, Answer(code))
@@ -258,7 +258,7 @@ async def test_lost_state(code: int) -> None:
 
 @pytest.mark.parametrize("code", [45, 59])
 async def test_lost_state_without_idempotence(code: int) -> None:
-    """For an unnumbered batch these codes mean nothing that sending again could cure."""
+    """For an unnumbered batch, a retry would not help against these codes."""
     bench = Bench(idempotent=False)
     batch, deliveries = bench.sent()
     bench.answer(batch, Answer(code))
@@ -285,7 +285,7 @@ async def test_retries_run_out() -> None:
     [(NOT_ENOUGH_REPLICAS, (100, 200, 400, 800, 1000, 1000, 1000)), (CONCURRENT_TRANSACTIONS, (20, 40, 80, 100, 100))],
 )
 async def test_back_off_grows(code: int, waits_ms: tuple[int, ...]) -> None:
-    """Each retry waits longer, up to retry_backoff_max_ms; less where the transaction before only has to end."""
+    """Each retry waits longer, up to retry_backoff_max_ms; less if only the previous transaction has to end."""
     bench = Bench(retry_backoff_ms=100, retry_backoff_max_ms=1000)
     batch, _ = bench.sent()
     now_ms, waits = NOW, []
@@ -299,7 +299,7 @@ async def test_back_off_grows(code: int, waits_ms: tuple[int, ...]) -> None:
 
 
 async def test_back_off_without_end() -> None:
-    """As long as a time can be: the batch waits for its delivery timeout."""
+    """With the longest possible back-off, the batch waits for its delivery timeout."""
     bench = Bench(retry_backoff_ms=2**63 - 1, retry_backoff_max_ms=2**63 - 1)
     batch, deliveries = bench.sent()
     bench.answer(batch, Answer(19))
@@ -309,7 +309,7 @@ async def test_back_off_without_end() -> None:
 
 
 async def test_maybe_written_is_sticky() -> None:
-    """Once an attempt ended without a clear answer, a later clear refusal does not make the record surely absent."""
+    """Once an attempt ended without a clear answer, a later refusal does not prove that the record is absent."""
     bench = Bench()
     batch, deliveries = bench.sent()
     bench.lose(batch)
@@ -322,7 +322,7 @@ async def test_maybe_written_is_sticky() -> None:
 
 
 async def test_one_named_record() -> None:
-    """If the broker names one record, that one gets the batch's error, and the others that they shared its batch."""
+    """If the broker names one record, it gets the batch's error, and the others one that blames their batch."""
     bench = Bench()
     batch, deliveries = bench.sent()
     bench.answer(batch, Answer(32, record_errors=[(1, "too old")]))
@@ -334,7 +334,7 @@ async def test_one_named_record() -> None:
 
 
 async def test_several_named_records() -> None:
-    """If it names several, they get INVALID_RECORD with their own text, or the code's name without one."""
+    """If it names several, they get INVALID_RECORD with their own message, or else with the code's name."""
     bench = Bench()
     batch, deliveries = bench.sent()
     bench.answer(batch, Answer(32, record_errors=[(0, "first"), (2, None), (77, "no such record")]))
@@ -346,7 +346,7 @@ async def test_several_named_records() -> None:
 
 
 async def test_named_records_may_be_written_by_an_earlier_attempt() -> None:
-    """The doubt of an earlier attempt stands in the errors of single records as well."""
+    """An earlier attempt in doubt sets maybe_written in the errors of single records as well."""
     bench = Bench()
     batch, deliveries = bench.sent()
     bench.lose(batch)
@@ -360,7 +360,7 @@ async def test_named_records_may_be_written_by_an_earlier_attempt() -> None:
 
 @pytest.mark.parametrize("code", TOO_LARGE)
 async def test_split(code: int) -> None:
-    """A batch that is too large for the broker goes in pieces; that is no retry and no failure."""
+    """A batch that is too large for the broker is split; that counts as neither retry nor failure."""
     bench = Bench(retries=0, idempotent=False)
     batch, deliveries = bench.sent(8)
     error = bench.answer(batch, Answer(code))
@@ -379,7 +379,7 @@ async def test_split(code: int) -> None:
 
 @pytest.mark.parametrize("code", TOO_LARGE)
 async def test_split_of_a_compressed_batch(code: int) -> None:
-    """What was compressed is taken apart as what it was."""
+    """A compressed batch is split by its original records."""
     bench = Bench(compression_type="zstd")
     batch, deliveries = bench.sent(8)
     expected = read(batch)
@@ -396,7 +396,7 @@ async def test_split_of_a_compressed_batch(code: int) -> None:
 
 @pytest.mark.parametrize("code", TOO_LARGE)
 async def test_no_split_in_doubt(code: int) -> None:
-    """What an earlier attempt may have written is not split: a broker would take the pieces for new batches."""
+    """A batch that may have been written is not split: a broker would accept the pieces as new batches."""
     bench = Bench()
     batch, deliveries = bench.sent(8)
     bench.lose(batch)
@@ -411,7 +411,7 @@ async def test_no_split_in_doubt(code: int) -> None:
 
 @pytest.mark.parametrize("code", TOO_LARGE)
 async def test_split_is_no_attempt(code: int) -> None:
-    """A piece has all the retries that its batch had left before it was found too large."""
+    """A piece has as many retries as its batch had left before it was refused as too large."""
     bench = Bench(retries=1, idempotent=False)
     batch, deliveries = bench.sent(2)
     bench.answer(batch, Answer(code))
@@ -424,7 +424,7 @@ async def test_split_is_no_attempt(code: int) -> None:
 
 @pytest.mark.parametrize("code", TOO_LARGE)
 async def test_single_record_too_large(code: int) -> None:
-    """One record alone can't be split: it fails, as a RecordTooLargeError too."""
+    """A single record can't be split: it fails with an error that is also a RecordTooLargeError."""
     bench = Bench()
     batch, deliveries = bench.sent(1)
     bench.answer(batch, Answer(code))
@@ -434,7 +434,7 @@ async def test_single_record_too_large(code: int) -> None:
 
 @pytest.mark.parametrize("code", TOO_LARGE)
 async def test_split_down_to_single_records(code: int) -> None:
-    """If even pieces are too large they are split again, down to the records that fail alone."""
+    """Pieces that are too large are split again, down to single records, which then fail."""
     bench = Bench()
     batch, deliveries = bench.sent(4)
     bench.answer(batch, Answer(code))
@@ -451,7 +451,7 @@ async def test_split_down_to_single_records(code: int) -> None:
 
 
 async def test_unanswered_and_maybe_written() -> None:
-    """A lost connection leaves the batch in doubt and queues it again with its number."""
+    """A lost connection leaves the batch in doubt and requeues it with its sequence."""
     bench = Bench()
     batch, deliveries = bench.sent()
     bench.lose(batch)
@@ -497,7 +497,7 @@ async def test_unanswered_without_retries() -> None:
 
 
 async def test_expired_in_the_queue() -> None:
-    """A batch that found no broker in time fails with what is known of why."""
+    """A batch that could not be sent in time fails with the known reason."""
     bench = Bench(delivery_timeout_ms=30_005)
     delivery = put(bench.accumulator, add_topic(bench.accumulator), now_ms=NOW)
     assert not bench.outcomes.expire(NOW + 30_004)
@@ -514,7 +514,7 @@ async def test_expired_in_the_queue() -> None:
 
 
 async def test_expired_after_an_error() -> None:
-    """The last error is told, and is the cause."""
+    """The message contains the last error, which is also the cause."""
     bench = Bench()
     batch, deliveries = bench.sent()
     last = bench.answer(batch, Answer(19))
@@ -528,7 +528,7 @@ async def test_expired_after_an_error() -> None:
 
 @pytest.mark.parametrize("attempts", [0, 1])
 async def test_expired_behind_a_broker_that_can_not_be_reached(attempts: int) -> None:
-    """Why there is no connection to the leader is told, and not how the connection before it ended."""
+    """The message says why the leader can't be reached, not how the previous connection ended."""
     unreachable = ConnectionLostError("no connection to kafka:9092: refused")
     bench = Bench(unreachable=unreachable)
     if attempts:
@@ -545,7 +545,7 @@ async def test_expired_behind_a_broker_that_can_not_be_reached(attempts: int) ->
 
 
 async def test_expired_in_flight_at_a_broker_that_was_away() -> None:
-    """What is in flight waits for its answer, whatever is known of the broker."""
+    """A batch in flight still waits for its answer, whatever is known about the broker."""
     bench = Bench(unreachable=ConnectionLostError("no connection to kafka:9092: refused"))
     _, deliveries = bench.sent()
     bench.outcomes.expire(NOW + 120_000)
@@ -554,7 +554,7 @@ async def test_expired_in_flight_at_a_broker_that_was_away() -> None:
 
 @pytest.mark.parametrize("end", ["acknowledged", "retriable", "failed", "too large", "lost"])
 async def test_expired_in_flight(end: str) -> None:
-    """A batch in flight fails at once, may be written, and keeps its memory until its request has ended, however."""
+    """A batch in flight fails at once with maybe_written, but keeps its memory until its request has ended."""
     bench = Bench()
     batch, deliveries = bench.sent()
     assert bench.outcomes.expire(NOW + 120_000)
@@ -575,7 +575,7 @@ async def test_expired_in_flight(end: str) -> None:
 
 
 async def test_expired_in_the_worker() -> None:
-    """One that is being compressed fails at once; its memory returns when the worker is done."""
+    """A batch that is being compressed fails at once; its memory is freed when the worker is done."""
     bench = Bench(compression_type="gzip")
     delivery = put(bench.accumulator, add_topic(bench.accumulator), bytes(1000), now_ms=NOW)
     bench.accumulator.close_all(NOW)
@@ -588,7 +588,7 @@ async def test_expired_in_the_worker() -> None:
 
 
 async def test_expired_pieces() -> None:
-    """Pieces expire with the age of their batch."""
+    """Pieces expire by the age of their batch."""
     bench = Bench()
     batch, deliveries = bench.sent(8)
     bench.answer(batch, Answer(10))
@@ -630,7 +630,7 @@ async def test_sent_again_while_the_transaction_is_open(version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_refused_when_the_transaction_is_being_aborted(version: int) -> None:
-    """A batch that is surely not in the log is not sent again: it goes with its transaction."""
+    """A batch that is certainly not in the log is not retried: it is dropped with its transaction."""
     transaction = open_transaction(version)
     bench = Bench(transaction=transaction)
     batch, deliveries = bench.sent()
@@ -644,7 +644,7 @@ async def test_refused_when_the_transaction_is_being_aborted(version: int) -> No
 
 
 async def test_in_doubt_when_the_transaction_is_being_aborted() -> None:
-    """Before V2 a batch in doubt is sent again until the leader has told, so that no copy of it comes after the end."""
+    """Before V2 a batch in doubt is retried until the leader answers, so that no copy arrives after the end."""
     transaction = open_transaction(1)
     bench = Bench(transaction=transaction)
     batch, deliveries = bench.sent()
@@ -660,7 +660,7 @@ async def test_in_doubt_when_the_transaction_is_being_aborted() -> None:
 
 
 async def test_in_doubt_when_the_transaction_is_being_aborted_with_v2() -> None:
-    """The next epoch keeps a late copy out, so nothing is waited for."""
+    """The next epoch fences a late copy, so there is no need to wait."""
     transaction = open_transaction(2)
     bench = Bench(transaction=transaction)
     batch, deliveries = bench.sent()
@@ -676,7 +676,7 @@ async def test_in_doubt_when_the_transaction_is_being_aborted_with_v2() -> None:
 
 @pytest.mark.parametrize("unobserved", [True, False])
 async def test_fail_all(unobserved: bool) -> None:
-    """Everything fails with the given error, once; memory is back when no connection is left."""
+    """Everything fails once with the given error; memory is free once no connection is left."""
     bench = Bench(compression_type="gzip")
     in_flight, first = bench.sent(4)
     split, second = bench.sent(4)
@@ -703,7 +703,7 @@ async def test_fail_all(unobserved: bool) -> None:
 
 
 async def test_fail_all_counts_what_nobody_looked_at() -> None:
-    """Failures by the caller's own close are not unobserved; those of a failed producer are."""
+    """Failures due to the caller's own close don't count as unobserved; those of a failed producer do."""
     for unobserved in True, False:
         bench = Bench()
         _, deliveries = bench.sent(3)

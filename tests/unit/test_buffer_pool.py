@@ -1,4 +1,4 @@
-"""The memory of the records, by way of the accumulator, which is the only one to take and return it."""
+"""The memory of the records, through the accumulator, which alone allocates and releases it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def buffer_of(view: memoryview) -> Buffer:
 
 
 def followed() -> Counter[str]:
-    """How many objects of the producer's the garbage collector looks at, by class."""
+    """The number of the producer's objects that the garbage collector tracks, by class."""
     classes = (type(each) for each in gc.get_objects())
     return Counter(each.__name__ for each in classes if str(each.__module__).startswith("aioproducer."))
 
 
 class Owner:
-    """Keeps what the pool had available each time that it told of a late return."""
+    """Records the pool's available memory at each notification of a late release."""
 
     def __init__(self, pool: BufferPool) -> None:
         self.pool = pool
@@ -53,7 +53,7 @@ class Owner:
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Pool memory in use is that of the live batches and of the views that outlive them, and never above the total."""
+    """Pool memory in use is that of live batches and of views that outlive them, and never exceeds the total."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data(), keep_views=st.booleans())
     def acknowledge(self, data: st.DataObject, keep_views: bool) -> None:
         batch = self.take_one(data)
-        if keep_views and batch.parent is None:  # pieces of a split have memory of their own
+        if keep_views and batch.parent is None:  # pieces of a split have separate memory
             self.late += [(view, bytes(view)) for view in views_of(batch)]
         batch.complete(0, -1)
         self.accumulator.release(batch)
@@ -173,7 +173,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule()
     def all_is_accounted_for(self) -> None:
-        """With every batch in sight, their memory is all there is."""
+        """If all batches are known, their memory is all that is in use."""
         for batch in self.sealing:
             self.accumulator.sealed(batch, None, 0)
         self.sealing.clear()
@@ -199,7 +199,7 @@ TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_block_is_reused() -> None:
-    """A block that came back is lent again, so a steady load allocates nothing."""
+    """A released block is reused, so a steady load allocates nothing."""
     accumulator = make_accumulator()
     topic = add_topic(accumulator)
     put(accumulator, topic)
@@ -212,7 +212,7 @@ def test_block_is_reused() -> None:
 
 
 def test_block_under_a_view_is_not_reused() -> None:
-    """While a transport may still read it, a released block is lent to nobody; then the owner is told."""
+    """While a transport may still read it, a released block is not reused; then the owner is notified."""
     accumulator = make_accumulator(buffer_memory=2048)
     owner = Owner(accumulator.pool)
     topic = add_topic(accumulator)
@@ -231,7 +231,7 @@ def test_block_under_a_view_is_not_reused() -> None:
 
 
 def test_views_that_end_before_the_release_are_not_late() -> None:
-    """The owner of the memory knows of its own release."""
+    """Without a late view, the owner is not notified: it knows of its own release."""
     accumulator = make_accumulator()
     owner = Owner(accumulator.pool)
     put(accumulator, add_topic(accumulator))
@@ -244,7 +244,7 @@ def test_views_that_end_before_the_release_are_not_late() -> None:
 
 
 def test_the_last_piece_of_the_budget() -> None:
-    """What is left of the budget can be used though it is less than a block, and comes back as what it was."""
+    """The rest of the budget can be used even if it is less than a block, and is returned with the same size."""
     accumulator = make_accumulator(buffer_memory=2048 + 100)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, partition=0)
@@ -256,7 +256,7 @@ def test_the_last_piece_of_the_budget() -> None:
 
 
 def test_large_record_takes_its_own_size() -> None:
-    """A record above the block size is charged what it takes, and its block is not kept."""
+    """A record above the block size is charged its own size, and its block is not kept."""
     accumulator = make_accumulator(buffer_memory=200_000)
     topic = add_topic(accumulator)
     put(accumulator, topic, bytes(150_000))
@@ -268,7 +268,7 @@ def test_large_record_takes_its_own_size() -> None:
 
 
 def test_no_memory_changes_nothing() -> None:
-    """A record without room leaves the open batch as it is, apart from closing it: a batch that can't grow is full."""
+    """A record without memory leaves the open batch unchanged, but closes it: a batch that can't grow is full."""
     accumulator = make_accumulator(buffer_memory=500, batch_size=300, compresses=True)
     topic = add_topic(accumulator)
     put(accumulator, topic, b"a" * 200)
@@ -281,7 +281,7 @@ def test_no_memory_changes_nothing() -> None:
 
 
 def test_a_batch_begins_small() -> None:
-    """Its first block has 2 KiB, if the record fits, the next 16: so thousands of partitions fit into the budget."""
+    """Its first block has 2 KiB, if the record fits, the next 16: thousands of partitions fit into the budget."""
     accumulator = make_accumulator(batch_size=1 << 20)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic)
@@ -293,7 +293,7 @@ def test_a_batch_begins_small() -> None:
 
 
 def test_a_batch_that_has_grown_takes_large_blocks() -> None:
-    """From 32 KiB on, of 64 KiB each: the fewer blocks, the less a batch costs."""
+    """From 32 KiB on, blocks have 64 KiB: the fewer blocks, the less a batch costs."""
     accumulator = make_accumulator(batch_size=1 << 20)
     pool = accumulator.pool
     topic = add_topic(accumulator)
@@ -337,7 +337,7 @@ def test_a_record_lies_in_one_block(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("size", [6_000, 9_000, 14_000, 17_000, 33_000, 60_000])
 def test_most_of_the_blocks_is_used(size: int) -> None:
-    """However large the records of a large batch, at most a fourth of its memory is what they left at blocks' ends."""
+    """Whatever the record size, at most a fourth of a large batch's memory is unused at the ends of blocks."""
     accumulator = make_accumulator(batch_size=1 << 20)
     topic = add_topic(accumulator)
     for _ in range(900_000 // size):
@@ -347,7 +347,7 @@ def test_most_of_the_blocks_is_used(size: int) -> None:
 
 
 def test_no_large_blocks_where_memory_is_scarce() -> None:
-    """What is left of the budget is for many."""
+    """The rest of the budget is shared by many batches."""
     accumulator = make_accumulator(batch_size=1 << 20, buffer_memory=300_000)
     topic = add_topic(accumulator)
     for _ in range(100):
@@ -356,7 +356,7 @@ def test_no_large_blocks_where_memory_is_scarce() -> None:
 
 
 def test_no_more_is_held_than_the_budget() -> None:
-    """Blocks that are kept for reuse make room for those of the other sizes."""
+    """Blocks kept for reuse are freed when blocks of other sizes are needed."""
     accumulator = make_accumulator(buffer_memory=10 * 16384, batch_size=1 << 20)
     pool = accumulator.pool
     topic = add_topic(accumulator, leaders=[1] * 80)
@@ -376,7 +376,7 @@ def test_no_more_is_held_than_the_budget() -> None:
 
 
 def test_a_pool_that_has_ended_keeps_nothing() -> None:
-    """What comes back after that is not kept either."""
+    """Blocks released later are not kept either."""
     accumulator = make_accumulator(batch_size=1 << 20)
     pool = accumulator.pool
     topic = add_topic(accumulator, leaders=[1] * 10)
@@ -414,14 +414,14 @@ def test_large_blocks_make_room_too() -> None:
 
 
 def test_block_size_follows_small_batches() -> None:
-    """Blocks are 16 KiB, or the batch size if that is less."""
+    """Blocks have 16 KiB, or the batch size if that is less."""
     assert make_accumulator(batch_size=1 << 20).pool.block_bytes == 16384
     assert make_accumulator(batch_size=500).pool.block_bytes == 500
     assert make_accumulator(batch_size=0).pool.block_bytes == 1
 
 
 def test_views_are_read_only() -> None:
-    """What goes onto the wire can't be written through a view."""
+    """Sent data can't be modified through a view."""
     accumulator = make_accumulator()
     put(accumulator, add_topic(accumulator))
     (batch,) = drain_all(accumulator)
@@ -435,7 +435,7 @@ def test_views_are_read_only() -> None:
 
 
 def test_blocks_live_as_long_as_a_view() -> None:
-    """A view keeps its block alive when accumulator, pool and batch are gone."""
+    """A view keeps its block alive after accumulator, pool and batch are gone."""
     accumulator = make_accumulator()
     put(accumulator, add_topic(accumulator), b"payload")
     (batch,) = drain_all(accumulator)
@@ -462,7 +462,7 @@ def test_owner_that_is_gone_is_not_told() -> None:
 
 
 def test_views_that_go_together_with_the_pool() -> None:
-    """The garbage collector takes all of them in any order, and nothing is raised in its midst."""
+    """The garbage collector may free them in any order, without an exception."""
     accumulator = make_accumulator()
     owner = Owner(accumulator.pool)
     ring: list[object] = [accumulator, owner]
@@ -478,7 +478,7 @@ def test_views_that_go_together_with_the_pool() -> None:
 
 
 def test_collector_does_not_follow_what_is_sent() -> None:
-    """Thousands of batches and blocks live at a time, and each pass of the collector would look at all of them."""
+    """There may be thousands of batches and blocks, and each pass of the collector would visit all of them."""
     accumulator = make_accumulator()
     topic = add_topic(accumulator, leaders=[1] * 100)
     gc.collect()
@@ -490,7 +490,7 @@ def test_collector_does_not_follow_what_is_sent() -> None:
 
 
 def test_a_batch_of_many_blocks_is_dropped() -> None:
-    """One that nobody ended, in a thread with a small stack: the blocks go one by one, not within each other."""
+    """A live batch is dropped in a thread with a small stack: blocks are freed one by one, not recursively."""
     accumulators: list[RecordAccumulator] = []
 
     def fill_and_drop() -> None:

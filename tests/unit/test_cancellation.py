@@ -1,8 +1,8 @@
 """Every public coroutine, cancelled at each of its suspensions in turn.
 
 A run cancels the task once, when it suspends for the n-th time: first the 1st, then the 2nd, until a run comes to its
-end uncancelled. After each: the record is in the log once or not at all, nobody else's record is touched, the memory is
-back, and no task is left. The fake cluster checks the sequences.
+end uncancelled. After each: the record is in the log once or not at all, other records are unaffected, the memory is
+free, and no task is left. The fake cluster checks the sequences.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CANCELLED = b"cancelled"
 class Suspensions:
     """Runs a coroutine inside a task, counts its suspensions, and cancels the task at one of them.
 
-    The task is cancelled in a turn of its own, as by another task, so the coroutine gets it where it waits.
+    The task is cancelled in a separate turn, as by another task, so the coroutine is cancelled where it waits.
     """
 
     def __init__(self, work: Coroutine[Any, Any, Any] | Awaitable[Any], cancel_at: int) -> None:
@@ -60,7 +60,7 @@ class Suspensions:
 
 
 async def _settled(work: Awaitable[Any], cancel_at: int) -> bool:
-    """Run it, cancelled or not; whether it came to its end without being cancelled."""
+    """Run it to its end; returns whether it was not cancelled."""
     suspensions = Suspensions(work, cancel_at)
 
     async def body() -> None:
@@ -75,14 +75,14 @@ async def _settled(work: Awaitable[Any], cancel_at: int) -> bool:
 
 @dataclass
 class Stage:
-    """A producer beside which other records are on their way."""
+    """A producer with other records in flight."""
 
     cluster: FakeCluster
     producer: Producer
     others: list[asyncio.Task[Any]] = field(default_factory=list)
 
     def other(self, number: int) -> None:
-        """Send a record that nothing must happen to."""
+        """Send a record that must not be affected."""
         self.others.append(asyncio.ensure_future(self.producer.send("orders", b"other %d" % number)))
 
 
@@ -94,7 +94,7 @@ async def awaited_later(stage: Stage) -> Any:
 
 
 async def behind_a_full_buffer(stage: Stage) -> Any:
-    """Others hold all memory, and their answers are late."""
+    """Other records hold all memory, and their answers are delayed."""
     stage.cluster.faults.delay("Produce", 20, times=2)
     for number in range(4):
         stage.others.append(asyncio.ensure_future(stage.producer.send("orders", b"large %d" % number + bytes(9_000))))
@@ -151,7 +151,7 @@ async def stage_of(**configs: Any) -> AsyncIterator[Stage]:
 
 
 def check_log(cluster: FakeCluster, others: int) -> None:
-    """Whatever was cancelled stands there once or not at all, everything else once."""
+    """Cancelled records are in the log once or not at all, all others once."""
     values = Counter(record.value or b"" for topic in cluster.topics() for record in cluster.records(topic))
     assert max(values.values(), default=1) == 1
     assert sum(not value.startswith(CANCELLED) for value in values) == others
@@ -165,7 +165,7 @@ async def slow_serializer(value: Any) -> bytes:
 @pytest.mark.parametrize("configs", [{}, {"value_serializer": slow_serializer}], ids=["plain", "serializer"])
 @pytest.mark.parametrize("scene", SCENES)
 async def test_cancelled_at_every_suspension(scene: str, configs: dict[str, Any]) -> None:
-    """Wherever it happens, nobody else notices."""
+    """Wherever the cancellation happens, other calls are unaffected."""
     finished = False
     for cancel_at in range(1, MOST_SUSPENSIONS):
         async with stage_of(**configs) as stage:
@@ -179,7 +179,7 @@ async def test_cancelled_at_every_suspension(scene: str, configs: dict[str, Any]
 
 
 async def test_start_cancelled_at_every_suspension() -> None:
-    """It leaves nothing, and can be called again."""
+    """It leaves nothing behind, and can be called again."""
     finished = False
     async with FakeCluster(1) as cluster:
         for cancel_at in range(1, MOST_SUSPENSIONS):
@@ -198,7 +198,7 @@ async def test_start_cancelled_at_every_suspension() -> None:
 
 @pytest.mark.parametrize("call", ["close", "aexit"])
 async def test_close_cancelled_at_every_suspension(call: str) -> None:
-    """It ends as close(0) would: each record has ended, nothing runs on, a later close is quiet."""
+    """It ends like close(0): each record has ended, nothing keeps running, a later close does nothing."""
     finished = False
     for cancel_at in range(1, MOST_SUSPENSIONS):
         async with FakeCluster(1) as cluster:
@@ -222,7 +222,7 @@ async def test_close_cancelled_at_every_suspension(call: str) -> None:
 
 @pytest.mark.parametrize("cancellations", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 async def test_cancelled_at_random(cancellations: int) -> None:
-    """A hundred calls at a time in a buffer that is too small for them: what was acknowledged is there, all once."""
+    """A hundred concurrent calls with too small a buffer: every acknowledged record is in the log once."""
     rng = random.Random(7)
     acknowledged: set[int] = set()
     async with FakeCluster(1) as cluster:

@@ -1,4 +1,4 @@
-"""What is known about the cluster, and how answers and hints are worked into it."""
+"""What is known about the cluster, and how metadata answers and leader hints update it."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_an_answer_without_news_changes_no_topic() -> None:
 
 
 def test_an_older_leader_epoch_keeps_what_is_known() -> None:
-    """A broker that is behind names a former leader."""
+    """A broker with old metadata names a former leader."""
     cluster = cluster_of(topic(partition(0, leader=2, epoch=6), partition(1, leader=1, epoch=5)))
     merge(cluster, response(topic(partition(0, leader=1, epoch=5), partition(1, leader=3, epoch=6))))
     assert leaders(cluster) == [(2, 6), (3, 6)]
@@ -172,7 +172,7 @@ def test_unreliable_epochs_are_not_compared() -> None:
 
 
 def test_one_retriable_topic_error_keeps_the_partitions_a_second_does_not() -> None:
-    """One broker may be behind; two answers in a row are believed."""
+    """One broker may have old metadata; two such answers in a row are accepted."""
     cluster = cluster_of(topic(partition(0)))
     known = cluster.partitions("t")
     assert merge(cluster, response(topic(error=3))).topics.keys() == {"t"}

@@ -1,4 +1,4 @@
-"""aiokafka's names on this producer, as far as no broker is needed."""
+"""The API of aiokafka's producer, as far as no broker is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 
 async def test_a_batch_ends_with_the_record_that_ends_last() -> None:
-    """An abort drops what was not sent before what is in flight has ended."""
+    """An abort drops unsent records before those in flight have ended."""
     accumulator = make_accumulator(loop=asyncio.get_running_loop())
     first, (early,) = filled(accumulator, 1)
     second, (late,) = filled(accumulator, 1)

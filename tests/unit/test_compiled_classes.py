@@ -1,4 +1,4 @@
-"""Instances of compiled classes that nobody has filled in: there are none, or they do no harm."""
+"""Uninitialized instances of compiled classes: they can't be made, or they are harmless."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ POKE = """
 
 
 def test_whatever_can_be_made_by_hand_does_no_harm() -> None:
-    """An instance without its parts must not take the process along."""
+    """An instance without its parts must not crash the process."""
     poked = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(POKE), *COMPILED], capture_output=True, text=True, timeout=60
     )
@@ -63,12 +63,12 @@ DOCUMENTED = {
     ),
     RecordMetadata: ("_record_metadata", "RecordMetadata", ("__doc__",)),
 }
-"""What programs use of compiled classes: the class, where it is, and what of it."""
+"""The documented parts of compiled classes: the class, its stub's module and class, and its members."""
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, (*_, names) in DOCUMENTED.items() for name in names])
 def test_help_says_what_the_stubs_say(kind: type, name: str) -> None:
-    """``help()`` and shells look at the class, type checkers and the site's API pages at the stub."""
+    """``help()`` and shells use the class, type checkers and the site's API pages use the stub."""
     module, class_name, _ = DOCUMENTED[kind]
     stub = ast.parse(Path(aioproducer.__path__[0], f"{module}.pyi").read_text(encoding="utf-8"))
     told: ast.ClassDef | ast.FunctionDef
@@ -84,14 +84,14 @@ def test_help_says_what_the_stubs_say(kind: type, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["send", "submit", "submit_nowait"])
 def test_signatures_can_be_asked_for(name: str) -> None:
-    """By shells that help with arguments, and by whatever wraps functions."""
+    """By shells that show arguments, and by code that wraps functions."""
     parameters = inspect.signature(getattr(Producer, name)).parameters
     assert [*parameters] == ["self", "topic", "value", "key", "partition", "headers", "timestamp_ms"]
 
 
 @pytest.fixture
 def made_by_the_producer() -> dict[str, Any]:
-    """What a program gets from a producer, and can ask for its type."""
+    """Objects that a program gets from a producer, whose type it can look up."""
     found: dict[str, Any] = {}
 
     async def main(servers: str) -> None:
@@ -108,7 +108,7 @@ def made_by_the_producer() -> dict[str, Any]:
 
 @pytest.mark.parametrize("what", ["delivery", "waiter", "submission"])
 def test_only_the_producer_makes_them(made_by_the_producer: dict[str, Any], what: str) -> None:
-    """By no way that Python has: not by their type, not as a copy, not from a pickle."""
+    """Nothing in Python can make them: not their type, not a copy, not a pickle."""
     made = made_by_the_producer[what]
     kind: Any = type(made)
     for make in (kind, lambda: kind.__new__(kind), lambda: object.__new__(kind)):

@@ -1,4 +1,4 @@
-"""Codecs: what other clients wrote is read, what we write is what brokers accept, bad input ends in one error."""
+"""Codecs: data of other clients can be read, brokers accept our data, and bad input gives one kind of error."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_snappy_is_a_xerial_stream_of_32_kib_blocks() -> None:
 
 @pytest.mark.parametrize("level", [None, *LEVELS["lz4"]])
 def test_lz4_blocks_are_independent(level: int | None) -> None:
-    """Brokers refuse linked blocks; the rest of the descriptor is the one Java writes, but for the size of blocks."""
+    """Brokers refuse linked blocks; the rest of the descriptor equals Java's, except for the block size."""
     for data, descriptor in ((RECORDS[:65536], "604082"), (RECORDS + bytes(65536), "6050fb")):
         packed = codec("lz4").compress(data, level)
         info = lz4.frame.get_frame_info(packed)

@@ -1,4 +1,4 @@
-"""Positions and membership of other clients' consumers, by what those give out."""
+"""Positions and membership of other clients' consumers, through their public API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicP
 
 
 class ConfluentConsumer:
-    """As much of confluent_kafka.Consumer as is used."""
+    """The parts of confluent_kafka.Consumer that are used."""
 
     def __init__(self, metadata: object = None, positions: tuple[tuple[str, int, int], ...] = ()) -> None:
         self.metadata = metadata
@@ -55,7 +55,7 @@ def test_confluent_group_of_an_unknown_form(data: object) -> None:
 
 
 def test_confluent_positions() -> None:
-    """Partitions of which nothing was given out yet have no position."""
+    """Partitions from which nothing was consumed yet have no position."""
     consumer = ConfluentConsumer(positions=(("a", 0, 5), ("a", 1, -1001), ("b", 3, 0)))
     assert confluent_positions(consumer) == {
         TopicPartition("a", 0): OffsetAndMetadata(5),
@@ -64,7 +64,7 @@ def test_confluent_positions() -> None:
 
 
 async def test_aiokafka() -> None:
-    """From its coordinator, and by asking for each partition."""
+    """Membership comes from its coordinator, positions are queried for each partition."""
     coordinator = SimpleNamespace(group_id="group", generation=3, member_id="m", _group_instance_id=None)
 
     class Consumer:

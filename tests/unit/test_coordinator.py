@@ -42,7 +42,7 @@ GROUP_NOT_ALLOWED, UNKNOWN_SERVER, TIMED_OUT = 30, -1, 7
 
 
 class ScriptedBroker:
-    """Stands for a connection: says what a test has put down for each API, in that order."""
+    """A fake connection: gives the answers that a test has set for each API, in order."""
 
     def __init__(self, node_id: int, said: list[tuple[int, str, int]]) -> None:
         self.node_id = node_id
@@ -77,14 +77,14 @@ class ScriptedBroker:
 
 
 class ScriptedCluster:
-    """Stands for the network client: brokers by node id; the first one is any."""
+    """A fake network client: brokers by node id; the first one stands for any broker."""
 
     def __init__(self, *node_ids: int) -> None:
         self.said: list[tuple[int, str, int]] = []
         """(node id, API, version) of each request, in their order."""
         self.brokers = {node_id: ScriptedBroker(node_id, self.said) for node_id in node_ids}
         self.patience_ms: list[int] = []
-        """How long a connection is waited for."""
+        """How long each call waited for a connection."""
 
     def knows(self, node_id: int) -> bool:
         return node_id in self.brokers
@@ -107,7 +107,7 @@ class ScriptedCluster:
 
 
 def found(*node_ids: int) -> list[Message | BaseException]:
-    """What FindCoordinator is answered, one time after the other."""
+    """Successive answers to FindCoordinator."""
     return [
         FindCoordinatorResponse(coordinators=[Coordinator(key="id", node_id=node_id, host="", port=9092)])
         for node_id in node_ids
@@ -119,7 +119,7 @@ def not_found(code: int) -> Message:
 
 
 def ended(*codes: int) -> list[Message | BaseException]:
-    """What EndTxn is answered."""
+    """An answer to EndTxn."""
     return [EndTxnResponse(error_code=code) for code in codes]
 
 
@@ -184,7 +184,7 @@ async def test_it_is_found_once(cluster: ScriptedCluster) -> None:
 
 
 async def test_the_broker_with_the_number_zero() -> None:
-    """It may be the coordinator, and is asked again without being looked up."""
+    """Node 0 may be the coordinator, and is asked again without another lookup."""
     cluster = ScriptedCluster(1, 0)
     cluster.brokers[1].answers["FindCoordinator"] = found(0)
     cluster.brokers[0].answers["EndTxn"] = ended(0, 0)
@@ -216,7 +216,7 @@ async def test_what_passes_is_asked_again(cluster: ScriptedCluster, code: int) -
 
 @pytest.mark.parametrize(("request_timeout_ms", "patience_ms"), [(30_000, [30_000, 1_000]), (300, [300, 300])])
 def test_a_coordinator_that_is_away_is_not_waited_for_long(request_timeout_ms: int, patience_ms: list[int]) -> None:
-    """Another broker has taken over, or will; to find out, any broker is good, and nothing else is to be done."""
+    """Another broker has taken over, or will; any broker can tell which."""
 
     async def run() -> None:
         cluster = ScriptedCluster(1)
@@ -235,7 +235,7 @@ def test_a_coordinator_that_is_away_is_not_waited_for_long(request_timeout_ms: i
     ],
 )
 def test_asked_again_with_back_off(code: int, waits_s: list[float]) -> None:
-    """Longer and longer, and a fifth more or less; sooner where it only has to end the transaction before."""
+    """Back-off grows, with a jitter of a fifth; it is short if only the previous transaction has to end."""
 
     async def run() -> None:
         cluster = ScriptedCluster(1)
@@ -259,7 +259,7 @@ async def test_one_that_has_moved_is_looked_up(cluster: ScriptedCluster, code: i
 
 @pytest.mark.parametrize("written", [True, False])
 async def test_a_lost_answer(cluster: ScriptedCluster, written: bool) -> None:
-    """The next one is good, and the one before may still come: who asks is told."""
+    """The next answer is good, but the lost request may still arrive, which the caller learns."""
     asking = Asking(cluster)
     cluster.brokers[1].answers["EndTxn"] = [lost(written)]
     cluster.brokers[2].answers["EndTxn"] = ended(0)
@@ -286,7 +286,7 @@ async def test_a_lost_answer(cluster: ScriptedCluster, written: bool) -> None:
 async def test_whether_it_may_have_been_done(
     cluster: ScriptedCluster, before: list[Message | BaseException], maybe: bool
 ) -> None:
-    """A coordinator that could not write to its log in time says so, and the next one may find it written."""
+    """A coordinator whose log write timed out says so, but the write may still succeed."""
     asking = Asking(cluster)
     answers = [*before, *ended(FENCED)]
     cluster.brokers[1].answers["FindCoordinator"] = found(*[1] * len(answers))
@@ -323,7 +323,7 @@ async def test_what_stays_is_raised(cluster: ScriptedCluster, code: int, kind: t
 
 
 async def test_a_request_that_cannot_be_written(cluster: ScriptedCluster) -> None:
-    """It would be the same the next time: the call fails, nothing was sent, and the transaction can be aborted."""
+    """A retry would not help: the call fails, nothing was sent, and the transaction can be aborted."""
     asking = Asking(cluster)
     request = EndTxnRequest(transactional_id="id", producer_id=2**70, producer_epoch=0, committed=False)
     with pytest.raises(ProtocolError, match="can't be written") as raised:
@@ -342,7 +342,7 @@ async def test_a_key_that_cannot_be_written(cluster: ScriptedCluster) -> None:
 
 
 async def test_an_answer_that_makes_no_sense(cluster: ScriptedCluster) -> None:
-    """Whoever reads it finds out. It is taken for lost: what was asked for may be done, and is asked for again."""
+    """An invalid answer counts as lost: the request may have been executed, and is repeated."""
     asking = Asking(cluster)
     cluster.brokers[1].answers["EndTxn"] = ended(0)
     cluster.brokers[2].answers["EndTxn"] = ended(0)
@@ -370,7 +370,7 @@ async def test_not_wanted_any_more(cluster: ScriptedCluster) -> None:
 
 
 async def test_what_was_not_asked_was_not_done(cluster: ScriptedCluster) -> None:
-    """The answer that says who the coordinator is was lost: nobody else has been asked anything."""
+    """The answer to FindCoordinator was lost, so no coordinator has been asked anything."""
     asking = Asking(cluster)
     cluster.brokers[1].answers["FindCoordinator"] = [lost(True)]
     told: list[bool] = []
@@ -381,7 +381,7 @@ async def test_what_was_not_asked_was_not_done(cluster: ScriptedCluster) -> None
 
 
 async def test_closed(cluster: ScriptedCluster) -> None:
-    """No attempt is made again once the producer is closed."""
+    """There are no more retries once the producer is closed."""
     asking = Asking(cluster)
     cluster.brokers[1].answers["EndTxn"] = [ProducerClosedError("closed")]
     with pytest.raises(ProducerClosedError):
@@ -389,7 +389,7 @@ async def test_closed(cluster: ScriptedCluster) -> None:
 
 
 async def test_finding_it_may_fail_for_a_while(cluster: ScriptedCluster) -> None:
-    """Its topic is only being made, the connection is lost, the answer is empty."""
+    """Its topic is being created, the connection is lost, the answer is empty."""
     asking = Asking(cluster)
     cluster.brokers[1].answers["FindCoordinator"] = [
         not_found(NOT_AVAILABLE), lost(True), not_found(LOADING), *found(2)
@@ -398,14 +398,14 @@ async def test_finding_it_may_fail_for_a_while(cluster: ScriptedCluster) -> None
     answer = await asking.end()
     assert cluster.apis() == [*[(1, "FindCoordinator")] * 4, (2, "EndTxn")]
     assert answer.response.error_code == 0
-    assert not answer.doubtful  # only the question who it is was lost
+    assert not answer.doubtful  # only the lookup was lost
 
 
 @pytest.mark.parametrize("nodes", [(), (2, 2), (1, 2, 3)])
 async def test_an_answer_with_more_or_less_than_one_coordinator(
     cluster: ScriptedCluster, nodes: tuple[int, ...]
 ) -> None:
-    """It makes no sense, as one was asked for: another one may."""
+    """It is invalid, because one was asked for; another answer may be right."""
     asking = Asking(cluster)
     several = [Coordinator(key="id", node_id=node_id, host="", port=9092) for node_id in nodes]
     broker = cluster.brokers[1]
@@ -440,7 +440,7 @@ async def test_versions_that_are_missing(cluster: ScriptedCluster) -> None:
 
 
 async def test_a_broker_that_nobody_knows(cluster: ScriptedCluster) -> None:
-    """One that has just joined: the picture of the cluster has to be renewed."""
+    """A broker that has just joined: metadata has to be refreshed."""
     asking = Asking(cluster)
     cluster.brokers[1].answers["FindCoordinator"] = found(3, 2)
     cluster.brokers[2].answers["EndTxn"] = ended(0)

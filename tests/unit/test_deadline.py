@@ -26,12 +26,12 @@ def in_virtual_time(test: Callable[[SimulatedLoop], Coroutine[Any, Any, None]]) 
 
 
 def about(seconds: float) -> Any:
-    """A turn of this loop takes its time too."""
+    """Compare times, allowing for the time of the loop's own turns."""
     return pytest.approx(seconds, abs=0.001)
 
 
 def test_what_is_left() -> None:
-    """Of all steps together; never less than nothing."""
+    """The time left for all steps together; never negative."""
 
     async def run(loop: SimulatedLoop) -> None:
         deadline = Deadline(loop, 5)
@@ -49,7 +49,7 @@ def test_what_is_left() -> None:
 
 @pytest.mark.parametrize("timeout", [None, math.inf, 2 * LONGEST_S])
 def test_no_limit(timeout: float | None) -> None:
-    """Also what is longer than a loop can wait; and a limit that is there is not lifted by it."""
+    """Also for times longer than a loop can wait; that does not remove an existing limit."""
 
     async def run(loop: SimulatedLoop) -> None:
         deadline = Deadline(loop, timeout)
@@ -77,7 +77,7 @@ def test_a_step_that_takes_too_long_is_cancelled() -> None:
 
 
 def test_brought_forward_during_a_step() -> None:
-    """The shortest time that anybody gives holds, from when it was given; and what it was is told."""
+    """The shortest timeout given by any call applies, from the time of that call; and it can be read."""
 
     async def run(loop: SimulatedLoop) -> None:
         deadline = Deadline(loop, 10)
@@ -108,7 +108,7 @@ def test_brought_forward_between_steps_and_when_one_is_over() -> None:
             try:
                 await asyncio.sleep(5)
             except asyncio.CancelledError:
-                deadline.bring_forward(0)  # another close(), while the step heeds its cancellation
+                deadline.bring_forward(0)  # another close(), while the step handles its cancellation
                 raise
 
         late = Deadline(loop, 1)
@@ -119,7 +119,7 @@ def test_brought_forward_between_steps_and_when_one_is_over() -> None:
 
 
 def test_steps_that_have_a_little_time_in_any_case() -> None:
-    """Whatever is left; and who gives no time at all takes no more than that away."""
+    """Steps get a little time whatever is left; a timeout of 0 does not shorten it."""
 
     async def run(loop: SimulatedLoop) -> None:
         deadline = Deadline(loop, 0)
@@ -138,7 +138,7 @@ def test_steps_that_have_a_little_time_in_any_case() -> None:
 
 
 def test_what_a_step_raises() -> None:
-    """Goes on to the caller, its own TimeoutError too: that is no end of the time."""
+    """It is raised to the caller, even its own TimeoutError, which does not mean that the deadline has passed."""
 
     async def run(loop: SimulatedLoop) -> None:
         async def fails(error: BaseException) -> None:
@@ -155,7 +155,7 @@ def test_what_a_step_raises() -> None:
 
 @pytest.mark.parametrize(("timeout", "error"), [("5", TypeError), (b"5", TypeError), (math.nan, ValueError)])
 def test_what_is_no_number(timeout: Any, error: type[Exception]) -> None:
-    """Is refused, and changes nothing."""
+    """It is refused, and changes nothing."""
 
     async def run(loop: SimulatedLoop) -> None:
         with pytest.raises(error, match="seconds or None are needed"):
@@ -174,13 +174,13 @@ def test_what_is_no_number(timeout: Any, error: type[Exception]) -> None:
     ids=["whole", "float", "negative", "decimal", "fraction", "infinite", "huge"],
 )
 def test_numbers_of_seconds(given: Any, seconds: float) -> None:
-    """Any kind of number; and what is longer than a loop can wait is as good as what it can."""
+    """Any kind of number; longer times than a loop can wait are reduced to the longest possible one."""
     found = in_seconds(given, "interval")
     assert (found, type(found)) == (seconds, float)
 
 
 def test_what_is_no_number_of_seconds() -> None:
-    """It is named, with what was needed instead."""
+    """The error names it, and what is needed instead."""
     with pytest.raises(TypeError, match=r"^interval is a str; seconds are needed$"):
         in_seconds("1", "interval")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"^timeout is a NoneType; seconds or so are needed$"):

@@ -1,4 +1,4 @@
-"""Delivery: how it is awaited, asked and watched, and what becomes of failures that nobody looked at."""
+"""Delivery: awaiting it, its result, callbacks, and what happens to unobserved failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def accumulator() -> RecordAccumulator:
 
 
 def one(accumulator: RecordAccumulator, **record: Any) -> tuple[ProducerBatch, Delivery]:
-    """A record in a batch of its own, in flight."""
+    """A record alone in its batch, in flight."""
     delivery = put(accumulator, accumulator.topic("orders") or add_topic(accumulator), **record)
     (batch,) = drain_all(accumulator)
     return batch, delivery
@@ -46,7 +46,7 @@ async def turns(count: int = 3) -> None:
 
 
 async def test_metadata(accumulator: RecordAccumulator) -> None:
-    """An acknowledged record has its place in the log: the batch's offset and its own place in the batch."""
+    """An acknowledged record has its offset: the batch's offset plus its position in the batch."""
     batch, deliveries = filled(accumulator, 3, size=9)
     batch.complete(100, -1)
     assert [delivery.result() for delivery in deliveries] == [
@@ -104,7 +104,7 @@ async def test_pending(accumulator: RecordAccumulator) -> None:
 
 
 async def test_failed(accumulator: RecordAccumulator) -> None:
-    """A failed record raises its error, each time one of its own with the same facts."""
+    """A failed record raises its error, each time a new copy with the same attributes."""
     batch, delivery = one(accumulator)
     error = NotLeaderOrFollowerError("orders-0: moved", maybe_written=True)
     error.__cause__ = OSError("why")
@@ -132,7 +132,7 @@ async def test_failed(accumulator: RecordAccumulator) -> None:
 
 
 async def test_ends_once(accumulator: RecordAccumulator) -> None:
-    """What comes after the end changes nothing."""
+    """Later outcomes change nothing."""
     batch, delivery = one(accumulator)
     batch.complete(5, -1)
     batch.fail(KafkaError("too late"))
@@ -148,7 +148,7 @@ async def test_ends_once(accumulator: RecordAccumulator) -> None:
 
 
 async def test_errors_of_single_records(accumulator: RecordAccumulator) -> None:
-    """Where the broker named records, each has its error, and those it did not name the batch's (KIP-467)."""
+    """If the broker named records, these have their own errors, and the others the batch's (KIP-467)."""
     batch, deliveries = filled(accumulator, 3)
     batch.fail(KafkaError("batch"), {1: KafkaError("record")})
     accumulator.release(batch)
@@ -167,7 +167,7 @@ async def test_cancel_does_nothing(accumulator: RecordAccumulator) -> None:
 
 
 async def test_truthy_and_hashable(accumulator: RecordAccumulator) -> None:
-    """A Delivery can be kept in sets, and tested against None by its truth."""
+    """A Delivery can be in sets, and is always true."""
     batch, deliveries = filled(accumulator, 3)
     assert all(deliveries)
     assert len(set(deliveries) | {deliveries[0]}) == 3
@@ -177,13 +177,13 @@ async def test_truthy_and_hashable(accumulator: RecordAccumulator) -> None:
 
 
 def test_not_made_by_hand() -> None:
-    """Nobody but the producer makes one."""
+    """Only the producer creates one."""
     with pytest.raises(TypeError, match="submit"):
         Delivery()
 
 
 async def test_not_tracked_by_the_collector(accumulator: RecordAccumulator) -> None:
-    """A million of them cost no pass of the garbage collector."""
+    """A million of them cause no pass of the garbage collector."""
     batch, delivery = one(accumulator)
     assert not gc.is_tracked(delivery)
     assert sys.getsizeof(delivery) <= 64
@@ -220,7 +220,7 @@ async def test_await_by_many(accumulator: RecordAccumulator) -> None:
 
 
 async def test_failure_reaches_everybody(accumulator: RecordAccumulator) -> None:
-    """Each of them gets the failure."""
+    """All waiting tasks get the failure."""
     batch, delivery = one(accumulator)
 
     async def wait() -> RecordMetadata:
@@ -253,7 +253,7 @@ async def test_cancelled_wait_is_that_wait_alone(accumulator: RecordAccumulator)
 
 
 async def test_wait_for(accumulator: RecordAccumulator) -> None:
-    """A time-out of a wait leaves the record to go on."""
+    """A timeout of a wait does not stop the record's delivery."""
     batch, delivery = one(accumulator)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(delivery, 0)
@@ -265,7 +265,7 @@ async def test_wait_for(accumulator: RecordAccumulator) -> None:
 
 
 async def test_gather_shield_and_ensure_future(accumulator: RecordAccumulator) -> None:
-    """asyncio's functions that take awaitables take a Delivery."""
+    """asyncio's functions for awaitables accept a Delivery."""
     batch, deliveries = filled(accumulator, 3)
     gathered = asyncio.gather(*deliveries)
     shielded = asyncio.shield(deliveries[0])
@@ -278,7 +278,7 @@ async def test_gather_shield_and_ensure_future(accumulator: RecordAccumulator) -
 
 
 async def test_waits_wake_in_one_turn(accumulator: RecordAccumulator) -> None:
-    """All who await records of a batch are woken together."""
+    """All tasks that await records of a batch are woken together."""
     batch, deliveries = filled(accumulator, 20)
 
     async def wait(delivery: Delivery) -> None:
@@ -293,7 +293,7 @@ async def test_waits_wake_in_one_turn(accumulator: RecordAccumulator) -> None:
 
 @pytest.mark.parametrize("ended", [False, True])
 async def test_callbacks_from_elsewhere(accumulator: RecordAccumulator, ended: bool) -> None:
-    """Another thread, with a loop of its own or without, is told what to do instead; nothing is attached or lost."""
+    """Another thread, with or without its own loop, gets an error with a remedy; nothing is attached or lost."""
     called: list[Any] = []
     mine, other = put(accumulator, add_topic(accumulator)), put(accumulator, add_topic(accumulator))
     mine.add_done_callback(called.append)
@@ -318,7 +318,7 @@ async def test_callbacks_from_elsewhere(accumulator: RecordAccumulator, ended: b
 
 
 def test_callbacks_while_no_loop_runs() -> None:
-    """Between two runs of the producer's loop its thread may give a Delivery callbacks."""
+    """Between two runs of the producer's loop, its thread may add callbacks to a Delivery."""
     loop = asyncio.new_event_loop()
     try:
         accumulator = make_accumulator(loop=loop)
@@ -334,7 +334,7 @@ def test_callbacks_while_no_loop_runs() -> None:
 
 
 async def test_pending_await_in_another_loop(accumulator: RecordAccumulator) -> None:
-    """A pending Delivery belongs to its producer's loop; it says so elsewhere. An ended one tells everywhere."""
+    """Awaiting a pending Delivery in another loop raises; one that has ended can be awaited anywhere."""
     batch, delivery = one(accumulator)
 
     async def wait() -> RecordMetadata:
@@ -350,7 +350,7 @@ async def test_pending_await_in_another_loop(accumulator: RecordAccumulator) -> 
 
 
 async def test_steps_by_hand(accumulator: RecordAccumulator) -> None:
-    """The awaitable keeps to the protocol of coroutines: send, throw, close, iteration."""
+    """The awaitable follows the protocol of coroutines: send, throw, close, iteration."""
     batch, delivery = one(accumulator)
     waiter: Any = delivery.__await__()
     assert iter(waiter) is waiter
@@ -406,7 +406,7 @@ async def test_callbacks_in_order_of_admission(accumulator: RecordAccumulator) -
 
 
 async def test_many_callbacks_take_turns() -> None:
-    """Thousands of callbacks do not hold the loop: some hundred are called a turn, still in order."""
+    """Thousands of callbacks do not block the loop: some hundred are called per turn, still in order."""
     accumulator = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1 << 20)
     batch, deliveries = filled(accumulator, 1000, size=1)
     called: list[int] = []
@@ -422,7 +422,7 @@ async def test_many_callbacks_take_turns() -> None:
 
 
 async def test_callbacks_do_not_pile_up() -> None:
-    """However few turns a busy loop has: what waits is at most some turns' worth of records."""
+    """Even if a busy loop has few turns, pending callbacks are limited to a few turns' worth of records."""
     accumulator = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1 << 20)
     waiting = 0
 
@@ -445,7 +445,7 @@ async def test_callbacks_do_not_pile_up() -> None:
 
 
 async def test_callbacks_of_batches_that_end_together_stay_in_order() -> None:
-    """The second batch does not begin before the first one's callbacks are through, however many these are."""
+    """The second batch's callbacks start only after all of the first one's, however many there are."""
     accumulator = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1 << 20)
     called: list[int] = []
     batches = []
@@ -462,7 +462,7 @@ async def test_callbacks_of_batches_that_end_together_stay_in_order() -> None:
 
 
 async def test_callback_after_the_end(accumulator: RecordAccumulator) -> None:
-    """One that is attached late is called soon, not at once."""
+    """A callback that is attached late is called in a later turn, not immediately."""
     batch, delivery = one(accumulator)
     end(accumulator, batch)
     called: list[Delivery] = []
@@ -473,7 +473,7 @@ async def test_callback_after_the_end(accumulator: RecordAccumulator) -> None:
 
 
 async def test_callback_runs_in_the_context_of_whoever_attached_it(accumulator: RecordAccumulator) -> None:
-    """As asyncio's futures do it: in a copy of the caller's context, or in the one that is given."""
+    """As with asyncio's futures: in a copy of the caller's context, or in the given one."""
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
     seen: list[str] = []
 
@@ -503,7 +503,7 @@ async def test_callback_runs_in_the_context_of_whoever_attached_it(accumulator: 
 
 
 async def test_callback_with_no_context(accumulator: RecordAccumulator) -> None:
-    """What is no context is refused at once, and nothing is attached."""
+    """Anything but a context is refused at once, and nothing is attached."""
     batch, delivery = one(accumulator)
     called: list[Delivery] = []
     with pytest.raises(TypeError, match=r"context=.*contextvars\.Context, not dict"):
@@ -514,7 +514,7 @@ async def test_callback_with_no_context(accumulator: RecordAccumulator) -> None:
 
 
 async def test_what_the_producer_attaches_sees_no_context_of_a_caller(accumulator: RecordAccumulator) -> None:
-    """But that of start(), which made the ledger."""
+    """They see the context of start(), which created the ledger."""
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
     batch, delivery = one(accumulator)
     seen: list[str] = []
@@ -530,7 +530,7 @@ async def test_what_the_producer_attaches_sees_no_context_of_a_caller(accumulato
 
 
 async def test_callback_that_raises(accumulator: RecordAccumulator) -> None:
-    """What a callback raises goes to the loop's handler; the others are called all the same."""
+    """A callback's exception goes to the loop's exception handler; the others are still called."""
     loop = asyncio.get_running_loop()
     reports: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: reports.append(context))
@@ -555,7 +555,7 @@ async def test_callback_that_raises(accumulator: RecordAccumulator) -> None:
 
 
 async def test_callback_holds_the_delivery(accumulator: RecordAccumulator) -> None:
-    """A Delivery that only a callback knows gets to it."""
+    """A callback keeps its Delivery alive, and is called with it."""
     batch, delivery = one(accumulator)
     offsets: list[int] = []
     delivery.add_done_callback(lambda done: offsets.append(done.result().offset))
@@ -613,7 +613,7 @@ async def test_a_callback_is_taken_back_after_a_split(accumulator: RecordAccumul
 
 
 async def test_asyncio_waits_for_several(accumulator: RecordAccumulator) -> None:
-    """They are no futures, but what ``asyncio.wait`` asks of one they have."""
+    """They are not futures, but have everything that ``asyncio.wait`` needs."""
     batch, deliveries = filled(accumulator, 3)
     waiting: set[Any] = set(deliveries)
     assert await asyncio.wait(waiting, timeout=0.001) == (set(), waiting)
@@ -627,7 +627,7 @@ async def test_asyncio_waits_for_several(accumulator: RecordAccumulator) -> None
 
 
 async def test_asyncio_waits_for_a_full_batch() -> None:
-    """It takes one callback back after the other; were each looked for among all, the loop would stand for a minute."""
+    """It removes its callbacks one by one; with a linear search for each, the loop would be blocked for a minute."""
     accumulator = make_accumulator(
         loop=asyncio.get_running_loop(), batch_size=8 << 20, sticky_size=8 << 20, max_request_size=8 << 20
     )
@@ -655,7 +655,7 @@ async def test_callback_may_attach_another(accumulator: RecordAccumulator) -> No
 
 
 def test_end_after_the_loop() -> None:
-    """If the loop is closed when a batch ends, nobody is left to be told, and nothing breaks."""
+    """If the loop is closed when a batch ends, no callbacks are called, and nothing breaks."""
     loop = asyncio.new_event_loop()
     accumulator = make_accumulator(loop=loop)
     batch, delivery = one(accumulator)
@@ -693,7 +693,7 @@ class Books:
         return [(str(error), records) for error, records in self.ledger.take_fresh()]
 
     def flush(self) -> list[tuple[str, int]]:
-        """A flush of everything there is."""
+        """A flush of all records."""
         return self.end_flush(self.ledger.start_flush())
 
     def end_flush(self, token: int, last_serial: int | None = None, *, report: bool = True) -> list[tuple[str, int]]:
@@ -707,7 +707,7 @@ async def books() -> Books:
 
 
 async def test_dropped_before_the_failure(books: Books) -> None:
-    """Records whose Deliveries were gone when their batch failed are unobserved at once, in one entry."""
+    """Records whose Deliveries were dropped before their batch failed are unobserved at once, in one entry."""
     batch, deliveries = books.batch(5)
     del deliveries[1:4]
     books.fail(batch)
@@ -721,7 +721,7 @@ async def test_dropped_before_the_failure(books: Books) -> None:
 
 
 async def test_dropped_after_the_failure(books: Books) -> None:
-    """A Delivery that is dropped after the failure, unobserved, is counted then."""
+    """A Delivery that is dropped unobserved after the failure is counted when dropped."""
     batch, deliveries = books.batch(3)
     books.fail(batch)
     assert books.ledger.unobserved_count == 0
@@ -735,7 +735,7 @@ async def test_dropped_after_the_failure(books: Books) -> None:
 
 
 async def test_alive_at_a_flush(books: Books) -> None:
-    """Whose Delivery nobody looked at when a covering flush ends is unobserved, though it is still there."""
+    """A failure not observed by the end of a covering flush is unobserved, although its Delivery still exists."""
     batch, deliveries = books.batch(3)
     books.fail(batch)
     assert books.flush() == [("no", 3)]
@@ -760,7 +760,7 @@ def called_back(delivery: Delivery) -> None:
 
 @pytest.mark.parametrize("look", [awaited, asked, called_back])
 async def test_looking_after_the_failure(books: Books, look: Callable[[Delivery], None]) -> None:
-    """A failure that was awaited, asked for or given a callback is observed."""
+    """A failure is observed by await, result(), exception() or a callback."""
     batch, deliveries = books.batch(2)
     books.fail(batch)
     for delivery in deliveries:
@@ -774,7 +774,7 @@ async def test_looking_after_the_failure(books: Books, look: Callable[[Delivery]
 
 
 async def test_looking_before_the_failure(books: Books) -> None:
-    """So is one whose record had an await or a callback before it failed."""
+    """So is the failure of a record that had an await or a callback before it failed."""
     batch, deliveries = books.batch(2)
 
     async def wait(delivery: Delivery) -> None:
@@ -794,7 +794,7 @@ async def test_looking_before_the_failure(books: Books) -> None:
 
 
 async def test_cancelled_await_has_looked(books: Books) -> None:
-    """Whoever awaited and was cancelled has seen to it."""
+    """A cancelled await counts as observing."""
     batch, deliveries = books.batch(1)
 
     async def wait(delivery: Delivery) -> None:
@@ -810,7 +810,7 @@ async def test_cancelled_await_has_looked(books: Books) -> None:
 
 @pytest.mark.parametrize("look", [Delivery.done, Delivery.cancelled, Delivery.cancel, repr, Delivery.peek_exception])
 async def test_not_looking(books: Books, look: Callable[[Delivery], object]) -> None:
-    """Asking whether it is done, and the like, is not looking at its end."""
+    """done() and the like do not count as observing."""
     batch, deliveries = books.batch(1)
     look(deliveries[0])
     books.fail(batch)
@@ -820,7 +820,7 @@ async def test_not_looking(books: Books, look: Callable[[Delivery], object]) -> 
 
 
 async def test_result_of_a_pending_record_is_not_looking(books: Books) -> None:
-    """Whoever asked too early has not seen the failure."""
+    """Asking for the result too early does not count as observing."""
     batch, deliveries = books.batch(1)
     with pytest.raises(asyncio.InvalidStateError):
         deliveries[0].result()
@@ -829,7 +829,7 @@ async def test_result_of_a_pending_record_is_not_looking(books: Books) -> None:
 
 
 async def test_watching_is_not_looking(books: Books) -> None:
-    """The producer's own callbacks do not count."""
+    """The producer's own callbacks do not count as observing."""
     batch, deliveries = books.batch(1)
     called: list[Delivery] = []
     watch(deliveries[0], called.append)
@@ -842,7 +842,7 @@ async def test_watching_is_not_looking(books: Books) -> None:
 
 
 async def test_acknowledged_records_are_no_failures(books: Books) -> None:
-    """Dropping what was acknowledged, before or after, is nothing."""
+    """Dropping the Delivery of an acknowledged record, before or after, has no effect."""
     batch, deliveries = books.batch(3)
     deliveries.pop()
     end(books.accumulator, batch)
@@ -852,7 +852,7 @@ async def test_acknowledged_records_are_no_failures(books: Books) -> None:
 
 
 async def test_failures_by_the_program_itself(books: Books) -> None:
-    """What close(timeout) failed is not unobserved, dropped or not."""
+    """Records failed by close(timeout) don't count as unobserved, dropped or not."""
     batch, deliveries = books.batch(3)
     deliveries.pop()
     books.fail(batch, unobserved=False)
@@ -863,7 +863,7 @@ async def test_failures_by_the_program_itself(books: Books) -> None:
 
 
 async def test_error_of_the_record(books: Books) -> None:
-    """A dropped record is reported with its own error where it has one."""
+    """A dropped record is reported with its own error if it has one."""
     batch, deliveries = books.batch(2)
     batch.fail(KafkaError("batch"), {1: KafkaError("record")})
     books.accumulator.release(batch)
@@ -888,7 +888,7 @@ async def test_flush_covers_what_was_before_it(books: Books) -> None:
 
 
 async def test_flushes_side_by_side_all_report(books: Books) -> None:
-    """Flushes that ran while it was reported report it, too; later ones do not."""
+    """All flushes that run while a failure is reported report it; later ones do not."""
     batch, deliveries = books.batch(2)
     first, second = books.ledger.start_flush(), books.ledger.start_flush()
     books.fail(batch)
@@ -901,7 +901,7 @@ async def test_flushes_side_by_side_all_report(books: Books) -> None:
 
 
 async def test_flush_that_started_before_an_unrelated_one_ended(books: Books) -> None:
-    """Each of a chain of overlapping flushes reports what the one before it reported while it ran, and no more."""
+    """Each of a chain of overlapping flushes reports what the previous one reported while it ran, and no more."""
     batch, deliveries = books.batch(1)
     books.fail(batch, "first")
     one_flush = books.ledger.start_flush()
@@ -929,7 +929,7 @@ async def test_flush_that_did_not_finish_reports_nothing(books: Books) -> None:
 
 
 async def test_one_error_a_batch(books: Books) -> None:
-    """A flush raises one error a failed batch, however its Deliveries were dropped."""
+    """A flush raises one error per failed batch, however its Deliveries were dropped."""
     first, some = books.batch(4)
     second, others = books.batch(4)
     some.pop()
@@ -943,7 +943,7 @@ async def test_one_error_a_batch(books: Books) -> None:
 
 
 async def test_failures_before_any_flush(books: Books) -> None:
-    """Failures of long ago are reported by the first flush that covers them."""
+    """Old failures are reported by the first flush that covers them."""
     for number in range(3):
         batch, _ = books.batch(2)
         del _
@@ -952,7 +952,7 @@ async def test_failures_before_any_flush(books: Books) -> None:
 
 
 async def test_entries_are_bounded(books: Books) -> None:
-    """Without a flush the failures of a long life take bounded memory; none is lost from the count."""
+    """Without flushes, the failures of a long-lived producer take bounded memory; all of them are counted."""
     for number in range(1500):
         batch, deliveries = books.batch(1)
         deliveries.clear()
@@ -965,7 +965,7 @@ async def test_entries_are_bounded(books: Books) -> None:
 
 
 async def test_on_failure_is_called_once_until_taken(books: Books) -> None:
-    """Whoever reports failures is called once, then not again before the list was taken."""
+    """on_failure is called once, then not again until the list has been taken."""
     batch, deliveries = books.batch(5)
     books.fail(batch)
     deliveries.pop()
@@ -1000,11 +1000,11 @@ async def test_split_failures_are_counted_once(books: Books) -> None:
 
 
 class Payload:
-    """Something whose life can be watched."""
+    """An object whose deallocation can be observed."""
 
 
 async def test_failures_leave_no_garbage(accumulator: RecordAccumulator) -> None:
-    """Whoever awaits a failing Delivery that it holds in a variable is gone afterwards, with the record's error."""
+    """A coroutine that awaits a failing Delivery in one of its variables is freed afterwards, with the error."""
     alive: list[weakref.ref[Payload]] = []
 
     async def program() -> None:
@@ -1044,7 +1044,7 @@ async def test_references_of_a_life(accumulator: RecordAccumulator) -> None:
         tasks[0].cancel()
         token = accumulator.ledger.start_flush()
         split(accumulator, batch)
-        batch.queue.topic.forget_limit()  # else later lives would have smaller batches
+        batch.queue.topic.forget_limit()  # otherwise later rounds would have smaller batches
         for number, piece in enumerate(drain_all(accumulator)):
             if number % 2:
                 piece.fail(KafkaError("no"))

@@ -1,4 +1,4 @@
-"""What the engine of a producer decides by itself."""
+"""The engine's own decisions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 
 class Owner:
-    """What an engine knows of its producer."""
+    """The engine's view of its producer."""
 
     def ended(self, error: KafkaError) -> None:
         raise AssertionError(error)
@@ -66,7 +66,7 @@ async def test_a_topic_without_records_is_forgotten() -> None:
 
 
 async def test_memory_that_comes_back_late() -> None:
-    """When the last view of an ended batch goes, also in another thread, those who wait for memory go on."""
+    """When the last view of an ended batch is freed, even in another thread, calls that wait for memory continue."""
     engine = engine_of(buffer_memory=16384)
     learn_topic(engine)
     topic = engine.accumulator.topic("orders")
@@ -89,7 +89,7 @@ async def test_memory_that_comes_back_late() -> None:
 
 
 def test_memory_that_comes_back_after_the_loop() -> None:
-    """A view that outlives the loop returns its memory without a sound."""
+    """A view that outlives the loop returns its memory silently."""
 
     async def start() -> tuple[Engine, list[bytes | memoryview]]:
         engine = engine_of()
@@ -108,9 +108,9 @@ def test_memory_that_comes_back_after_the_loop() -> None:
 
 
 async def test_sequences_survive_an_idle_topic() -> None:
-    """A topic that was forgotten for want of use goes on with the sequences where it was.
+    """A topic that was forgotten while idle continues with its previous sequences.
 
-    From 0 again under the same epoch, a broker would take its first batches for repetitions of its very first ones,
+    If they began at 0 under the same epoch, a broker would take its next batches for duplicates of its very first ones,
     and acknowledge them without writing them.
     """
     engine = engine_of()
@@ -135,7 +135,7 @@ async def test_sequences_survive_an_idle_topic() -> None:
 
 
 async def test_records_that_closing_fails_spoil_their_transaction() -> None:
-    """A commit that waits for their ends must not take these for good ones, and commit the others."""
+    """A commit that waits for their ends must not count them as successful, and commit the others."""
     engine = engine_of(transactional_id="id")
     runner = engine.transaction
     assert runner is not None

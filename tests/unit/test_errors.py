@@ -43,10 +43,10 @@ RETRIABLE = {
 }
 # Its subclasses of InvalidMetadataException.
 REFRESH_METADATA = {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
-# What ends a producer that gets it for a batch, or has no other meaning than in a transaction request.
+# Codes that end a producer if returned for a batch, or that only occur in answers to transaction requests.
 FATAL = {31, 35, 49, 50, 53, 90}
 ABORTABLE = {-1, 22, 25, 29, 30, 47, 48, 55, 59, 82, 120}
-# What a broker can send after the leader has appended the batch, and 46, which says that it did so before.
+# Codes that a broker can send after the leader has appended the batch, and 46, which says that it did so before.
 IN_DOUBT = {-1, 3, 6, 7, 13, 20, 46, 56}
 
 FIXED_NAMES = [
@@ -102,7 +102,7 @@ def test_table_holds_every_code_once() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_flags(code: int) -> None:
-    """Each class bears the flags that a producer acts on."""
+    """Each class has the flags that a producer acts on."""
     cls = error_class(code)
     assert cls.code == code
     assert cls.retriable == (code in RETRIABLE)
@@ -114,7 +114,7 @@ def test_flags(code: int) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_is_an_importable_class(code: int) -> None:
-    """The class stands in the module under Kafka's name of the code."""
+    """The class is in the module under Kafka's name of the code."""
     cls = error_class(code)
     assert getattr(errors, cls.__name__) is cls
     if code != 13:  # Kafka's own name for it, network exception, says less
@@ -123,7 +123,7 @@ def test_every_code_is_an_importable_class(code: int) -> None:
 
 
 def test_type_checkers_see_a_class_for_every_code() -> None:
-    """They read the source: each class is a statement there, and names its code."""
+    """They read the source: each class has its own statement there, with its code."""
     written = {
         node.name: ast.literal_eval(keyword.value)
         for node in ast.parse(inspect.getsource(errors)).body
@@ -135,7 +135,7 @@ def test_type_checkers_see_a_class_for_every_code() -> None:
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_docstring_says_what_it_means_for_the_log(cls: type[KafkaError]) -> None:
-    """Whoever catches an error must know whether the record can be in the log."""
+    """Code that catches an error must know whether the record can be in the log."""
     assert cls.__doc__
     if issubclass(cls, BrokerError) and cls is not BrokerError:
         assert ("May be in the log" in cls.__doc__) == cls.in_doubt
@@ -147,7 +147,7 @@ def test_fixed_names_exist() -> None:
 
 
 def test_tree_in_the_docstring_is_complete() -> None:
-    """The module opens with its tree: every class that is not one of many broker codes stands there."""
+    """The module's docstring has the tree of errors: all classes except those for broker codes."""
     assert errors.__doc__
     for cls in CLASSES:
         if not issubclass(cls, BrokerError) or cls.__bases__ != (BrokerError,):
@@ -179,7 +179,7 @@ def test_tree_in_the_docstring_is_complete() -> None:
     ],
 )
 def test_second_bases(name: str, base: type[BaseException]) -> None:
-    """Errors can be caught as what Python calls them."""
+    """Errors can be caught by Python's corresponding classes."""
     assert issubclass(getattr(errors, name), base)
     assert issubclass(getattr(errors, name), KafkaError)
 
@@ -196,7 +196,7 @@ def test_second_bases(name: str, base: type[BaseException]) -> None:
     ],
 )
 def test_name(cls: type[KafkaError], name: str) -> None:
-    """Kafka's name for its codes, the class's own in that style for others."""
+    """Kafka's name for its codes; for other errors, the class name in that style."""
     assert cls.name == name
 
 
@@ -208,7 +208,7 @@ def test_errors_that_only_this_side_knows_have_no_code() -> None:
 
 
 def test_maybe_written_is_false_unless_somebody_doubts() -> None:
-    """By the caller, who knows of earlier attempts, or by the code itself."""
+    """It is set by the caller, who knows of earlier attempts, or by the code itself."""
     assert not KafkaError("x").maybe_written
     assert KafkaError("x", maybe_written=True).maybe_written
     assert not NotEnoughReplicasError("x").maybe_written
@@ -239,7 +239,7 @@ def test_broker_error() -> None:
 
 @pytest.mark.parametrize("message", [None, ""])
 def test_broker_error_without_a_message(message: str | None) -> None:
-    """Then the meaning of the code stands in."""
+    """Then the message is the meaning of the code."""
     assert str(broker_error(90, message)) == ProducerFencedError.meaning
     assert str(ProducerFencedError()) == ProducerFencedError.meaning
 
@@ -276,7 +276,7 @@ def test_copies_keep_everything(cls: type[KafkaError], duplicate: Any) -> None:
 
 
 def test_copy_keeps_the_cause_but_not_the_traceback() -> None:
-    """A twin raised elsewhere still tells why, and grows its own traceback."""
+    """A copy raised elsewhere keeps the cause, and gets its own traceback."""
     cause = OSError(104, "reset")
     with pytest.raises(DeliveryTimeoutError) as caught:
         raise DeliveryTimeoutError("late", maybe_written=True) from cause
@@ -286,7 +286,7 @@ def test_copy_keeps_the_cause_but_not_the_traceback() -> None:
 
 
 def test_notes_of_a_copy_are_its_own() -> None:
-    """A note added to one of two twins does not show up in the other."""
+    """A note added to one of two copies does not show up in the other."""
     error = InvalidTopicError("no")
     error.add_note("both")
     twin = copy.copy(error)
@@ -307,7 +307,7 @@ def test_raise_from(cls: type[KafkaError]) -> None:
 
 
 def test_bootstrap_error_names_every_address_and_cause() -> None:
-    """The message is all that a user sees at start-up."""
+    """The message is all that a user sees when a program starts."""
     error = made(BootstrapError)
     assert isinstance(error, BootstrapError)
     assert [address for address, _ in error.failures] == ["a:9092", "b:9092"]
@@ -319,7 +319,7 @@ def test_bootstrap_error_names_every_address_and_cause() -> None:
 
 
 def test_bootstrap_error_without_an_attempt() -> None:
-    """The time may be over before the first address was tried."""
+    """The time may be over before the first address is tried."""
     assert "none was tried" in str(BootstrapError([]))
 
 
@@ -366,7 +366,7 @@ def test_group_of_one_error_shared_by_batches() -> None:
 
 
 def test_group_keeps_the_traceback_of_its_errors() -> None:
-    """Where a batch failed is worth showing."""
+    """They show where a batch failed."""
     with pytest.raises(InvalidTopicError) as caught:
         raise InvalidTopicError("no")
     group = DeliveryErrors.of([(caught.value, 1)], total_records=1)
@@ -390,7 +390,7 @@ def test_split_and_subgroup() -> None:
 
 
 def test_except_star() -> None:
-    """``except*`` takes the errors apart; what nobody caught goes on as a DeliveryErrors."""
+    """``except*`` separates the errors; the rest is raised on as a DeliveryErrors."""
     caught: list[BaseException] = []
     with pytest.raises(DeliveryErrors) as rest:  # noqa: PT012
         try:
@@ -402,7 +402,7 @@ def test_except_star() -> None:
 
 
 def test_send_many_error_carries_its_result_through_a_split() -> None:
-    """It may hold what the caller's iterable raised, too."""
+    """It may also hold an exception of the caller's iterable."""
     error = SendManyError("stopped", [ValueError("the iterable"), InvalidTopicError("no")], result="result")
     invalid, rest = error.split(InvalidTopicError)
     assert isinstance(invalid, SendManyError)
@@ -413,7 +413,7 @@ def test_send_many_error_carries_its_result_through_a_split() -> None:
 
 
 def test_send_many_error_knows_of_what_was_acknowledged() -> None:
-    """To make the same call again would double it."""
+    """Repeating the call would duplicate acknowledged records."""
     refused = [(InvalidTopicError("no"), 1)]
     some, none = BatchResult(2, 1, {}, []), BatchResult(0, 1, {}, [])
     error = SendManyError.of_result("send_many", some, refused, ValueError("the iterable"))
@@ -439,7 +439,7 @@ def test_doubt_beyond_the_errors_that_are_shown(group: Callable[[list[tuple[Kafk
 
 
 def test_group_can_be_caught_as_a_kafka_error() -> None:
-    """A plain ``except KafkaError`` round a flush is enough."""
+    """A plain ``except KafkaError`` around a flush is enough."""
     with pytest.raises(KafkaError):
         raise made(DeliveryErrors)
 
@@ -456,5 +456,5 @@ def test_group_can_be_caught_as_a_kafka_error() -> None:
     ],
 )
 def test_what_others_say_is_shown_in_one_short_line(said: str, shown: str) -> None:
-    """Else they could write lines of their own into a log, or fill it."""
+    """Otherwise peers could inject lines into a log, or fill it."""
     assert excerpt(said) == shown

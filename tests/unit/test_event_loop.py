@@ -1,4 +1,4 @@
-"""The loop of what runs one of its own."""
+"""The event loop of programs that create their own, such as the command line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Numbers, outcomes and accumulator together against a model of a partition's leader that fails at random.
+"""Sequences, outcomes and accumulator together against a model of a partition's leader that fails at random.
 
-No loop and no clock: steps are drawn from a seeded generator, so that a seed that fails can be run again. The model
+No loop and no clock: steps are drawn from a seeded generator, so that a failing seed can be repeated. The model
 checks what a broker checks: epochs, sequences, and repetitions among the last five batches of a producer.
 """
 
@@ -38,12 +38,12 @@ NOT_LEADER, TIMED_OUT, TOO_FEW_REPLICAS, TOO_FEW_AFTER_APPEND = 6, 7, 19, 20
 TOO_LARGE, INVALID_RECORD, UNAUTHORIZED = 10, 87, 29
 UNKNOWN_TOPIC_ID = 100
 LATEST_COPY_MS = 900
-"""When a leader that goes on at last reads what is left of a connection, after it has answered on a new one."""
+"""How late a leader that wakes up reads the rest of an old connection, after it has answered on a new one."""
 
 
 @dataclass
 class Answer:
-    """What the outcomes see of an answer."""
+    """The attributes of an answer that the outcomes use."""
 
     error_code: int
     base_offset: int = -1
@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass
 class Copy:
-    """A batch as it went to the wire, whatever becomes of it."""
+    """A copy of a batch as it was sent."""
 
     producer_id: int
     producer_epoch: int
@@ -143,15 +143,15 @@ class Run:
         self.topic_id = TOPIC_ID
         self.leaders = [Leader(self.rng, max_batch_bytes) for _ in range(PARTITIONS)]
         self.former: list[Leader] = []
-        """Of topics that were deleted."""
+        """The leaders of deleted topics."""
         self.requests: list[list[ProducerBatch]] = []
-        """In flight to the present leader, oldest first."""
+        """Requests in flight to the current leader, oldest first."""
         self.answers: list[list[tuple[ProducerBatch, Answer]]] = []
-        """Handled by the leader, and the answer on its way back."""
+        """Requests handled by the leader, whose answers are still in flight."""
         self.left: list[tuple[int, Copy]] = []
-        """Partitions and batches on a connection that was given up, which the leader has not read yet."""
+        """Partitions and batches on an abandoned connection that the leader has not read yet."""
         self.left_until_ms: int | None = None
-        """When the leader reads the rest at the latest; None while it stands still."""
+        """The latest time at which the leader reads the rest; None while it is frozen."""
         self.deliveries: list[tuple[int, Delivery]] = []
         self.update_topic()
 
@@ -187,7 +187,7 @@ class Run:
             self.requests.append(batches)
 
     def handle(self, refuses: float) -> None:
-        """The leader takes the next request."""
+        """The leader handles the next request."""
         if self.requests:
             if self.left and self.left_until_ms is None:
                 self.left_until_ms = self.now_ms + LATEST_COPY_MS
@@ -201,7 +201,7 @@ class Run:
                 self.outcomes.answered(batch, answer, "broker", self.now_ms)  # type: ignore[arg-type]
 
     def disconnect(self) -> None:
-        """The connection ends: what the leader has not read is lost, and all answers."""
+        """The connection ends: unread requests and all answers are lost."""
         lost = [[batch for batch, _ in answers] for answers in self.answers] + self.requests
         self.requests, self.answers = [], []
         for batches in lost:
@@ -209,16 +209,16 @@ class Run:
                 self.outcomes.unanswered(batch, ConnectionLostError("gone", maybe_written=True), self.now_ms)
 
     def stand_still(self) -> None:
-        """The leader stops reading, and the connection is given up: it reads what is left of it some time later."""
+        """The leader freezes, and the connection is abandoned: it reads the rest some time later."""
         if self.left_until_ms is not None:
-            self.read_the_rest()  # twice within a second is not promised
+            self.read_the_rest()  # two freezes within a second are not covered by the guarantee
         self.left += [(batch.partition, Copy.of(batch)) for batches in self.requests for batch in batches]
         self.left_until_ms = None
         self.disconnect()
         self.wait(4000)
 
     def read_the_rest(self) -> None:
-        """The leader reads the connection that was given up; its answers go nowhere."""
+        """The leader reads the rest of the abandoned connection; its answers are lost."""
         left, self.left = self.left, []
         for partition, copy in left:
             self.leaders[partition].append(copy)
@@ -232,7 +232,7 @@ class Run:
         self.disconnect()
 
     def make_topic_again(self) -> None:
-        """The topic is deleted and made again; what is on its way bears the old id. Answers may still come."""
+        """The topic is recreated; requests in flight have the old id. Answers may still arrive."""
         self.answers += [[(batch, Answer(UNKNOWN_TOPIC_ID)) for batch in batches] for batches in self.requests]
         self.requests = []
         self.former += self.leaders
@@ -242,7 +242,7 @@ class Run:
         self.update_topic()
 
     def lower_the_limit(self) -> None:
-        """Somebody lowers max.message.bytes, to what at least one record fits in."""
+        """max.message.bytes is lowered, but so that one record still fits."""
         for leader in self.leaders:
             leader.max_batch_bytes = max(90, leader.max_batch_bytes - 30)
 
@@ -253,7 +253,7 @@ class Run:
         self.outcomes.expire(self.now_ms)
 
     def go(self, steps: int, trouble: float, *rare: Callable[[Run], None]) -> None:
-        """So many random steps, a few of which are of the rare kind."""
+        """Do that many random steps, a few of which are of the rare kinds."""
         for _ in range(steps):
             if rare and self.rng.random() < 0.02:
                 self.rng.choice(rare)(self)
@@ -272,7 +272,7 @@ class Run:
                 self.wait(2000 if self.rng.random() < trouble / 10 else 200)
 
     def settle(self) -> None:
-        """Let everything end, with nothing going wrong any more."""
+        """Let everything end, without further faults."""
         for _ in range(400):
             self.wait(300)
             self.send()
@@ -326,51 +326,51 @@ seeds = st.integers(0, 2**32 - 1)
 @settings(max_examples=100)
 @given(seeds, st.sampled_from([0.02, 0.1, 0.3]))
 def test_exactly_once_in_order(seed: int, trouble: float) -> None:
-    """What is acknowledged stands in the log once, in the order of admission, whatever fails."""
+    """Acknowledged records are in the log once, in the order of admission, whatever fails."""
     run(seed, trouble=trouble)
 
 
 @settings(max_examples=50)
 @given(seeds)
 def test_with_splits(seed: int) -> None:
-    """Also where the leader takes only small batches."""
+    """The same with a leader that accepts only small batches."""
     run(seed, trouble=0.1, max_batch_bytes=90)
 
 
 @settings(max_examples=100)
 @given(seeds)
-@example(19165)  # the former log refuses the first batch after the new one is known; the second is written and in doubt
+@example(19165)  # the old log refuses the first batch when the new one is known; the second is written and in doubt
 def test_with_a_topic_that_is_made_again(seed: int) -> None:
-    """Also where the topic is deleted and made again: each of its logs has no record twice, or out of order."""
+    """The same with a topic that is recreated: none of its logs has duplicates, or records out of order."""
     run(seed, trouble=0.3, rare=(Run.make_topic_again,))
 
 
 @settings(max_examples=50)
 @given(seeds)
 def test_with_a_limit_that_is_lowered(seed: int) -> None:
-    """Also where a batch, written and not acknowledged, is refused as too large when it is repeated."""
+    """The same if a batch that is written but not acknowledged is refused as too large when it is retried."""
     run(seed, trouble=0.3, rare=(Run.lower_the_limit,), max_batch_bytes=300)
 
 
 @settings(max_examples=100)
 @given(seeds)
-@example(122)  # the copy on the former connection is written after the repeated batch was refused
+@example(122)  # the copy on the old connection is written after the retried batch was refused
 def test_with_a_leader_that_stands_still(seed: int) -> None:
-    """Also where a leader answers on a new connection before it has read what is left of the one that was given up."""
+    """The same if a leader answers on a new connection before it has read the rest of the abandoned one."""
     run(seed, trouble=0.3, rare=(Run.stand_still, Run.read_the_rest))
 
 
 @settings(max_examples=30)
 @given(seeds)
 def test_over_the_last_epoch(seed: int) -> None:
-    """Also where the epochs end and a new producer id is asked for."""
+    """The same beyond the last epoch, when a new producer id is requested."""
     run(seed, trouble=0.3, epoch=MAX_EPOCH - 1)
 
 
 @settings(max_examples=30)
 @given(seeds, st.integers(1, 3))
 def test_with_few_retries(seed: int, retries: int) -> None:
-    """Also where batches soon give up."""
+    """The same with batches that fail after few retries."""
     run(seed, trouble=0.3, retries=retries)
 
 
@@ -384,7 +384,7 @@ def test_no_trouble_no_failure(seed: int) -> None:
 
 
 def test_trouble_is_trouble() -> None:
-    """The runs do meet what they are for: failures, bumps, repetitions and doubts."""
+    """The runs do include what they test: failures, epoch bumps, retries and batches in doubt."""
     attempts = [run(seed, trouble=0.3) for seed in range(20)]
     assert sum(attempt.failed for attempt in attempts) > 50
     assert sum(attempt.transactions.epoch for attempt in attempts) > 20

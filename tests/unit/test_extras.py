@@ -40,7 +40,7 @@ def test_the_extra_is_named(module: str, part: str, package: str, extra: str) ->
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     *_, told = finished.stderr.splitlines()
     assert told.startswith(f"ModuleNotFoundError: {module}")
-    # From Python 3.15 on the interpreter adds a guess what else could have been meant.
+    # From Python 3.15 on, the interpreter suggests other names.
     assert f" needs {package}: pip install 'aioproducer[{extra}]'" in told
 
 

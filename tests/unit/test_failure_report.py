@@ -1,4 +1,4 @@
-"""What is told of failures that nobody looked at: to on_error all, to the log some."""
+"""Reports of unobserved failures: all to on_error, some to the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ledger_of(loop: asyncio.AbstractEventLoop) -> DeliveryLedger:
 
 
 async def test_each_error_is_told_once_with_its_records(caplog: pytest.LogCaptureFixture) -> None:
-    """The log has the first, and those of the next seconds together with a later one."""
+    """The log has the first at once, and those of the next seconds together with a later one."""
     ledger = ledger_of(asyncio.get_running_loop())
     told: list[tuple[KafkaError, int]] = []
     report = FailureReport(ledger, lambda error, records: told.append((error, records)))
@@ -41,7 +41,7 @@ async def test_each_error_is_told_once_with_its_records(caplog: pytest.LogCaptur
 
 
 async def test_told_in_the_context_of_the_start() -> None:
-    """Neither in that of who has dropped the Delivery, nor in that of who flushes: they may be other requests."""
+    """Not in the context that dropped the Delivery, nor in that of a flush, which may be of other requests."""
     request: ContextVar[str] = ContextVar("request")
     request.set("start")
     ledger = ledger_of(asyncio.get_running_loop())
@@ -60,7 +60,7 @@ async def test_told_in_the_context_of_the_start() -> None:
 
 
 class FakeLoop:
-    """A loop whose time the test sets, and which calls at once."""
+    """A loop whose time the test sets, and which runs callbacks immediately."""
 
     now_s = 0.0
 
@@ -75,7 +75,7 @@ class FakeLoop:
 
 
 def test_the_log_has_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
-    """With all records since the last one; also without an on_error, of which the log then has nothing to say."""
+    """Each line counts all records since the last one; the same without an on_error."""
     loop = FakeLoop()
     ledger = ledger_of(cast(asyncio.AbstractEventLoop, loop))
     report = FailureReport(ledger, None)

@@ -1,4 +1,4 @@
-"""Who waits for the ends of records, and until when."""
+"""Waiting for records to end, and for how long."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_a_flush_that_runs_out_of_time_leaves_nobody_waiting() -> None:
 
 @pytest.mark.parametrize("closing", [False, True])
 async def test_a_flush_of_records_that_the_producer_gave_up(closing: bool) -> None:
-    """Their failure is no news to close(), and all that a flush can tell."""
+    """close() does not report records that it failed itself, but a flush does."""
     accumulator = make_accumulator()
     flushes = flushes_of(accumulator, [])
     put(accumulator, add_topic(accumulator))

@@ -1,4 +1,4 @@
-"""What a producer says of itself in each state of its life."""
+"""The health of a producer in each state of its life."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_start_that_failed_may_be_repeated() -> None:
 
 
 async def test_no_broker_can_be_reached() -> None:
-    """Not ready while that lasts, with the reason; ready again by itself, without a record that has to fail first."""
+    """Not ready meanwhile, with the reason; ready again by itself, without a record having to fail first."""
     async with FakeCluster(1) as cluster:
         cluster.create_topic("orders")
         async with producer_of(cluster, reconnect_backoff_max_ms=20, retry_backoff_max_ms=20) as producer:
@@ -78,9 +78,9 @@ async def test_no_broker_can_be_reached() -> None:
 
 
 async def test_only_the_bootstrap_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with an advertised address that leads nowhere: not ready while records wait for it.
+    """As with a wrong advertised address: not ready while records wait for it.
 
-    Ready when none does, as nobody tries then and it may have got better: who asks the probe sends nothing until then.
+    Ready when no record waits, because nothing else would find out whether it has got better.
     """
     async with ProducingBroker() as broker:
         elsewhere = MetadataResponseBroker(node_id=1, host=broker.host, port=closed_port())
@@ -119,7 +119,7 @@ async def test_the_buffer_is_full() -> None:
 
 
 async def test_what_has_not_ended_and_what_closing_gave_up() -> None:
-    """Accepted is acknowledged, failed, pending or given up at any time."""
+    """Accepted records are acknowledged, failed, pending or given up at any time."""
     async with FakeCluster(1) as cluster:
         for topic in ("orders", "refused"):
             cluster.create_topic(topic)

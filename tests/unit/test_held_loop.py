@@ -1,6 +1,6 @@
-"""The event loop is never held for long, whatever the codec and the way of sending: no turn of it takes much CPU time.
+"""The event loop is never blocked for long, whatever the codec and the call: no turn takes much CPU time.
 
-It is the time of the loop's own thread that is measured, so that neither the fake cluster's thread nor other programs
+The CPU time of the loop's own thread is measured, so that neither the fake cluster's thread nor other programs
 count. Compressing a batch of these in one step, or encoding all records, would take several times what is allowed here;
 `python -m benchmarks --only loop` measures how much less it is.
 """
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 RECORDS, OF_GZIP = 40_000, 8_000
 LONGEST_MS = 25
-"""Five times what is promised; all records at once, or a batch by gzip, take more."""
+"""Five times the guarantee; all records at once, or a gzip batch, take longer."""
 
 
 def values(count: int) -> Iterator[bytes]:
@@ -55,7 +55,7 @@ async def longest_turn() -> AsyncIterator[Callable[[], float]]:
         longest, began = max(longest, now - began), now
         handle = loop.call_soon(turn)
 
-    gc.disable()  # whose passes take as long as the heap of a test session is large
+    gc.disable()  # its passes are slow with the large heap of a test session
     handle = loop.call_soon(turn)
     try:
         yield lambda: 1000 * longest
@@ -67,7 +67,7 @@ async def longest_turn() -> AsyncIterator[Callable[[], float]]:
 @pytest.mark.parametrize("send", [submitted, many])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_no_turn_of_the_loop_is_long(codec: str, send: Callable[[Producer, int], Awaitable[None]]) -> None:
-    """Batches of up to 4 MiB, as many as a program can make."""
+    """Batches of up to 4 MiB, sent at full speed."""
     count = OF_GZIP if codec == "gzip" else RECORDS
     with FakeCluster(default_partitions=4, message_max_bytes=16 << 20) as cluster:
         async with Producer(

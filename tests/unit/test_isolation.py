@@ -1,4 +1,4 @@
-"""What is wrong with one partition, or one broker, holds up no other."""
+"""A problem with one partition or broker does not hold up others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TROUBLES: dict[str, Callable[[FakeCluster, int], object]] = {
 @pytest.mark.parametrize("in_flight", [1, 5])
 @pytest.mark.parametrize("trouble", TROUBLES)
 async def test_the_others_go_on(trouble: str, in_flight: int) -> None:
-    """Hundreds of awaited records go through another broker while those of the sick partition wait."""
+    """Hundreds of awaited records go through another broker while those of the failing partition wait."""
     async with FakeCluster(3) as cluster:
         cluster.create_topic("orders", assignments={SICK: [1], HEALTHY: [2]})
         producer = Producer(
@@ -48,14 +48,14 @@ async def test_the_others_go_on(trouble: str, in_flight: int) -> None:
                     if number % 10 == 0:
                         waiting.append(await producer.submit("orders", b"more", partition=SICK))
                     await producer.send("orders", b"%d" % number, partition=HEALTHY)
-            # The throttled one was answered before it was told to wait.
+            # The throttled broker had answered this request before the throttling.
             assert not waiting[-1].done()
             assert len(cluster.records("orders", HEALTHY)) == 301
             await producer.close(timeout=0)
 
 
 async def test_metadata_under_a_throttle_come_from_another_broker() -> None:
-    """A new topic is known at once though the broker that is written to wants to hear nothing for a minute."""
+    """A new topic is known at once, although the broker with its records throttles for a minute."""
     async with FakeCluster(2) as cluster:
         cluster.create_topic("orders", assignments={0: [1]})
         cluster.create_topic("audit", assignments={0: [2]})

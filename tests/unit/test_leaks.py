@@ -1,4 +1,4 @@
-"""Producers that came and went leave nothing behind: no task, no descriptor, no object, no memory."""
+"""Closed producers leave nothing behind: no task, no descriptor, no object, no memory."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ WARM_UP = 20
 PRODUCERS = 200
 LIVES = 150
 SLACK_BLOCKS = 1_000
-"""Of Python's memory, for all producers together: less than five for each. One of them needs thousands."""
+"""Python's memory blocks, for all producers together: fewer than five for each. A live producer has thousands."""
 SLACK_BYTES = 16 << 20
-"""Of resident memory, for all together: less than 90 KB for each. One of them lends its records 32 KiB and more."""
+"""Resident memory, for all together: less than 90 KB for each. A live producer has 32 KiB and more for records."""
 PACKAGE = Path(aioproducer.__file__).parent
 LOGGERS = {"logger", "_log"}
 OBJECTS = {"cause", "connection", "engine", "error", "exception", "failure", "failed", "producer", "reason", "self"}
-"""As variables are called in this package that must not be an argument."""
+"""Names of this package's variables that must not be arguments of log calls."""
 
 
 async def life(broker: ProducingBroker, number: int) -> weakref.ref[Producer]:
-    """One producer, used in every way and ended as the number says."""
+    """One producer, used in every way, and ended in a way chosen by the number."""
     producer = Producer(bootstrap_servers=broker.bootstrap_servers, compression_type=("none", "lz4")[number % 2])
     await producer.start()
     sent = await asyncio.gather(*(producer.send("orders", bytes(1_000), key=b"%d" % i) for i in range(10)))
@@ -69,7 +69,7 @@ async def life(broker: ProducingBroker, number: int) -> weakref.ref[Producer]:
 
 
 async def lives(count: int) -> None:
-    """One after the other; when the broker goes too, nothing of them is left."""
+    """Several producers, one after the other, with a broker that is then stopped too."""
     async with ProducingBroker({"orders": 3}) as broker:
         producers = [await asyncio.wait_for(life(broker, number), 60) for number in range(count)]
         gc.collect()
@@ -81,7 +81,7 @@ async def lives(count: int) -> None:
 
 async def test_two_hundred_producers(caplog: pytest.LogCaptureFixture) -> None:
     """Tasks and descriptors are exactly as before, memory is flat."""
-    caplog.set_level(logging.ERROR, "aioproducer")  # what is captured would be kept
+    caplog.set_level(logging.ERROR, "aioproducer")  # captured records would be kept
     process = psutil.Process()
     await lives(WARM_UP)
     await forget_cancelled_timers()
@@ -91,14 +91,14 @@ async def test_two_hundred_producers(caplog: pytest.LogCaptureFixture) -> None:
     await forget_cancelled_timers()
     assert len(asyncio.all_tasks()) == tasks
     assert open_descriptors() == descriptors
-    if "PYTHONMALLOC" not in os.environ:  # else Python does not count, and sanitizers keep what is freed
+    if "PYTHONMALLOC" not in os.environ:  # otherwise Python does not count blocks, and sanitizers keep freed memory
         assert allocated_blocks() - blocks < SLACK_BLOCKS
         assert process.memory_info().rss - rss_bytes < SLACK_BYTES
 
 
 async def test_batches_with_a_history_leave_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Refused, lost with a connection, repeated, failed: the collector does not look for cycles among them."""
-    caplog.set_level(logging.ERROR, "aioproducer")  # what is captured would be kept
+    """Batches that were refused, lost with a connection, retried, failed: the collector can't free cycles of them."""
+    caplog.set_level(logging.ERROR, "aioproducer")  # captured records would be kept
 
     async def life(broker: ProducingBroker, producer: Producer) -> None:
         broker.error_code = 6  # NOT_LEADER_OR_FOLLOWER
@@ -142,7 +142,7 @@ def forget_the_past(broker: ProducingBroker) -> None:
 
 
 async def forget_cancelled_timers() -> None:
-    """asyncio keeps them till they are many and most of its timers; in debug mode each of them has a stack."""
+    """asyncio keeps cancelled timers until they are most of many; in debug mode each of them holds a stack."""
     loop = asyncio.get_running_loop()
     for _ in range(1_000):
         loop.call_later(3_600, loop.stop).cancel()
@@ -150,7 +150,7 @@ async def forget_cancelled_timers() -> None:
 
 
 async def test_what_was_logged_keeps_no_producer(caplog: pytest.LogCaptureFixture) -> None:
-    """Handlers may keep records, as this test's does: an error among their arguments has frames in its traceback."""
+    """Log handlers may keep records, as this test's does: an error in their arguments would hold frames."""
     caplog.set_level(logging.DEBUG, "aioproducer")
     before = parts()
     with FakeCluster(brokers=1) as cluster:
@@ -170,7 +170,7 @@ async def test_what_was_logged_keeps_no_producer(caplog: pytest.LogCaptureFixtur
 
 
 async def test_a_delivery_keeps_no_producer() -> None:
-    """A program may keep what it was given; connections and memory of a closed producer are not among that."""
+    """A program may keep its Deliveries; these must not hold connections and memory of a closed producer."""
     before = parts()
     with FakeCluster(brokers=1) as cluster:
         async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -182,7 +182,7 @@ async def test_a_delivery_keeps_no_producer() -> None:
 
 
 def test_logs_are_given_text() -> None:
-    """No error, no producer, no connection: all calls of the package's loggers, and what stands bare in them."""
+    """Not errors, producers or connections: checks the plain variables in all calls of the package's loggers."""
     given = [
         f"{path.relative_to(PACKAGE)}:{call.lineno}: {name}"
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -199,7 +199,7 @@ def test_logs_are_given_text() -> None:
 
 
 def bare_names(expression: ast.expr) -> Iterator[str]:
-    """The variables that an argument may be itself, not what is made of them by a call or an attribute."""
+    """The variables that an argument may evaluate to, without calls and attributes."""
     if isinstance(expression, ast.Name):
         yield expression.id
     elif isinstance(expression, (ast.BoolOp, ast.IfExp)):
@@ -209,11 +209,11 @@ def bare_names(expression: ast.expr) -> Iterator[str]:
 
 
 def parts() -> set[object]:
-    """Of all producers: the engines, which hold the memory, and the clients, which hold the connections."""
+    """The live engines, which hold memory, and clients, which hold connections, of all producers."""
     gc.collect()
     return {one for one in gc.get_objects() if type(one) in (Engine, NetworkClient)}
 
 
 def open_descriptors() -> int:
-    """How many files and sockets are open."""
+    """The number of open files and sockets."""
     return len(list(Path("/dev/fd").iterdir()))

@@ -1,4 +1,4 @@
-"""What the user learns of a record that failed: the class of the error, and whether the record can be in the log.
+"""What the user learns about a failed record: the class of the error, and whether the record can be in the log.
 
 The rows of the failure table in docs/guarantees.md.
 """
@@ -52,7 +52,7 @@ ONCE: dict[str, Any] = {"enable_idempotence": False, "retries": 0}
 
 @dataclass
 class Row:
-    """What goes wrong, and what is to be learnt of it."""
+    """What goes wrong, and the expected error."""
 
     error: type[KafkaError]
     maybe_written: bool
@@ -137,7 +137,7 @@ ROWS: dict[str, Row] = {
         lambda cluster: cluster.faults.garble("Produce", how="correlation_id"),
         ONCE,
     ),
-    # what an earlier attempt left open stays open
+    # an earlier attempt in doubt keeps the record in doubt
     "no answer, then refused": Row(
         TopicAuthorizationFailedError,
         True,
@@ -176,7 +176,7 @@ def used_bytes(producer: Producer) -> float:
 
 
 async def noticed(producer: Producer, name: str) -> None:
-    """Let the producer hear of what keeps it from sending anything; a request on its way would be in doubt."""
+    """Wait until the producer notices what keeps it from sending; a request in flight would be in doubt."""
     async with asyncio.timeout(PATIENCE_S):
         if name == "throttled":
             await producer.send("audit", b"second")
@@ -190,14 +190,14 @@ async def noticed(producer: Producer, name: str) -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 async def test_a_record_that_fails(name: str) -> None:
-    """The error says what happened and never that a written record surely is not there; all memory comes back."""
+    """The error says what happened, and never that a written record is certainly absent; all memory is freed."""
     row = ROWS[name]
     async with FakeCluster(1) as cluster:
         cluster.create_topic("orders")
         cluster.create_topic("audit")
         producer = producer_of(cluster, **row.configs)
         await producer.start()
-        await producer.send("audit", b"first")  # the connection is there, and the producer id
+        await producer.send("audit", b"first")  # now it has a connection and a producer id
         await producer.partitions_for("orders")
         row.trouble(cluster)
         await noticed(producer, name)
@@ -214,7 +214,7 @@ async def test_a_record_that_fails(name: str) -> None:
 
 @pytest.mark.parametrize("end", ["close", "task"])
 async def test_a_record_that_the_producer_gives_up(end: str) -> None:
-    """What was in flight when the producer was closed, or failed, may be there; what was queued is not."""
+    """Records in flight when the producer was closed, or failed, may be written; queued ones are not."""
     async with FakeCluster(1) as cluster:
         cluster.create_topic("orders")
         producer = producer_of(
@@ -247,7 +247,7 @@ async def test_a_record_that_the_producer_gives_up(end: str) -> None:
 
 
 async def test_a_commit_that_closing_cuts_short() -> None:
-    """The coordinator may have carried it out, and to call it again leads nowhere."""
+    """The coordinator may have committed, and the call can't be repeated."""
     async with FakeCluster(1) as cluster:
         cluster.create_topic("orders")
         patience: dict[str, Any] = {"request_timeout_ms": 10_000, "delivery_timeout_ms": 20_000}
@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[type[KafkaError], Callable[[Producer], Any]]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_record_that_is_not_admitted(name: str) -> None:
-    """A call that raises before the record is in the buffer says that it surely was not written."""
+    """A call that raises before the record is in the buffer says that it was certainly not written."""
     kind, call = REFUSED[name]
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders")

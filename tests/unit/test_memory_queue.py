@@ -1,4 +1,4 @@
-"""First come, first served: also when waiters time out, are cancelled, or want more than those behind them."""
+"""First come, first served: even if waiters time out, are cancelled, or want more than those behind them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEVER_MS = 10**12
 
 
 class Memory:
-    """Some bytes, and callers who want parts of them."""
+    """Some memory, and callers that want parts of it."""
 
     def __init__(self, free: int = 0) -> None:
         self.free = free
@@ -59,7 +59,7 @@ def past_ms() -> float:
 
 
 async def test_in_the_order_of_arrival() -> None:
-    """Whoever came first is served first, and the rest of the memory goes on to the next at once."""
+    """Callers are served in order, and the rest of the memory goes to the next one at once."""
     memory = Memory()
     tasks = [memory.want(size) for size in (10, 20, 30)]
     await turns()
@@ -74,7 +74,7 @@ async def test_in_the_order_of_arrival() -> None:
 
 
 async def test_everybody_who_fits_is_served_before_anybody_goes_on() -> None:
-    """Callers that come back at once with the next record find no queue: else it would never end."""
+    """Callers that return at once with the next record find no queue: otherwise it would never end."""
     memory = Memory()
     queued: list[int] = []
 
@@ -90,7 +90,7 @@ async def test_everybody_who_fits_is_served_before_anybody_goes_on() -> None:
 
 
 async def test_many_are_served_in_pieces() -> None:
-    """Serving does not hold the loop, however many wait."""
+    """Serving does not block the loop, however many callers wait."""
     memory = Memory()
     count = 2 * SERVED_A_TURN + 1
     tasks = [memory.want(1) for _ in range(count)]
@@ -105,7 +105,7 @@ async def test_many_are_served_in_pieces() -> None:
 
 
 async def test_cancelled_after_it_was_served() -> None:
-    """What it wanted is done: the caller's cancellation takes nothing back, and nobody else is disturbed."""
+    """Its record is admitted: the cancellation undoes nothing, and others are not affected."""
     memory = Memory()
     first, second = memory.want(10), memory.want(10)
     await turns()
@@ -120,7 +120,7 @@ async def test_cancelled_after_it_was_served() -> None:
 
 
 async def test_large_one_does_not_starve() -> None:
-    """What is freed adds up for the first, however small what others want."""
+    """Freed memory adds up for the first waiter, however little the others want."""
     memory = Memory()
     large, small = memory.want(100), memory.want(1)
     await turns()
@@ -134,7 +134,7 @@ async def test_large_one_does_not_starve() -> None:
 
 
 async def test_joining_does_not_try() -> None:
-    """Who joins waits for his turn, even if there is memory: the caller has tried before."""
+    """A new waiter waits for its turn, even if there is memory: the caller has tried before."""
     memory = Memory(free=100)
     first, second = memory.want(10), memory.want(10)
     await turns()
@@ -144,7 +144,7 @@ async def test_joining_does_not_try() -> None:
 
 
 async def test_tells_when_somebody_waits() -> None:
-    """The owner hears when the first joins, and when nobody is left."""
+    """The owner is notified when the first waiter joins, and when none is left."""
     memory = Memory()
     tasks = [memory.want(10), memory.want(10)]
     await turns()
@@ -170,7 +170,7 @@ async def test_deadline() -> None:
 
 
 async def test_deadline_after_attempts() -> None:
-    """A wait that has tried in vain ends at its deadline all the same."""
+    """A wait that has tried in vain still ends at its deadline."""
     memory = Memory()
     loop = asyncio.get_running_loop()
     first = memory.want(100, loop.time() * 1000 + 20)
@@ -182,13 +182,13 @@ async def test_deadline_after_attempts() -> None:
 
 
 async def test_last_attempt_at_the_deadline() -> None:
-    """The first in the queue tries once more at its deadline: memory may have come back without a word."""
+    """The first in the queue tries once more at its deadline: memory may have been freed without a notification."""
     memory = Memory(free=100)
     assert await memory.want(10, past_ms()) == 10
 
 
 async def test_deadline_behind_others() -> None:
-    """Whoever times out behind others does not help himself before them, though his share would fit."""
+    """A waiter that times out behind others does not get memory before them, even if its record would fit."""
     memory = Memory(free=50)
     large, small = memory.want(100), memory.want(10, past_ms())
     assert await small is None
@@ -198,7 +198,7 @@ async def test_deadline_behind_others() -> None:
 
 
 async def test_first_that_gives_up_lets_the_next_try() -> None:
-    """When the first leaves, timed out or cancelled, the next one tries with what is there."""
+    """When the first leaves, timed out or cancelled, the next one tries with the available memory."""
     memory = Memory(free=50)
     first, second = memory.want(100, past_ms()), memory.want(50)
     assert await first is None
@@ -212,7 +212,7 @@ async def test_first_that_gives_up_lets_the_next_try() -> None:
 
 
 async def test_cancelled_in_the_middle() -> None:
-    """One that leaves from the middle changes nothing for the others."""
+    """A waiter that leaves from the middle does not affect the others."""
     memory = Memory()
     first, second, third = (memory.want(size) for size in (30, 20, 10))
     await turns()
@@ -226,7 +226,7 @@ async def test_cancelled_in_the_middle() -> None:
 
 
 async def test_cancelled_when_its_turn_has_come() -> None:
-    """If the first is cancelled in the moment in which memory came back, the memory goes to the next."""
+    """If the first is cancelled at the moment when memory is freed, the memory goes to the next."""
     memory = Memory()
     first, second = memory.want(10), memory.want(10)
     await turns()
@@ -249,7 +249,7 @@ async def test_freed_while_the_first_has_not_run_yet() -> None:
 
 
 async def test_what_does_not_fit_is_tried_once() -> None:
-    """Who has to wait on takes no turn of the loop until more memory has come back."""
+    """A waiter that has to keep waiting takes no turn of the loop until more memory is freed."""
     memory = Memory()
     first = memory.want(30)
     await turns()
@@ -277,7 +277,7 @@ async def test_refuse_all() -> None:
 
 
 async def test_refused_in_the_turn_in_which_one_is_cancelled() -> None:
-    """A caller that goes as the producer closes keeps the others from nothing: they hear of it."""
+    """A caller that is cancelled as the producer closes does not keep the others from being notified."""
     memory = Memory()
     first, second = memory.want(10), memory.want(10)
     await turns()
@@ -291,7 +291,7 @@ async def test_refused_in_the_turn_in_which_one_is_cancelled() -> None:
 
 
 async def test_attempt_that_raises() -> None:
-    """What an attempt raises ends that wait, and the next one has its turn."""
+    """An exception in an attempt ends that wait, and the next one has its turn."""
     memory = Memory()
 
     def broken() -> int | None:
@@ -340,9 +340,9 @@ async def test_timers_are_cancelled() -> None:
     )
 )
 def test_order_whatever_happens(steps: list[tuple[str, int]]) -> None:
-    """Through waits, cancellations and time-outs at random, those who are served are served in order.
+    """Through random waits, cancellations and timeouts, waiters are served in order.
 
-    Who is served and then cancelled, in the same turn, has what it wanted and never hears of it.
+    A waiter that is served and then cancelled, in the same turn, has its memory but does not learn of it.
     """
 
     async def run() -> None:

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 
 class FakeCluster:
-    """Brokers that answer Metadata from one picture.
+    """Brokers that answer Metadata from one shared state.
 
     ``topics`` maps a name to the leaders of its partitions, as (node id, epoch), or to an error code.
     """
@@ -91,12 +91,12 @@ class FakeCluster:
 
     @property
     def asked_topics(self) -> list[list[str]]:
-        """The topics of each request but that of bootstrap."""
+        """The topics of each request except that of bootstrap."""
         return [names for _, names in self.asked[1:]]
 
 
 class Setup:
-    """Metadata that run."""
+    """A running Metadata."""
 
     def __init__(self, cluster: FakeCluster, authenticate: Any = None, **values: object) -> None:
         self.fake = cluster
@@ -138,12 +138,12 @@ class Setup:
         await self.client.close()
 
     async def wait(self, topic: str, partition: int | None = None, *, ms: int = 10_000) -> int:
-        """Wait for a topic; the number of its partitions."""
+        """Wait for a topic; returns the number of its partitions."""
         known = await self.metadata.wait_for_topic(topic, partition=partition, deadline_ms=self.soon(ms))
         return len(known.partitions)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition that a new picture brings about."""
+        """Wait until new metadata makes a condition true."""
         async with asyncio.timeout(10):
             while not condition():
                 self.changed.clear()
@@ -270,7 +270,7 @@ async def test_a_partition_that_does_not_exist_yet_is_waited_for(cluster: FakeCl
         while len(cluster.asked_topics) < 3:
             await cluster.brokers[0].next_request(MetadataRequest)
         assert not waiting.done()
-        assert setup.metadata._schedule.failures("a") >= 1  # so the questions become rarer
+        assert setup.metadata._schedule.failures("a") >= 1  # so the requests become rarer
         cluster.topics["a"] = [(1, 0), (1, 0)]
         assert await waiting == 2
 
@@ -289,7 +289,7 @@ async def test_a_refused_topic_raises_at_once_and_is_asked_for_again_later(
 ) -> None:
     cluster.topics = {"a": code}
     async with running(cluster, retry_backoff_ms=200, retry_backoff_max_ms=200) as setup:
-        for _ in range(5):  # in one burst, which the back-off answers from memory
+        for _ in range(5):  # in one burst, answered by the remembered error during back-off
             with pytest.raises(error, match="topic a") as caught:
                 await setup.wait("a")
             assert not caught.value.maybe_written
@@ -304,7 +304,7 @@ async def test_a_refused_topic_raises_at_once_and_is_asked_for_again_later(
 
 
 async def test_a_refusal_counts_also_when_it_is_heard_late(cluster: FakeCluster) -> None:
-    """The loop was so busy that the back-off was over before the waiter had its turn."""
+    """Even if the loop was so busy that the back-off ended before the waiter had its turn."""
     cluster.topics = {"a": 29}
     async with running(cluster) as setup:
         setup.metadata._schedule.answered_lately = lambda topic, now_ms: False  # type: ignore[method-assign]
@@ -411,7 +411,7 @@ async def test_a_leader_that_an_answer_about_another_topic_no_longer_lists_is_as
         await setup.wait("orders")
         two.listed = two.brokers[:1]
         two.topics["orders"] = [(1, 4)]
-        await setup.wait("users")  # asks for that topic alone, and no connection to broker 2 was there to be lost
+        await setup.wait("users")  # requests only that topic, without a connection to broker 2 that could be lost
         await setup.until(lambda: setup.metadata.cluster.leader("orders", 0) == 1)
 
 
@@ -484,7 +484,7 @@ async def test_metadata_are_first_out_when_the_only_broker_stops_throttling(clus
         connection.throttle(until_ms)
         taken: list[int] = []
 
-        def grab() -> None:  # as a sender with a full queue does
+        def grab() -> None:  # like a sender with a full queue
             if setup.client.free_connection(1, setup.now_ms):
                 taken.append(len(cluster.asked_topics))
 
@@ -492,7 +492,7 @@ async def test_metadata_are_first_out_when_the_only_broker_stops_throttling(clus
         asyncio.get_running_loop().call_at(until_ms / 1000, grab)
         await setup.wait("a")
         assert setup.now_ms >= until_ms
-        assert set(taken) == {1}  # never before the request for the topic was answered
+        assert set(taken) == {1}  # never before the request for the topic is answered
 
 
 async def test_a_slow_broker_is_not_waited_for_when_another_can_answer(
@@ -513,7 +513,7 @@ async def test_a_slow_broker_is_not_waited_for_when_another_can_answer(
 async def test_a_broker_that_holds_an_answer_back_still_tells_of_new_topics(
     in_flight: int, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers in order; with the other place free, Metadata would wait behind what it does not answer."""
+    """A broker answers in order, so Metadata would wait behind the request that is not answered."""
     monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
     monkeypatch.setattr(nodes_module, "SLOW_MS", 20)
     cluster.topics = {"a": [(1, 0)]}
@@ -578,7 +578,7 @@ async def test_a_lost_request_is_repeated(cluster: FakeCluster) -> None:
 async def test_a_slow_broker_may_still_be_the_one_that_answers(
     two: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first is slow, so the second is asked too; that one goes, and the first answers after all."""
+    """The first is slow, so the second is asked too; the second disconnects, and the first answers after all."""
     monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
     two.topics = {"a": [(1, 0)]}
     async with running(two) as setup:
@@ -619,7 +619,7 @@ async def test_an_answer_that_makes_no_sense_is_asked_for_again(cluster: FakeClu
         broker.on(MetadataRequest, answer)
         assert await setup.wait("a") == 1
         assert broken >= 3
-        assert len(broker.peers) >= 3  # each time the connection was given up
+        assert len(broker.peers) >= 3  # each time on a new connection
 
 
 async def test_an_answer_that_leaves_a_topic_out_is_asked_for_again(cluster: FakeCluster) -> None:
@@ -639,7 +639,7 @@ async def test_an_answer_without_brokers_is_asked_for_again(cluster: FakeCluster
     async with running(cluster, retry_backoff_ms=1) as setup:
         cluster.listed = []
         waiting = asyncio.ensure_future(setup.wait("a"))
-        while len(cluster.asked) < 4:  # that of bootstrap, and answers that were worked in before it asked again
+        while len(cluster.asked) < 4:  # the bootstrap request, and answers that were handled before the next request
             await cluster.brokers[0].next_request(MetadataRequest)
         assert setup.metadata.cluster.brokers
         cluster.listed = list(cluster.brokers)
@@ -714,7 +714,7 @@ async def test_a_hint_moves_a_leader_and_may_bring_a_new_broker(two: FakeCluster
     two.listed = two.brokers[:1]
     async with running(two) as setup:
         await setup.wait("a")
-        assert not setup.metadata.apply_leader_hints([LeaderHint("a", 0, 2, 6)])  # where is it?
+        assert not setup.metadata.apply_leader_hints([LeaderHint("a", 0, 2, 6)])  # the hint has no address
         broker = Broker(2, two.brokers[1].host, two.brokers[1].port)
         assert setup.metadata.apply_leader_hints([LeaderHint("a", 0, 2, 6)], [broker])
         assert setup.metadata.cluster.leader("a", 0) == 2
@@ -819,7 +819,7 @@ async def test_a_broker_may_ask_for_a_rebootstrap(cluster: FakeCluster, caplog: 
 async def test_an_update_that_takes_too_long_starts_again_from_the_list(cluster: FakeCluster) -> None:
     cluster.topics = {"a": [(1, 0)]}
     async with running(cluster, metadata_recovery_rebootstrap_trigger_ms=30, retry_backoff_ms=1) as setup:
-        cluster.listed = []  # answers that help nobody
+        cluster.listed = []  # answers without brokers
         waiting = asyncio.ensure_future(setup.wait("a"))
         while len(cluster.brokers[0].peers) < 2:
             await cluster.brokers[0].connected.get()

@@ -1,4 +1,4 @@
-"""Which metadata to ask for and when, with time walked by hand."""
+"""Which metadata to request and when, with time set by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IDLE_MS = 200_000
 
 
 class Walk:
-    """A schedule and its time. Waits are 100, 200, 400, 800, 1000, 1000 ms, each 20 % more or less."""
+    """A schedule and its time. Back-offs are 100, 200, 400, 800, 1000, 1000 ms, with a jitter of 20 %."""
 
     def __init__(self, **values: object) -> None:
         config = ProducerConfig.parse({"bootstrap_servers": "unused:1", "metadata_max_idle_ms": IDLE_MS, **values})
@@ -49,7 +49,7 @@ class Walk:
         return update
 
     def wait(self) -> int:
-        """Let the time pass until something is due; returns how long that took."""
+        """Advance the time until something is due; returns how long that took."""
         waited_ms = max(self.due_in_ms, 0)
         self.now_ms += waited_ms
         return waited_ms
@@ -240,7 +240,7 @@ def test_a_failed_partial_update_is_repeated() -> None:
 
 
 def test_a_partial_update_that_fails_forgets_no_wish_for_a_full_one() -> None:
-    """The connection that it was sent on ends: leaders have to be looked for, and both are to be asked again."""
+    """Its connection ends, so leaders have to be looked for: both updates have to be requested again."""
     walk = Walk()
     walk.use("a")
     walk.succeed()
@@ -255,7 +255,7 @@ def test_a_partial_update_that_fails_forgets_no_wish_for_a_full_one() -> None:
 
 
 def test_a_rebootstrap_does_not_wait_for_the_spacing_of_full_updates() -> None:
-    """That is for answers that told nothing new, and these brokers have told nothing yet."""
+    """The spacing applies after answers without news, and these brokers have not answered yet."""
     walk = Walk()
     walk.use("a")
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Metrics: Java's names, windows like Kafka's sampled statistics, nothing that depends on when it is looked at."""
+"""Metrics: Java's names, windows like Kafka's sampled statistics, and reading without side effects."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ JAVAS_OWN = {
     ),
     "successful-authentication-no-reauth-total": "counts clients, at brokers",
 }  # fmt: skip
-"""Names of Java's that nothing here stands for, and why."""
+"""Java's metrics that have no equivalent here, and why."""
 
 
 def value_of(record_bytes: int) -> bytes:
-    """The value of a record that takes so many bytes in a batch, which has no key and no headers."""
+    """The value of a record, without key and headers, that takes this many bytes in a batch."""
     of_length = 1 if record_bytes - 1 < 64 else 2  # a zigzag varint
     value_bytes = record_bytes - of_length - 5
     return bytes(value_bytes - (1 if value_bytes - 1 < 64 else 2))
@@ -52,7 +52,7 @@ def sent(
     size_bytes: int = 1000 - HEADER_BYTES,
     largest_record_bytes: int = 120,
 ) -> ProducerBatch:
-    """A batch of such sizes on its way."""
+    """A batch in flight with records of these sizes."""
     accumulator = make_accumulator()
     queues = add_topic(accumulator, topic)
     others = record_count - 1
@@ -68,7 +68,7 @@ def sent(
 
 
 def send(metrics: ProducerMetrics, now_ms: int, *, queue_time_ms: int = 5, **changes: Any) -> None:
-    """A request with one batch."""
+    """Send a request with one batch."""
     metrics.record_batches_sent([sent(now_ms - queue_time_ms, **changes)], now_ms)
 
 
@@ -77,7 +77,7 @@ def producer(metrics: ProducerMetrics, now_ms: int) -> dict[str, float]:
 
 
 def test_names_are_javas() -> None:
-    """As a Java producer prints them, but for what only that has; and the guide says so of each."""
+    """As a Java producer prints them, except for those that only Java has; the documentation lists these."""
     javas: dict[str, list[str]] = json.loads((GOLDEN / "producer_metrics.json").read_text())["groups"]
     assert {group: set(names) for group, names in NAMES.items()} == {
         group: set(names) - set(JAVAS_OWN) for group, names in javas.items()
@@ -244,7 +244,7 @@ def test_gauges_are_read_at_each_snapshot() -> None:
 
 
 def test_rate_of_a_young_producer_is_not_divided_by_nothing() -> None:
-    """At least all windows but one count as elapsed, as in Kafka's Rate."""
+    """As in Kafka's Rate, at least all windows except one count as elapsed."""
     metrics = ProducerMetrics()
     send(metrics, START_MS)
     assert producer(metrics, START_MS)["record-send-rate"] == pytest.approx(10 / 30)
@@ -290,7 +290,7 @@ def test_other_windows(samples: int, window_ms: int) -> None:
     looks=st.lists(st.booleans(), min_size=100, max_size=100),
 )
 def test_looking_changes_nothing(steps: list[tuple[int, int]], looks: list[bool]) -> None:
-    """Totals are the sums; recent counts hold all of the last window, and none older than all windows and one."""
+    """Totals are sums; recent counts cover the last window completely, and nothing older than all windows plus one."""
     watched, unwatched = (Windows(TopicCounts, 2, WINDOW_MS) for _ in range(2))
     now_ms, events = START_MS, []
     for (step_ms, records), look in zip(steps, looks, strict=False):

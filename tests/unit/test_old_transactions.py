@@ -1,4 +1,4 @@
-"""Transactions with brokers of years ago, which no real one of runs here: in the versions that these speak."""
+"""Transactions with old brokers, none of which can run here: in the API versions that these support."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_committed_is_visible_aborted_is_not(cluster: FakeCluster) -> None
 
 
 async def test_offsets_count_with_the_commit(cluster: FakeCluster) -> None:
-    """By the group's name alone, as these brokers know it, without fencing."""
+    """With only the group's name, as these brokers support it, and without fencing."""
     async with producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send_offsets_to_transaction({TopicPartition("source", 0): 3}, ConsumerGroupMetadata("group"))
@@ -69,7 +69,7 @@ async def test_offsets_count_with_the_commit(cluster: FakeCluster) -> None:
 
 
 async def test_the_membership_needs_kafka_2_5(cluster: FakeCluster, since_2_5: bool) -> None:
-    """Without it the fencing that was asked for could not be had: the transaction ends, and says why."""
+    """Without it the requested fencing is impossible: the transaction fails, and says why."""
     offsets = {TopicPartition("source", 0): 3}
     async with producer_of(cluster) as producer:
         await producer.begin_transaction()
@@ -99,7 +99,7 @@ async def test_the_older_is_fenced(cluster: FakeCluster) -> None:
 
 
 async def test_after_a_record_that_was_refused(cluster: FakeCluster) -> None:
-    """It is surely not there, so its number is given to the next, and the producer goes on after the abort."""
+    """It is certainly not in the log, so the next record gets its sequence, and an abort lets the producer go on."""
     async with producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("topic", b"before")
@@ -112,7 +112,7 @@ async def test_after_a_record_that_was_refused(cluster: FakeCluster) -> None:
 
 
 async def test_after_a_record_in_doubt(cluster: FakeCluster, since_2_5: bool) -> None:
-    """Its number may be taken, so a new epoch is needed, which only Kafka 2.5 or newer gives to a running producer."""
+    """Its sequence may be used, so a new epoch is needed, which only Kafka 2.5 or newer gives to a running producer."""
     async with producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("topic", b"before")

@@ -1,4 +1,4 @@
-"""How many processors there are for this process, by the files of a system that is made up."""
+"""The number of processors available to this process, with the files of a simulated system."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_where_the_system_does_not_tell_of_affinity(monkeypatch: pytest.MonkeyPa
     [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 2), ("50000 100000", 1), ("1600000 100000", 8)],
 )
 def test_a_container(tmp_path: Path, limit: str, count: int) -> None:
-    """Its own group is all that it sees; a part of a processor counts as one."""
+    """It sees only its own group; a fraction of a processor counts as one."""
     write(tmp_path, {"own": "0::/\n", "groups/cpu.max": limit + "\n"})
     assert processor_count() == count
 

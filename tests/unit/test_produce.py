@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 
 def batches_at(places: Sequence[Place], *, ids: Mapping[str, bytes] | None = None) -> list[ProducerBatch]:
-    """One batch a place, in this order."""
+    """One batch per place, in this order."""
     accumulator = make_accumulator(batch_size=4 << 20, buffer_memory=64 << 20)
     for name in {place.topic for place in places}:
         count = 1 + max(place.partition for place in places if place.topic == name)
@@ -66,7 +66,7 @@ def batches_at(places: Sequence[Place], *, ids: Mapping[str, bytes] | None = Non
 
 
 def kafkas_batch(topic: TopicQueues, accumulator: RecordAccumulator, partition: int, data: bytes) -> ProducerBatch:
-    """A batch of Kafka's own, put together anew from its records; compressed it is as Kafka has compressed it."""
+    """One of Kafka's own batches, rebuilt from its records; compressed ones keep Kafka's compressed bytes."""
     told = reference.decoded(data)
     codec_bits = told.attributes & 7
     section = codec_by_attribute(codec_bits).decompress(told.section, 1 << 20) if codec_bits else told.section
@@ -92,7 +92,7 @@ def kafkas_batch(topic: TopicQueues, accumulator: RecordAccumulator, partition: 
 def as_schema(
     transactional_id: str | None, acks: int, timeout_ms: int, batches: Sequence[ProducerBatch]
 ) -> schema.ProduceRequest:
-    """The same request for the schema's encoder: partitions in order, under their topics in order of first mention."""
+    """The same request for the schema's encoder: partitions in order, grouped by topics in order of first mention."""
     topics: dict[str, list[ProducerBatch]] = {}
     for batch in batches:
         topics.setdefault(batch.topic, []).append(batch)
@@ -151,7 +151,7 @@ int32s = st.integers(-(2**31), 2**31 - 1)
 
 @st.composite
 def batch_lists(draw: st.DrawFn) -> list[ProducerBatch]:
-    """Batches of some partitions of some topics, those of a topic not always side by side."""
+    """Batches of some partitions of some topics, not always grouped by topic."""
     ids = dict(draw(st.lists(st.tuples(names, st.binary(min_size=16, max_size=16)), min_size=1, max_size=4)))
     sizes = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 40_000)), min_size=1, max_size=4)
     places = st.builds(Place, st.sampled_from(sorted(ids)), st.integers(0, 200), sizes)
@@ -178,7 +178,7 @@ def test_request_is_the_schemas(
     timeout_ms: int,
     batches: list[ProducerBatch],
 ) -> None:
-    """Any request equals what the schema's encoder makes of the same fields."""
+    """Any request equals that of the schema's encoder for the same fields."""
     message = as_schema(transactional_id, acks, timeout_ms, batches)
     buffers = encode_produce_request(
         version,
@@ -194,7 +194,7 @@ def test_request_is_the_schemas(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_large_batches_are_not_copied(version: int) -> None:
-    """Nothing of their records is, and what surrounds them is little."""
+    """None of their records are copied, and the rest of the request is small."""
     batches = batches_at([Place(name, partition, (20_000,)) for name in ("orders", "audit") for partition in (0, 1)])
     blocks = [part.obj for batch in batches for part in batch.payload() if isinstance(part, memoryview)]
     buffers = encode_produce_request(version, 5, b"client", None, -1, 30_000, batches)
@@ -205,7 +205,7 @@ def test_large_batches_are_not_copied(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_small_batches_share_buffers(version: int) -> None:
-    """What is small is copied, so that a request of many partitions is few buffers; what is large goes as it is."""
+    """Small batches are copied, so that a request of many partitions has few buffers; large ones are not."""
     batches = batches_at([Place("t", at, (4088 if at in (3, 5) else 4087,)) for at in range(8)])
     assert {batch.size_bytes for batch in batches} == {4096, 4097}
     buffers = encode_produce_request(version, 1, b"c", None, 1, 2, batches)
@@ -216,7 +216,7 @@ def test_small_batches_share_buffers(version: int) -> None:
 
 
 def test_small_blocks_of_a_large_batch_are_copied() -> None:
-    """A batch begins with a small block: by itself it would be a buffer of its own in each request."""
+    """A batch begins with a small block, which would otherwise be a separate buffer in each request."""
     batches = batches_at([Place("t", at, (1000, 5000)) for at in range(8)])
     buffers = encode_produce_request(13, 1, b"c", None, 1, 2, batches)
     second = [batch.payload()[1] for batch in batches]
@@ -226,7 +226,7 @@ def test_small_blocks_of_a_large_batch_are_copied() -> None:
 
 
 def test_small_batches_do_not_share_too_large_a_buffer() -> None:
-    """A request of thousands of partitions needs no stretch of memory as large as itself."""
+    """A request of thousands of partitions needs no contiguous memory of its own size."""
     batches = batches_at([Place("t", partition, (1000,)) for partition in range(500)])
     buffers = encode_produce_request(13, 1, b"c", None, 1, 2, batches)
     assert len(buffers) == 9
@@ -243,7 +243,7 @@ def test_batches_come_into_the_order_of_the_request() -> None:
 
 @pytest.mark.parametrize("edge", [127, 16383])
 def test_compact_lengths_at_varint_edges(edge: int) -> None:
-    """The length of a batch counts right where its varint grows."""
+    """The length of a batch is right where its varint grows."""
     wire_sizes = set()
     for size in range(edge - HEADER_BYTES - 25, edge - HEADER_BYTES + 5):
         batches = batches_at([Place("t" * 127, 0, (1, size))])
@@ -258,7 +258,7 @@ def test_compact_lengths_at_varint_edges(edge: int) -> None:
 
 
 def answer_of(places: Sequence[tuple[str, int]]) -> list[_produce.PartitionProduceResponse]:
-    """Decoded answers about these partitions; the offset is the number in the list."""
+    """Decoded answers for these partitions; the offset is the index in the list."""
     body = struct.pack(">ii", 7, len(places))
     for offset, (name, partition) in enumerate(places):
         body += struct.pack(">h", len(name)) + name.encode()
@@ -272,7 +272,7 @@ def answer_of(places: Sequence[tuple[str, int]]) -> list[_produce.PartitionProdu
     )
 )
 def test_answers_in_any_order(drawn: tuple[list[tuple[str, int]], list[tuple[str, int]]]) -> None:
-    """Each batch gets the answer of its partition, whatever the order; none is forgotten, and more do no harm."""
+    """Each batch gets its partition's answer, in any order; a missing one is an error, extra ones are ignored."""
     asked, answered = drawn
     batches = batches_at([Place(name, partition) for name, partition in asked])
     names = topic_names(batches, 12)
@@ -288,7 +288,7 @@ def test_answers_in_any_order(drawn: tuple[list[tuple[str, int]], list[tuple[str
 
 @pytest.mark.parametrize("again", [0, 1, 2])
 def test_answers_twice_about_one_partition(again: int) -> None:
-    """One may say that the batch was written, and the other that it was not: neither is believed, unless they agree."""
+    """One may say that the batch was written, the other that it was not: they are an error unless they agree."""
     places = [("a", 0), ("a", 1), ("b", 0)]
     batches = batches_at([Place(name, partition) for name, partition in places])
     names = topic_names(batches, 12)
@@ -300,14 +300,14 @@ def test_answers_twice_about_one_partition(again: int) -> None:
 
 
 def test_answers_by_topic_id() -> None:
-    """Topics go by what the request called them."""
+    """Topics are named as in the request."""
     answers = answer_of([("one", 0), ("two", 0)])
     batches = batches_at([Place("second", 0), Place("first", 0)])
     assert match_answers(answers, batches, ["two", "one"]) == answers[::-1]
 
 
 def told(response: _produce.ProduceResponse) -> dict[str, Any]:
-    """An answer as plain values."""
+    """A decoded answer as plain values."""
     names = (
         "topic",
         "partition",
@@ -328,7 +328,7 @@ def told(response: _produce.ProduceResponse) -> dict[str, Any]:
 
 
 def expected(response: schema.ProduceResponse, version: int) -> dict[str, Any]:
-    """The same of a message of the schema."""
+    """The same values from a message of the schema."""
     return {
         "partitions": [
             {
@@ -357,7 +357,7 @@ def expected(response: schema.ProduceResponse, version: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("entry", golden("response"))
 def test_answer_of_kafka(entry: dict[str, Any]) -> None:
-    """Every golden answer is read as its fields say."""
+    """Every golden answer is decoded to its fields."""
     fields, version = entry["fields"], entry["version"]
     response = decode_produce_response(version, bytes.fromhex(entry["frame_hex"])[4:])
     assert told(response) == {
@@ -429,7 +429,7 @@ def frame_of(response: schema.ProduceResponse, version: int, header_tags: bytes 
 @settings(max_examples=150)
 @given(st.sampled_from(VERSIONS), answers)
 def test_answer_is_the_schemas(version: int, response: schema.ProduceResponse) -> None:
-    """Any answer is read as the schema's decoder does; what the version has not got keeps its default."""
+    """Any answer is decoded as by the schema's decoder; fields that the version lacks keep their defaults."""
     frame = frame_of(response, version)
     read = schema.ProduceResponse.decode(response.encode(version), version)
     assert told(decode_produce_response(version, frame)) == expected(read, version)
@@ -469,7 +469,7 @@ def sample(version: int) -> bytes:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answer_cut_short(version: int) -> None:
-    """An answer that ends too early is refused, wherever it does; so is one that goes on."""
+    """An answer that ends too early is refused, wherever it ends; so is one with extra bytes."""
     frame = sample(version)
     assert len(decode_produce_response(version, frame).partitions) == 2
     for size in range(len(frame)):
@@ -480,7 +480,7 @@ def test_answer_cut_short(version: int) -> None:
 
 
 def both(version: int, frame: bytes) -> None:
-    """The core refuses what the schema refuses, and reads the rest alike; there is no third way."""
+    """The core refuses what the schema refuses, and decodes the rest alike."""
     try:
         response = told(decode_produce_response(version, frame))
     except ProtocolError:
@@ -495,7 +495,7 @@ def both(version: int, frame: bytes) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_any_byte_wrong(version: int) -> None:
-    """A wrong byte anywhere is refused, or changes a value, as it does for the schema's decoder."""
+    """A wrong byte anywhere is refused, or changes a value, just as with the schema's decoder."""
     frame = sample(version)
     for at in range(len(frame)):
         for byte in (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF):
@@ -511,7 +511,7 @@ def test_any_byte_wrong(version: int) -> None:
 @example(3, b"\0\0\0\1\0\0\0\1\xff\xff\0\0\0\0\0\0\0\0")
 @example(12, b"\0\0\0\1\0\1\0\0\0\0\1\0\x0c\2\0\0\0\1\0\0\0\0\1\0\0")
 def test_random_answers(version: int, frame: bytes) -> None:
-    """Random bytes bring about ProtocolError and nothing else."""
+    """Random bytes cause only ProtocolError."""
     both(version, frame)
 
 
@@ -527,7 +527,7 @@ def test_wrong_lengths_of_text(length: int) -> None:
 @settings(max_examples=200)
 @given(st.sampled_from(VERSIONS), st.data())
 def test_damaged_answers(version: int, data: st.DataObject) -> None:
-    """So do answers with pieces cut out, doubled or replaced."""
+    """Answers with pieces cut out, duplicated or replaced cause only ProtocolError."""
     frame = sample(version)
     start = data.draw(st.integers(0, len(frame)))
     stop = data.draw(st.integers(start, min(len(frame), start + 8)))
@@ -536,7 +536,7 @@ def test_damaged_answers(version: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("version", [9, 12, 13])
 def test_unknown_tags_are_skipped(version: int) -> None:
-    """Tags of a newer broker in the header, a partition, a topic and the body are passed over (KIP-482)."""
+    """Tags of a newer broker in the header, a partition, a topic and the body are skipped (KIP-482)."""
     tag = b"\x01\x63\x03abc"
     topic = TOPIC_ID if version >= 13 else b"\x02t"
     partition = struct.pack(">ihqqq", 4, 0, 5, -1, 0) + b"\x01\x00"
@@ -546,7 +546,7 @@ def test_unknown_tags_are_skipped(version: int) -> None:
 
 
 def test_tags_of_version_10_mean_nothing_in_9() -> None:
-    """In version 9 the tags of leader hints and endpoints are somebody else's."""
+    """In version 9 the tags of leader hints and endpoints have no meaning."""
     frame = sample(10)
     both(9, frame)
     response = decode_produce_response(9, frame)
@@ -556,7 +556,7 @@ def test_tags_of_version_10_mean_nothing_in_9() -> None:
 
 @pytest.mark.parametrize("tags", [b"\x02\x00\x00\x00\x00", b"\x02\x63\x00\x63\x00", b"\x02\x63\x00\x62\x00"])
 def test_tags_ascend(tags: bytes) -> None:
-    """A tag that is there twice, or after a higher one, is refused, in the header and in each struct."""
+    """A duplicate tag, or one after a higher one, is refused, in the header and in each struct."""
     partition = struct.pack(">ihqqq", 4, 0, 5, -1, 0) + b"\x01\x00"
     for place in range(4):
         header, each, topic, body = (tags if place == number else b"\0" for number in range(4))
@@ -567,7 +567,7 @@ def test_tags_ascend(tags: bytes) -> None:
 
 
 def test_wrong_size_of_a_known_tag() -> None:
-    """A leader hint or an endpoint list that is not as long as it says is refused."""
+    """A leader hint or an endpoint list that does not have its declared length is refused."""
     partition = struct.pack(">ihqqq", 4, 6, 5, -1, 0) + b"\x01\x00"
     hint = struct.pack(">ii", 7, 12) + b"\0"
     for size, extra in (9, b""), (10, b"\0"), (8, b""):
@@ -582,6 +582,6 @@ def test_wrong_size_of_a_known_tag() -> None:
 
 @pytest.mark.parametrize("wrong", [None, "text", bytearray(8)])
 def test_answer_is_bytes(wrong: Any) -> None:
-    """Anything but bytes is a mistake of ours, and said so."""
+    """Anything but bytes is a programming error, and raises one."""
     with pytest.raises(TypeError):
         decode_produce_response(9, wrong)

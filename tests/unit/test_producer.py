@@ -1,4 +1,4 @@
-"""The producer as a whole, against a broker on the loopback that does as it is told."""
+"""The producer as a whole, against a scripted broker on the loopback."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-CALLS: dict[str, Callable[[Producer], Any]] = {  # what may be awaited
+CALLS: dict[str, Callable[[Producer], Any]] = {  # calls that may be awaited
     "send": lambda producer: producer.send("orders", b"v"),
     "submit": lambda producer: producer.submit("orders", b"v"),
     "flush": lambda producer: producer.flush(),
@@ -97,7 +97,7 @@ CALLS: dict[str, Callable[[Producer], Any]] = {  # what may be awaited
 each_call = pytest.mark.parametrize("call", CALLS)
 
 ASKS: list[Callable[[object], bool]] = []
-"""How programs ask whether a call has to be awaited. Before Python 3.12 inspect can't be told, and from 3.14 on asyncio
+"""How programs check whether a call has to be awaited. Before Python 3.12 inspect has no marker, from 3.14 on asyncio
 warns whoever asks it."""
 if sys.version_info < (3, 14):
     ASKS.append(asyncio.iscoroutinefunction)
@@ -110,7 +110,7 @@ if sys.version_info >= (3, 12):
 
 @pytest.mark.parametrize("call", ["send", "submit", "send_many", "send_arrow", "flush", "close"])
 def test_what_is_awaited_is_known_for_a_coroutine_function(call: str) -> None:
-    """By frameworks, by mocks, and by what shows a signature."""
+    """By frameworks, by mocks, and by tools that show signatures."""
     method = getattr(Producer, call)
     assert all(ask(method) for ask in ASKS)
     assert isinstance(getattr(AsyncMock(spec=Producer), call), AsyncMock)
@@ -125,7 +125,7 @@ def test_the_signature_of_a_compiled_call_can_be_read(call: str) -> None:
 
 
 def test_made_without_a_loop() -> None:
-    """Making one does no I/O and needs no loop; a wrong config is found then."""
+    """Creating a producer does no I/O and needs no loop; bad configs are found then."""
     producer = Producer(bootstrap_servers="nowhere.invalid:9092", client_id="me")
     assert repr(producer) == "<Producer me of nowhere.invalid:9092>"
     assert producer.metrics() == {}
@@ -135,7 +135,7 @@ def test_made_without_a_loop() -> None:
 
 @pytest.mark.parametrize("way", ["from_config", "from_properties", "from_librdkafka_config"])
 def test_a_subclass_is_made_by_its_constructor(tmp_path: Path, way: str) -> None:
-    """Whichever way the configs come: it gets them by the names of the constructor."""
+    """However the configs are given, its constructor gets them by their keyword names."""
 
     class Shop(Producer):
         def __init__(self, **configs: Any) -> None:
@@ -153,7 +153,7 @@ def test_a_subclass_is_made_by_its_constructor(tmp_path: Path, way: str) -> None
 
 
 def test_types_of_keys_and_values_may_stand_in_annotations_that_are_evaluated() -> None:
-    """They are for type checkers: at run time it is the same class."""
+    """They are for type checkers; at run time it is the same class."""
 
     class Shop(Producer[str, int]):
         pass
@@ -168,7 +168,7 @@ def test_types_of_keys_and_values_may_stand_in_annotations_that_are_evaluated() 
 
 
 def test_config_names_that_no_call_can_take() -> None:
-    """They are told as any other name that is wrong."""
+    """They are reported like any other unknown name."""
     with pytest.raises(ConfigError, match="config names are strings, not 1"):
         Producer.from_config({1: 2})  # type: ignore[dict-item]
     with pytest.raises(ConfigError, match="config self is unknown"):
@@ -178,14 +178,14 @@ def test_config_names_that_no_call_can_take() -> None:
 @pytest.mark.parametrize("make", [Producer.from_config, Producer.from_librdkafka_config])
 @pytest.mark.parametrize(("given", "kind"), [(None, "NoneType"), ("secret", "str"), ([("acks", "all")], "list")])
 def test_configs_that_are_no_mapping(make: Callable[[Any], object], given: object, kind: str) -> None:
-    """The error names the type and shows nothing of what may be a password."""
+    """The error names the type, and shows no values, which may be passwords."""
     with pytest.raises(ConfigError, match=f"^configs are a mapping of names to values, not {kind}$"):
         make(given)
 
 
 @each_call
 async def test_before_start(call: str) -> None:
-    """Every call before start says so."""
+    """Every call before start raises NotStartedError."""
     producer = Producer(bootstrap_servers="unused:1")
     with pytest.raises(NotStartedError, match=r"async with.*start\(\)"):
         await CALLS[call](producer)
@@ -195,7 +195,7 @@ async def test_before_start(call: str) -> None:
 
 @each_call
 async def test_after_close(broker: ProducingBroker, call: str) -> None:
-    """Every call after close says so, after a start and without one."""
+    """Every call after close raises ProducerClosedError, even without a start."""
     producer = producer_of(broker)
     await producer.start()
     await producer.close()
@@ -211,7 +211,7 @@ async def test_after_close(broker: ProducingBroker, call: str) -> None:
 
 
 async def test_a_broker_with_the_number_zero() -> None:
-    """As the first one of many clusters has."""
+    """As in many clusters, whose first broker has the id 0."""
     async with ProducingBroker({"orders": 3}) as broker:
         broker.node_id = 0
         async with producer_of(broker) as producer:
@@ -221,12 +221,12 @@ async def test_a_broker_with_the_number_zero() -> None:
             assert "node-0" in str(producer.metrics()["producer-node-metrics"])
             await producer.send_many("orders", [b"a", b"b"])
             for peer in broker.peers:
-                peer.writer.close()  # it is found again, by its number
+                peer.writer.close()  # it is found again by its id
             await producer.send("orders", b"again")
 
 
 async def test_start_waits_for_two_answers(broker: ProducingBroker) -> None:
-    """Versions and metadata, three round trips with that of TCP; a producer id is asked for, and not waited for."""
+    """ApiVersions and Metadata, three round trips with TCP's; a producer id is requested, but not awaited."""
     broker.silent(InitProducerIdRequest)
     producer = producer_of(broker)
     async with asyncio.timeout(PATIENCE_S):
@@ -238,7 +238,7 @@ async def test_start_waits_for_two_answers(broker: ProducingBroker) -> None:
 
 
 async def test_started_twice(broker: ProducingBroker) -> None:
-    """A second start is an error and changes nothing, also while the first is under way."""
+    """A second start is an error and changes nothing, even while the first is running."""
     producer = producer_of(broker)
     first = asyncio.create_task(producer.start())
     await turns(1)
@@ -284,7 +284,7 @@ async def test_cancelled_start(broker: ProducingBroker) -> None:
 
 
 async def test_start_whose_task_is_cancelled(broker: ProducingBroker) -> None:
-    """Who cancels all tasks but the caller's fails the start, and does not cancel the caller."""
+    """If all tasks but the caller's are cancelled, the start fails, and the caller is not cancelled."""
     broker.silent(MetadataRequest)
     producer = producer_of(broker)
     starting = asyncio.create_task(producer.start())
@@ -298,7 +298,7 @@ async def test_start_whose_task_is_cancelled(broker: ProducingBroker) -> None:
 
 
 async def test_started_again_after_its_tasks_were_cancelled() -> None:
-    """A producer that has failed in its start stays failed: it would not notice when it fails once more."""
+    """A producer that failed in its start stays failed, because it would not notice another failure."""
     with FakeCluster() as cluster:
         cluster.faults.swallow("InitProducerId")
         producer = Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name")
@@ -316,7 +316,7 @@ async def test_started_again_after_its_tasks_were_cancelled() -> None:
 
 
 async def test_closed_during_start(broker: ProducingBroker) -> None:
-    """Closing while start is under way ends both, and nothing is admitted afterwards."""
+    """Closing during start ends both, and nothing is admitted afterwards."""
     for steps in range(0, 12, 3):
         producer = producer_of(broker)
         starting = asyncio.create_task(producer.start())
@@ -330,7 +330,7 @@ async def test_closed_during_start(broker: ProducingBroker) -> None:
 
 @pytest.mark.parametrize("unanswered", [ApiVersionsRequest, MetadataRequest])
 async def test_closed_while_the_start_waits(broker: ProducingBroker, unanswered: type[Request[Any]]) -> None:
-    """A start that no broker answers ends with the close, and so does its connection."""
+    """close() ends a start that no broker answers, and its connection."""
     broker.silent(unanswered)
     producer = producer_of(broker)
     starting = asyncio.create_task(producer.start())
@@ -343,7 +343,7 @@ async def test_closed_while_the_start_waits(broker: ProducingBroker, unanswered:
 
 
 async def test_closed_as_the_start_succeeds(broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """close comes in the turn of the loop between the engine's start and the producer's: the producer stays closed."""
+    """close() is called between the engine's start and the producer's: the producer stays closed."""
     producer = producer_of(broker)
     closing: list[asyncio.Task[None]] = []
     start = Engine.start
@@ -362,7 +362,7 @@ async def test_closed_as_the_start_succeeds(broker: ProducingBroker, monkeypatch
 
 
 async def test_failed_as_the_start_succeeds() -> None:
-    """A broker without producer ids: start raises why, rather than to open a producer that has failed."""
+    """A broker without producer ids: start raises the reason, instead of starting a failed producer."""
     ranges = {key: versions for key, versions in EVERYTHING.items() if key != InitProducerIdRequest.API_KEY}
     async with ProducingBroker(ranges=ranges) as broker:
         producer = producer_of(broker)
@@ -376,7 +376,7 @@ async def test_failed_as_the_start_succeeds() -> None:
 
 
 async def test_closed_by_many(broker: ProducingBroker) -> None:
-    """close may be called often and at once; each call returns when everything has ended."""
+    """close() may be called repeatedly and concurrently; each call returns when everything has ended."""
     broker.holding = True
     producer = producer_of(broker)
     await producer.start()
@@ -391,7 +391,7 @@ async def test_closed_by_many(broker: ProducingBroker) -> None:
 
 
 async def test_close_cuts_linger(broker: ProducingBroker) -> None:
-    """close sends what lingers."""
+    """close() sends lingering batches."""
     producer = producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000)
     await producer.start()
     delivery = await producer.submit("orders", b"v")
@@ -401,7 +401,7 @@ async def test_close_cuts_linger(broker: ProducingBroker) -> None:
 
 
 async def test_close_reports_once(broker: ProducingBroker) -> None:
-    """Failures that nobody looked at are raised by the close that ends it and those beside it, not by later ones."""
+    """Unobserved failures are raised by the close that ends the producer and concurrent ones, not by later ones."""
     broker.error_code = 29
     producer = producer_of(broker)
     await producer.start()
@@ -414,7 +414,7 @@ async def test_close_reports_once(broker: ProducingBroker) -> None:
 async def test_a_broker_that_can_not_be_reached_where_it_says_it_is(
     broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The address of the bootstrap works, the one in the metadata does not: the records that fail name it."""
+    """The bootstrap address works, the advertised one does not: the records' errors name it."""
     elsewhere = MetadataResponseBroker(node_id=1, host=broker.host, port=closed_port())
     monkeypatch.setattr(broker, "address", lambda: elsewhere)
     async with producer_of(broker, linger_ms=0, request_timeout_ms=1000, delivery_timeout_ms=1000) as producer:
@@ -426,7 +426,7 @@ async def test_a_broker_that_can_not_be_reached_where_it_says_it_is(
 
 
 async def test_a_cluster_that_gives_no_producer_id(broker: ProducingBroker) -> None:
-    """The records that wait for it fail, and tell who refused it; with the id that comes later the next ones go."""
+    """Waiting records fail, and say which broker refused; with a later id the next ones are sent."""
     id_given = InitProducerIdResponse(producer_id=PID, producer_epoch=0)
     broker.on(InitProducerIdRequest, lambda _: InitProducerIdResponse(error_code=CoordinatorLoadInProgressError.code))
     async with producer_of(broker, linger_ms=0, request_timeout_ms=1000, delivery_timeout_ms=1000) as producer:
@@ -443,7 +443,7 @@ async def test_a_cluster_that_gives_no_producer_id(broker: ProducingBroker) -> N
 async def test_a_broker_that_throttles_for_longer_than_a_record_may_wait(
     broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The records that wait behind it tell so, and how long it goes on."""
+    """The errors of waiting records say so, and how much longer it takes."""
     taken = broker._taken
 
     def throttling(request: ReceivedRequest) -> ProduceResponse:
@@ -464,7 +464,7 @@ async def test_a_broker_that_throttles_for_longer_than_a_record_may_wait(
 
 
 async def test_close_with_a_timeout(broker: ProducingBroker) -> None:
-    """What has not ended in time fails; what was on the wire may be written, what was not is surely not."""
+    """Records that have not ended in time fail; those in flight may be written, others are certainly not."""
     broker.holding = True
     broker.topics = {"orders": 1, "audit": 1}
     producer = producer_of(broker, max_in_flight_requests_per_connection=1)
@@ -492,7 +492,7 @@ async def cancel_close(producer: Producer) -> None:
 async def test_close_with_a_timeout_and_nothing_left_to_fail(
     broker: ProducingBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only the memory of a record that expired in flight is not back: no warning tells of records that failed."""
+    """Only the memory of a record that expired in flight is still in use: no warning about failed records."""
     broker.error_code = 19
     producer = producer_of(
         broker,
@@ -514,7 +514,7 @@ async def test_close_with_a_timeout_and_nothing_left_to_fail(
 
 
 async def test_cancelled_close(broker: ProducingBroker) -> None:
-    """A cancelled close ends as close(0) would: nothing is left pending, no task, no socket, no report."""
+    """A cancelled close ends like close(0): no pending records, tasks, sockets or reports are left."""
     broker.holding = True
     producer = producer_of(broker)
     await producer.start()
@@ -526,7 +526,7 @@ async def test_cancelled_close(broker: ProducingBroker) -> None:
 
 
 async def test_cancelled_close_with_failures(broker: ProducingBroker) -> None:
-    """What a cancelled close would have raised reaches nobody, and is not reported to the loop either."""
+    """The errors of a cancelled close are not raised, and not reported to the loop either."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     broker.error_code = 29
@@ -542,13 +542,13 @@ async def test_cancelled_close_with_failures(broker: ProducingBroker) -> None:
     while producer.health().state is not ProducerState.CLOSED:
         await turns()
     del producer
-    gc.collect()  # the loop is told of an error when the task that nobody asked for it goes
+    gc.collect()  # the loop is told of an unretrieved error when its task is freed
     assert not told
 
 
 @pytest.mark.parametrize("end", ["out of time", "cancelled"])
 async def test_a_flush_of_what_close_gives_up(broker: ProducingBroker, end: str) -> None:
-    """It does not return as if they had ended."""
+    """The flush does not return as if the records had ended."""
     producer = producer_of(broker)
     await producer.start()
     broker.holding = True
@@ -569,7 +569,7 @@ async def test_a_flush_of_what_close_gives_up(broker: ProducingBroker, end: str)
 
 
 async def test_exception_of_the_body_wins(broker: ProducingBroker) -> None:
-    """async with never replaces what its body raised; what close raised becomes a note."""
+    """async with never replaces an exception of its body; the errors of close become a note."""
     broker.error_code = 29
 
     async def body() -> None:
@@ -585,7 +585,7 @@ async def test_exception_of_the_body_wins(broker: ProducingBroker) -> None:
 
 
 async def test_async_with_raises_what_nobody_looked_at(broker: ProducingBroker) -> None:
-    """Without an exception of the body, unobserved failures are raised at its end."""
+    """If the body did not raise, unobserved failures are raised at its end."""
     broker.error_code = 29
 
     async def body() -> None:
@@ -600,7 +600,7 @@ async def test_async_with_raises_what_nobody_looked_at(broker: ProducingBroker) 
 
 
 async def test_dropped_unclosed(broker: ProducingBroker) -> None:
-    """A producer that is dropped unclosed says so; what is pending fails, and its tasks and sockets end."""
+    """A producer that is dropped unclosed warns; pending records fail, and its tasks and sockets end."""
     producers = [producer_of(broker)]
     await producers[0].start()
     broker.holding = True
@@ -619,7 +619,7 @@ async def test_dropped_unclosed(broker: ProducingBroker) -> None:
 
 
 async def failed_producer(broker: ProducingBroker, **configs: Any) -> Producer:
-    """One that has sent a record, and whose sender was cancelled then."""
+    """A producer that has sent a record, and whose sender was then cancelled."""
     producer = producer_of(broker, **configs)
     await producer.start()
     await producer.send("orders", b"v")
@@ -632,7 +632,7 @@ async def failed_producer(broker: ProducingBroker, **configs: Any) -> Producer:
 
 
 async def test_failed_producers_leave_nothing(broker: ProducingBroker) -> None:
-    """One that has failed for good ends its tasks and connections, closed or not; it can still be closed."""
+    """A failed producer ends its tasks and connections, closed or not; it can still be closed."""
     before = asyncio.all_tasks()
     async with asyncio.timeout(PATIENCE_S):
         producer = await failed_producer(broker)
@@ -644,7 +644,7 @@ async def test_failed_producers_leave_nothing(broker: ProducingBroker) -> None:
 
 
 async def test_failed_and_dropped_unclosed(broker: ProducingBroker) -> None:
-    """It says so too."""
+    """A failed producer warns too."""
     producers = [await failed_producer(broker)]
     with pytest.warns(ResourceWarning, match="never closed"):
         producers.clear()
@@ -652,7 +652,7 @@ async def test_failed_and_dropped_unclosed(broker: ProducingBroker) -> None:
 
 @pytest.mark.parametrize("why", ["closed", "failed and closed", "forked", "not started"])
 async def test_dropped_without_a_word(broker: ProducingBroker, recwarn: pytest.WarningsRecorder, why: str) -> None:
-    """Nothing is to be said of one that was closed, of a fork's copy, and of one that has never begun."""
+    """There is no warning for one that was closed, for a fork's copy, or for one that was never started."""
     producer = producer_of(broker)
     engine = None
     if why == "failed and closed":
@@ -673,7 +673,7 @@ async def test_dropped_without_a_word(broker: ProducingBroker, recwarn: pytest.W
 
 @pytest.mark.parametrize("end", ["run", "close"])
 def test_closed_when_its_loop_is(end: str) -> None:
-    """In another loop, close() ends what is left; what was pending has failed then, and nothing is raised."""
+    """In another loop, close() releases what is left; pending records have failed then, and nothing is raised."""
 
     async def begin(servers: str) -> tuple[Producer, Delivery]:
         producer = Producer(bootstrap_servers=servers, linger_ms=60_000, delivery_timeout_ms=200_000)
@@ -710,11 +710,11 @@ def test_closed_when_its_loop_is(end: str) -> None:
 
 
 def test_closed_when_its_loop_is_and_many_are_sent() -> None:
-    """A send_many that waits is one that no loop goes on with; its records fail, and so do all others."""
+    """No loop will continue a waiting send_many; its records fail, and so do all others."""
 
     async def begin(producer: Producer) -> Delivery:
         await producer.start()
-        for topic in ("orders", "later"):  # now, as behind a Produce that is not answered nothing else is
+        for topic in ("orders", "later"):  # now, because nothing is answered behind an unanswered Produce
             await producer.partitions_for(topic)
         calls = [asyncio.create_task(producer.send_many("orders", [b"v"] * 3)) for _ in range(2)]
         delivery = await producer.submit("later", b"v")
@@ -742,12 +742,12 @@ def test_closed_when_its_loop_is_and_many_are_sent() -> None:
 
 @pytest.mark.parametrize("timeout", [None, 1])
 def test_closed_again_when_the_loop_of_a_close_is(timeout: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program ends its loop while close() is under way, which no loop will ever end: the next one begins anew."""
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of coroutines that end without their loop
+    """A program closes its loop during close(), which can never finish then: the next close() starts again."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # about coroutines that end without their loop
     loops: list[asyncio.AbstractEventLoop] = []
 
     def until_it_is_closed(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Run it, and end the loop with all that is under way."""
+        """Run it, and close the loop with everything unfinished."""
         loops.append(asyncio.new_event_loop())
         result = loops[-1].run_until_complete(work())
         for task in asyncio.all_tasks(loops[-1]):
@@ -776,7 +776,7 @@ def test_closed_again_when_the_loop_of_a_close_is(timeout: float | None, monkeyp
         cluster.faults.swallow("Produce", times=None)
         producers = [Producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=serializer)]
         delivery = until_it_is_closed(begin_and_close_halfway)
-        until_it_is_closed(close_halfway)  # now there are only serializers to be closed
+        until_it_is_closed(close_halfway)  # now only serializers have to be closed
         assert isinstance(delivery.exception(), ProducerClosedError)
         serializer.is_slow = False
         asyncio.run(asyncio.wait_for(producers[0].close(timeout), PATIENCE_S))
@@ -791,7 +791,7 @@ def test_closed_again_when_the_loop_of_a_close_is(timeout: float | None, monkeyp
 
 
 class SlowToClose:
-    """A serializer whose close ends when it is told to."""
+    """A serializer whose close ends when the test says so."""
 
     adds_headers = False
     is_slow = True
@@ -815,7 +815,7 @@ class SlowToClose:
 @pytest.mark.parametrize("call", ["close", "flush"])
 @pytest.mark.parametrize("timeout", ["5", float("nan"), b"", []])
 async def test_a_timeout_that_is_none(broker: ProducingBroker, call: str, timeout: Any) -> None:
-    """It fails that call, and the producer is as it was."""
+    """That call fails, and the producer is unchanged."""
     async with producer_of(broker) as producer:
         with pytest.raises((TypeError, ValueError), match="timeout"):
             await getattr(producer, call)(timeout)
@@ -847,7 +847,7 @@ async def awaited(delivery: Delivery) -> RecordMetadata:
 
 
 async def test_closed_producers_are_free(broker: ProducingBroker) -> None:
-    """Nothing holds a closed producer, nor its engine."""
+    """Nothing references a closed producer or its engine."""
     producer = producer_of(broker)
     async with producer:
         await producer.send("orders", b"v")
@@ -889,12 +889,12 @@ async def test_send_submit_and_nowait(broker: ProducingBroker) -> None:
 
 
 OLD = {0: (0, 3), 3: (0, 4), 18: (0, 0), 22: (0, 0)}
-"""What a broker of Kafka 0.11 speaks."""
+"""The API versions of a broker of Kafka 0.11."""
 
 
 @pytest.mark.parametrize("produce", range(3, 14))
 async def test_every_version_of_produce(produce: int) -> None:
-    """Brokers from 0.11 on are sent to in the newest Produce that they speak."""
+    """Brokers from 0.11 on get the newest Produce version that they support."""
     ranges = {**OLD, 0: (0, produce)}
     async with ProducingBroker(ranges=ranges) as broker, producer_of(broker) as producer:
         assert (await producer.send("orders", b"v", headers={"h": None})).offset == 0
@@ -903,7 +903,7 @@ async def test_every_version_of_produce(produce: int) -> None:
 
 
 async def test_records_go_through_no_thread(broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the call to the acknowledgement a record is the event loop's alone: no worker has to be woken for it."""
+    """From the call to the acknowledgement only the event loop handles a record, without a worker thread."""
     jobs: list[Any] = []
     submit = ThreadPoolExecutor.submit
 
@@ -924,7 +924,7 @@ async def test_records_go_through_no_thread(broker: ProducingBroker, monkeypatch
 
 
 async def test_a_producer_for_each_request(broker: ProducingBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """It is told once that one is enough."""
+    """A warning, once, says that one producer is enough."""
     for _ in range(MANY + 5):
         async with producer_of(broker):
             pass
@@ -932,7 +932,7 @@ async def test_a_producer_for_each_request(broker: ProducingBroker, caplog: pyte
 
 
 async def test_partitions_for(broker: ProducingBroker) -> None:
-    """partitions_for tells what the cluster says, waiting for it."""
+    """partitions_for() waits for metadata and returns the partitions."""
     broker.topics["wide"] = 3
     async with producer_of(broker) as producer:
         assert await producer.partitions_for("wide") == tuple(
@@ -942,14 +942,14 @@ async def test_partitions_for(broker: ProducingBroker) -> None:
 
 @pytest.mark.parametrize("topic", [5, None, b"orders"])
 async def test_partitions_for_what_is_no_topic(broker: ProducingBroker, topic: Any) -> None:
-    """The error names the argument, as those of a send do."""
+    """The error names the argument, like those of send."""
     async with producer_of(broker) as producer:
         with pytest.raises(SerializationError, match=f"the topic is a {type(topic).__name__}; str is needed"):
             await producer.partitions_for(topic)
 
 
 async def test_partitions_that_are_no_ints(broker: ProducingBroker) -> None:
-    """Integers of numpy and others, also for topics that have to be waited for."""
+    """Such as numpy's integers, also for topics whose metadata is not known yet."""
 
     class Number:
         def __index__(self) -> int:
@@ -967,7 +967,7 @@ async def test_partitions_that_are_no_ints(broker: ProducingBroker) -> None:
 
 
 async def test_unknown_topic(broker: ProducingBroker) -> None:
-    """submit waits max_block_ms for a topic; submit_nowait does not wait, but has it asked for."""
+    """submit waits max_block_ms for a topic; submit_nowait does not wait, but triggers a metadata request."""
     async with producer_of(broker, max_block_ms=500) as producer:
         for call in (
             producer.submit("nothing", b"v"),
@@ -1021,7 +1021,7 @@ async def test_full_buffer(broker: ProducingBroker) -> None:
 
 
 async def test_buffer_stays_full(broker: ProducingBroker) -> None:
-    """After max_block_ms a wait for memory ends with what is in use and the configs that matter."""
+    """After max_block_ms a wait for memory fails; the error has the memory in use and the relevant configs."""
     broker.holding = True
     async with producer_of(broker, buffer_memory=20_000, batch_size=16_384, max_block_ms=200) as producer:
         await producer.submit("orders", bytes(19_000))
@@ -1036,7 +1036,7 @@ async def test_buffer_stays_full(broker: ProducingBroker) -> None:
 
 
 async def test_users_code_sees_the_record(broker: ProducingBroker) -> None:
-    """Interceptors, serializers and partitioner work together, on every way of sending."""
+    """Interceptors, serializers and partitioner work together, in every call."""
     broker.topics = {"orders": 3}
     ends: list[tuple[Any, Any, Any]] = []
 
@@ -1068,7 +1068,7 @@ async def test_users_code_sees_the_record(broker: ProducingBroker) -> None:
 
 
 async def test_headers_that_can_be_read_once(broker: ProducingBroker) -> None:
-    """Whoever of the user's looks at them, on every way of sending: they are written all the same."""
+    """Even if user code has read them, in every call: they are still written."""
     seen: list[Any] = []
 
     class Looking:
@@ -1093,7 +1093,7 @@ async def test_headers_that_can_be_read_once(broker: ProducingBroker) -> None:
 
 
 async def test_interceptors_hear_of_failures(broker: ProducingBroker) -> None:
-    """Also of those of records that were never admitted; that does not count as somebody looking."""
+    """Also of failures of records that were never admitted; that does not count as observing."""
     ends: list[tuple[Any, Any]] = []
 
     class Interceptor:
@@ -1123,7 +1123,7 @@ async def test_interceptors_hear_of_failures(broker: ProducingBroker) -> None:
 
 
 async def test_flush(broker: ProducingBroker) -> None:
-    """flush sends what lingers and waits for its end; later records can't hold it up."""
+    """flush sends lingering batches and waits for their end; later records can't delay it."""
     async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         called: list[Delivery] = []
         delivery = await producer.submit("orders", b"1")
@@ -1141,7 +1141,7 @@ async def test_flush(broker: ProducingBroker) -> None:
 
 @pytest.mark.parametrize("end", ["flush", "close", "close in no time"])
 async def test_all_callbacks_were_called(broker: ProducingBroker, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may end its loop after flush and close: no callback of any record may wait for a turn by then."""
+    """A program may close its loop after flush and close, so no callback may still be pending then."""
     monkeypatch.setattr("aioproducer.closing.LAST_CALLBACKS_S", PATIENCE_S)  # a machine may be slow
     broker.holding = end == "close in no time"
     async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
@@ -1158,7 +1158,7 @@ async def test_all_callbacks_were_called(broker: ProducingBroker, end: str, monk
 
 
 async def test_flush_timeout(broker: ProducingBroker) -> None:
-    """When the time is not enough, the error counts what is pending; nothing is dropped."""
+    """If the time is not enough, the error counts the pending records; nothing is dropped."""
     broker.holding = True
     async with producer_of(broker) as producer:
         deliveries = [await producer.submit("orders", b"v") for _ in range(3)]
@@ -1173,14 +1173,14 @@ async def test_flush_timeout(broker: ProducingBroker) -> None:
 
 
 async def test_flush_of_nothing(broker: ProducingBroker) -> None:
-    """With nothing to wait for it returns, timeout or not."""
+    """With nothing to wait for, it returns, with and without a timeout."""
     async with producer_of(broker) as producer:
         await producer.flush()
         await producer.flush(timeout=0)
 
 
 async def test_cancelled_flush(broker: ProducingBroker) -> None:
-    """A cancelled flush changes nothing; its failures are the next one's."""
+    """A cancelled flush changes nothing; the next one reports its failures."""
     broker.holding = True
     broker.error_code = 29
     producer = producer_of(broker)
@@ -1199,7 +1199,7 @@ async def test_cancelled_flush(broker: ProducingBroker) -> None:
 
 
 async def test_on_error(broker: ProducingBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """A failure that nobody looks at is given to on_error once, with its records, and logged, whatever that does."""
+    """An unobserved failure is given to on_error once, with its records, and logged, whatever on_error does."""
     told: list[tuple[KafkaError, int]] = []
 
     def on_error(error: KafkaError, records: int) -> None:
@@ -1225,7 +1225,7 @@ async def test_on_error(broker: ProducingBroker, caplog: pytest.LogCaptureFixtur
 
 
 async def test_on_error_has_been_told_when_flush_raises(broker: ProducingBroker) -> None:
-    """What flush raises was given to on_error before, as by close: both tell of the same failure."""
+    """Failures that flush raises were given to on_error before, as with close."""
     told: list[int] = []
     broker.error_code = 29
     async with producer_of(broker, on_error=lambda _, records: told.append(records)) as producer:
@@ -1243,7 +1243,7 @@ async def test_on_error_has_been_told_when_flush_raises(broker: ProducingBroker)
 
 @pytest.mark.parametrize("slow", [False, True], ids=["fast path", "slow path"])
 def test_another_loop(slow: bool) -> None:
-    """Calls from another loop of the thread are told so at once, also where they would have to wait."""
+    """Calls from another loop of the thread raise at once, even if they would have to wait."""
     configs: dict[str, Any] = {"value_serializer": lambda value: value} if slow else {}
     home, elsewhere = asyncio.new_event_loop(), asyncio.new_event_loop()
 
@@ -1277,7 +1277,7 @@ def test_another_loop(slow: bool) -> None:
 
 
 async def test_another_thread(broker: ProducingBroker) -> None:
-    """Another thread is told what to do instead."""
+    """Calls from another thread raise, with a remedy."""
     async with producer_of(broker) as producer:
 
         def elsewhere() -> None:
@@ -1288,7 +1288,7 @@ async def test_another_thread(broker: ProducingBroker) -> None:
 
 
 async def test_ready_waits_for_room_for_the_record_that_was_refused(broker: ProducingBroker) -> None:
-    """Where a record needs more than what counts as room else, the full-speed pattern waits; it does not spin."""
+    """If a record needs more than what usually counts as room, the full-speed pattern waits without spinning."""
     broker.holding = True
     async with producer_of(broker, buffer_memory=4_000_000, max_request_size=4_000_000, batch_size=1) as producer:
         await producer.partitions_for("orders")
@@ -1306,7 +1306,7 @@ async def test_ready_waits_for_room_for_the_record_that_was_refused(broker: Prod
 
 
 async def test_ready_that_has_waited_for_a_large_record_waits_for_no_other(broker: ProducingBroker) -> None:
-    """A refused record that is given up leaves nothing behind."""
+    """A refused record that is given up has no later effect."""
     broker.holding = True
     configs = {"buffer_memory": 4_000_000, "max_request_size": 4_000_000, "batch_size": 1, "max_block_ms": 500}
     async with producer_of(broker, **configs) as producer:
@@ -1325,7 +1325,7 @@ async def test_ready_that_has_waited_for_a_large_record_waits_for_no_other(broke
 
 
 async def test_fatal_answer(broker: ProducingBroker) -> None:
-    """A fatal answer ends the producer: what is pending fails, later calls say why, and it can be closed."""
+    """A fatal answer ends the producer: pending records fail, later calls say why, and it can be closed."""
     broker.topics = {"orders": 1, "audit": 1}
     broker.holding = True
     producer = producer_of(broker, buffer_memory=40_000, batch_size=16_384, max_in_flight_requests_per_connection=1)
@@ -1360,7 +1360,7 @@ async def test_fatal_answer(broker: ProducingBroker) -> None:
 
 
 async def test_task_that_ends(broker: ProducingBroker) -> None:
-    """If somebody cancels the producer's tasks, nothing hangs: what is pending fails, and what comes."""
+    """If the producer's tasks are cancelled, nothing hangs: pending and later records fail."""
     producer = producer_of(broker)
     await producer.start()
     broker.holding = True
@@ -1377,7 +1377,7 @@ async def test_task_that_ends(broker: ProducingBroker) -> None:
 
 
 async def test_all_is_released(broker: ProducingBroker) -> None:
-    """After close there is no task, no socket, no memory in use or kept for reuse, no thread."""
+    """After close there are no tasks, sockets, threads, and no memory in use or kept for reuse."""
     tasks = len(asyncio.all_tasks())
     async with producer_of(broker, compression_type="gzip", batch_size=1 << 20) as producer:
         await producer.submit("orders", bytes(500_000))
@@ -1393,7 +1393,7 @@ async def test_all_is_released(broker: ProducingBroker) -> None:
 
 
 async def test_interceptors_hear_of_a_record_whose_arguments_raise(broker: ProducingBroker) -> None:
-    """An interceptor that has seen a record hears of its end, whatever ended it."""
+    """An interceptor that has seen a record is told its outcome, whatever that is."""
     seen: list[Any] = []
     told: list[Any] = []
 
@@ -1421,7 +1421,7 @@ async def test_interceptors_hear_of_a_record_whose_arguments_raise(broker: Produ
 
 
 async def test_interceptors_hear_of_a_record_whose_caller_was_cancelled_too_late(broker: ProducingBroker) -> None:
-    """Memory came back and the record went in, in the moment in which its caller was cancelled: delivery goes on."""
+    """Memory was freed and the record admitted at the moment when its caller was cancelled: delivery goes on."""
     ends: list[RecordMetadata | None] = []
 
     class Interceptor:

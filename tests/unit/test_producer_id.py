@@ -1,4 +1,4 @@
-"""InitProducerId of an idempotent producer: asked for until it is there, or given up for good."""
+"""InitProducerId of an idempotent producer: retried until there is an id, or given up for good."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class FakeConnection:
 
 
 class FakeClient:
-    """Has one connection, or the error that there is none."""
+    """Has one connection, or an error instead."""
 
     def __init__(self, connection: FakeConnection, failures: list[KafkaError]) -> None:
         self.connection = connection
@@ -86,11 +86,11 @@ class FakeClient:
         """There is no other connection."""
 
     def connect_somewhere(self, now_ms: int) -> None:
-        """Nor any other broker."""
+        """There is no other broker."""
 
 
 class Bench:
-    """A request with its surroundings; back-off takes no time."""
+    """A request with its dependencies; back-off takes no time."""
 
     def __init__(self, *answers: Answer, failures: tuple[KafkaError, ...] = ()) -> None:
         self.transactions = TransactionManager(idempotent=True)
@@ -119,7 +119,7 @@ def given(producer_id: int = 4000, epoch: int = 0, *, error_code: int = 0) -> In
 
 
 async def test_id_is_taken() -> None:
-    """The answer goes to the transaction manager, and who waits for it is told."""
+    """The answer goes to the transaction manager, and the sender is notified."""
     bench = Bench(given(4000, 7))
     await bench.run()
     assert (bench.transactions.producer_id, bench.transactions.epoch) == (4000, 7)
@@ -130,7 +130,7 @@ async def test_id_is_taken() -> None:
 
 
 async def test_the_place_on_a_connection_is_taken_in_the_turn_in_which_it_was_found() -> None:
-    """A turn later somebody else may have taken the last one that max_in_flight_requests_per_connection leaves."""
+    """A turn later another request may have taken the last place under max_in_flight_requests_per_connection."""
     sent: list[int] = []
 
     async def found(deadline_ms: int) -> FakeConnection:
@@ -144,7 +144,7 @@ async def test_the_place_on_a_connection_is_taken_in_the_turn_in_which_it_was_fo
 
 
 async def test_one_request_at_a_time() -> None:
-    """Asking again while a request is under way changes nothing; afterwards it asks anew."""
+    """Asking again while a request is in flight changes nothing; afterwards there is a new request."""
     bench = Bench()
     for _ in range(3):
         bench.request.start()
@@ -174,7 +174,7 @@ async def test_one_request_at_a_time() -> None:
     ids=["14", "15", "51", "lost", "loading", "nonsense"],
 )
 async def test_repeated(trouble: Callable[[], Answer]) -> None:
-    """Whatever may pass is tried again until it has."""
+    """Temporary errors are retried until there is an id."""
     bench = Bench(trouble(), trouble(), given())
     await bench.run()
     assert bench.transactions.producer_id == 4000
@@ -185,7 +185,7 @@ async def test_repeated(trouble: Callable[[], Answer]) -> None:
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-1, -1), (-5, 3), (4000, -1), (4000, -32768)])
 async def test_an_id_that_is_none(producer_id: int, epoch: int) -> None:
-    """Taken as it is, -1 would be asked for again without a pause, and with the others no broker knows a repetition."""
+    """If accepted, -1 would be requested again at once, and with the others no broker would detect duplicates."""
     bench = Bench(given(producer_id, epoch), given())
     await bench.run()
     assert (bench.transactions.producer_id, bench.transactions.epoch) == (4000, 0)
@@ -194,7 +194,7 @@ async def test_an_id_that_is_none(producer_id: int, epoch: int) -> None:
 
 
 async def test_repeated_without_a_connection() -> None:
-    """So is the search for a broker that can be asked."""
+    """The search for a broker to ask is repeated too."""
     bench = Bench(given(), failures=(ConnectionLostError("no broker"), ConnectionLostError("no broker")))
     await bench.run()
     assert bench.transactions.producer_id == 4000
@@ -212,7 +212,7 @@ async def test_repeated_without_a_connection() -> None:
     ids=["31", "42", "password", "version", "bug"],
 )
 async def test_given_up(trouble: Answer, kind: type[KafkaError]) -> None:
-    """What no repetition helps against ends the producer with that error."""
+    """An error that retries can't cure ends the producer."""
     bench = Bench(trouble)
     await bench.run()
     (error,) = bench.fatal
@@ -221,7 +221,7 @@ async def test_given_up(trouble: Answer, kind: type[KafkaError]) -> None:
 
 
 async def test_an_old_broker_gets_a_remedy() -> None:
-    """A broker that knows no producer ids: the error says which config does without them."""
+    """For a broker without producer ids the error says which config avoids them."""
     bench = Bench(UnsupportedVersionError("node 1 speaks no version of InitProducerId"))
     await bench.run()
     assert "enable_idempotence" in str(bench.fatal[0])
@@ -236,7 +236,7 @@ async def test_closed_meanwhile() -> None:
 
 
 async def test_cancelled() -> None:
-    """It ends when it is cancelled."""
+    """The request ends when it is cancelled."""
     bench = Bench()
     bench.request.start()
     await asyncio.sleep(0)
@@ -251,7 +251,7 @@ async def test_cancelled() -> None:
 
 
 class Broker:
-    """One that answers when the test says so."""
+    """A broker that answers when the test says so."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -317,7 +317,7 @@ def in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
 
 
 def test_repeated_with_back_off() -> None:
-    """Each wait is twice as long as the one before, up to retry_backoff_max_ms, and a fifth more or less."""
+    """Each wait is twice as long as the previous one, up to retry_backoff_max_ms, with a jitter of a fifth."""
 
     async def run() -> None:
         brokers = Brokers("one")
@@ -340,7 +340,7 @@ def test_repeated_with_back_off() -> None:
 
 
 def test_a_broker_that_does_not_answer_keeps_no_other_from_being_asked() -> None:
-    """One more each second, three at a time at most; the first answer counts, and nothing waits for the others."""
+    """One more is asked each second, at most three at a time; the first answer counts, the others are not awaited."""
 
     async def run() -> None:
         brokers = Brokers("one", "two", "three", "four")
@@ -359,7 +359,7 @@ def test_a_broker_that_does_not_answer_keeps_no_other_from_being_asked() -> None
 
 
 def test_a_broker_that_refuses_while_another_is_still_asked() -> None:
-    """The other one may still answer; only when none is left it begins again."""
+    """The other one may still answer; only if none is left does it start again."""
 
     async def run() -> None:
         brokers = Brokers("one", "two")

@@ -70,7 +70,7 @@ def plain_section(batch: reference.Batch, size: int) -> bytes:
 
 
 def check_field(record: dict[str, Any], name: str, data: bytes | None) -> None:
-    """Compare a key or value with the manifest, which has long ones as length and digest."""
+    """Compare a key or value with the manifest, in which long ones are given as length and digest."""
     if f"{name}_len" in record:
         assert data is not None
         assert len(data) == record[f"{name}_len"]
@@ -88,7 +88,7 @@ def headers_of(record: dict[str, Any]) -> tuple[tuple[str, bytes | None], ...]:
 
 @golden(MANIFEST)
 def test_reference_reads_kafkas_batches(entry: dict[str, Any]) -> None:
-    """The slow codec, which judges the fast one, understands each batch as Kafka does and checks its CRC-32C."""
+    """The slow reference codec reads each batch as Kafka does and checks its CRC-32C."""
     batch = reference.decoded((GOLDEN / entry["file"]).read_bytes())
     assert batch.header() == entry["header"]
     section = plain_section(batch, entry["records_plain_size"])
@@ -133,7 +133,7 @@ def test_writes_what_kafka_writes(entry: dict[str, Any]) -> None:
 
 @golden(MANIFEST)
 def test_splits_what_kafka_writes(entry: dict[str, Any]) -> None:
-    """The records of Kafka's own batches are taken apart as the slow reader does."""
+    """The records of Kafka's own batches are split as by the slow reader."""
     told = reference.decoded((GOLDEN / entry["file"]).read_bytes())
     section = plain_section(told, entry["records_plain_size"])
     assert split_records(section, told.records_count) == [
@@ -144,7 +144,7 @@ def test_splits_what_kafka_writes(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("vector", CRC_VECTORS, ids=lambda vector: vector["data_hex"][:20] or "empty")
 def test_reference_crc(vector: dict[str, Any]) -> None:
-    """The slow CRC-32C gives Kafka's numbers."""
+    """The slow CRC-32C equals Kafka's."""
     assert reference.crc32c(bytes.fromhex(vector["data_hex"])) == vector["crc"]
 
 
@@ -159,7 +159,7 @@ block_sizes = st.one_of(st.integers(61, 200), st.integers(201, 2000), st.just(16
 
 
 def sizes_around_varint_edges() -> list[int]:
-    """Lengths whose zigzag varints, or those of the record around them, are about to take one byte more."""
+    """Lengths around those at which their zigzag varint, or that of the record, takes one byte more."""
     return [edge + off for edge in (1 << 6, 1 << 13, 1 << 20) for off in range(-20, 3)]
 
 
@@ -179,7 +179,7 @@ def test_any_records_in_blocks_of_any_size(some: list[PlainRecord], block_bytes:
 @settings(max_examples=100)
 @given(st.lists(records, min_size=1, max_size=12), st.integers(1, 3000))
 def test_batches_of_any_size(some: list[PlainRecord], batch_size: int) -> None:
-    """However small the batches, each is a whole one, the records keep their order, and only a lone one is larger."""
+    """However small, each batch is complete, records keep their order, and only a single-record batch may be larger."""
     accumulator = make_accumulator(batch_size=batch_size)
     batches = write(accumulator, some)
     read: list[PlainRecord] = []
@@ -196,7 +196,7 @@ def test_batches_of_any_size(some: list[PlainRecord], batch_size: int) -> None:
 @settings(max_examples=25)
 @given(st.lists(records, min_size=1, max_size=6), st.sampled_from(["gzip", "snappy", "lz4", "zstd"]), block_sizes)
 def test_compressed(some: list[PlainRecord], name: str, block_bytes: int) -> None:
-    """A sealed batch says its codec, and holds the same records; it stays plain where compression does not pay."""
+    """A sealed batch names its codec, and has the same records; it stays uncompressed if compression does not help."""
     (batch,) = write(writer_of_one_batch(block_bytes), some, codec_name=name)
     told = reference.decoded(batch_bytes(batch))
     plain = reference.encoded_section(some)
@@ -211,7 +211,7 @@ def test_compressed(some: list[PlainRecord], name: str, block_bytes: int) -> Non
 
 @pytest.mark.parametrize("size", sizes_around_varint_edges())
 def test_lengths_at_varint_edges(size: int) -> None:
-    """The length before a record counts right where the varint of the record, key or value grows."""
+    """A record's length is right where the varint of the record, key or value grows."""
     value = bytes(size)
     for record in PlainRecord(TIME, None, value), PlainRecord(TIME, value, None):
         (batch,) = write(make_accumulator(), [record])
@@ -220,7 +220,7 @@ def test_lengths_at_varint_edges(size: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 127, 128, 129, 8191, 8192, 8193])
 def test_offset_deltas_at_varint_edges(count: int) -> None:
-    """Record numbers cross the edges of their varints."""
+    """Offset deltas are right at the edges of their varints."""
     some = [PlainRecord(TIME, None, None)] * count
     (batch,) = write(writer_of_one_batch(16384), some)
     assert bytes(batch.contents()) == reference.encoded_section(some)
@@ -238,7 +238,7 @@ def test_any_number_of_headers(count: int) -> None:
 
 @pytest.mark.parametrize("delta", [1, -1, 63, -64, 64, 2**31, -(2**31), TIME, -TIME, MAX_TIME - TIME])
 def test_timestamps(delta: int) -> None:
-    """Deltas may be negative and take up to ten bytes; the base is the first time, the maximum the greatest."""
+    """Deltas may be negative and take up to ten bytes; the base is the first timestamp, the maximum the greatest."""
     some = [PlainRecord(TIME, None, b"1"), PlainRecord(TIME + delta, None, b"2"), PlainRecord(TIME, None, b"3")]
     (batch,) = write(make_accumulator(), some)
     told = reference.decoded(batch_bytes(batch))
@@ -254,7 +254,7 @@ def test_large_record_in_a_block_of_its_own() -> None:
 
 
 def test_header_is_made_anew() -> None:
-    """Number and transaction may change between attempts; bytes of an earlier attempt stay as they were."""
+    """Sequence and transaction may change between attempts; the bytes of an earlier attempt don't change."""
     some = [PlainRecord(TIME, b"k", b"v"), PlainRecord(TIME + 1, b"k", bytes(9000))]
     (batch,) = write(make_accumulator(), some)
     first = encode_produce_request(3, 0, None, None, -1, 0, [batch])
@@ -271,7 +271,7 @@ def test_header_is_made_anew() -> None:
 @settings(max_examples=30)
 @given(st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1), st.integers(-1, 2**31 - 1), st.booleans())
 def test_producer_state(producer_id: int, epoch: int, sequence: int, transactional: bool) -> None:
-    """Whatever number a batch has stands in its header."""
+    """A batch's producer id, epoch and sequence are in its header."""
     some = [PlainRecord(TIME, None, b"v")]
     (batch,) = write(make_accumulator(), some)
     batch.set_producer_state(producer_id, epoch, sequence, transactional)
@@ -281,7 +281,7 @@ def test_producer_state(producer_id: int, epoch: int, sequence: int, transaction
 
 
 def test_payload_is_not_a_copy() -> None:
-    """The section goes out from the memory it was encoded in."""
+    """The records are sent from the memory in which they were encoded."""
     (batch,) = write(make_accumulator(), [PlainRecord(TIME, None, b"v")])
     (part,) = batch.payload()
     assert isinstance(part, memoryview)
@@ -306,7 +306,7 @@ def test_compressed_payload_frees_the_plain_records() -> None:
 @settings(max_examples=50)
 @given(st.lists(records, min_size=1, max_size=8))
 def test_split_records(some: list[PlainRecord]) -> None:
-    """What was encoded comes back."""
+    """Encoded records are split into the originals."""
     base = some[0].timestamp_ms
     assert split_records(reference.encoded_section(some), len(some)) == [
         (record.timestamp_ms - base, record.key, record.value, list(record.headers) or None) for record in some
@@ -314,7 +314,7 @@ def test_split_records(some: list[PlainRecord]) -> None:
 
 
 def refused(section: bytes, count: int) -> None:
-    """Either ProtocolError or a result: never another error, never a crash."""
+    """Split bytes into a result or a ProtocolError; other errors and crashes must never happen."""
     try:
         split_records(section, count)
     except ProtocolError:
@@ -328,7 +328,7 @@ SECTION = reference.encoded_section(
 
 @pytest.mark.parametrize("size", range(len(SECTION)))
 def test_cut_short(size: int) -> None:
-    """A section that ends too early is refused, wherever it does."""
+    """A section that ends too early is refused, wherever it ends."""
     with pytest.raises(ProtocolError):
         split_records(SECTION[:size], 2)
 
@@ -352,7 +352,7 @@ def test_any_byte_wrong(at: int) -> None:
 @example(b"\xff" * 20, 1)
 @example(b"\x80" * 20, 1)
 def test_random_bytes(data: bytes, count: int) -> None:
-    """Neither do random bytes bring about anything but ProtocolError."""
+    """Random bytes cause nothing but ProtocolError."""
     refused(data, count)
 
 

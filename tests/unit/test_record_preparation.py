@@ -1,4 +1,4 @@
-"""Interceptors, serializers and partitioners of the user: what they get, and what their mistakes become."""
+"""User-defined interceptors, serializers and partitioners: their arguments, and what happens to their errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def record(value: Any = b"value", key: Any = b"key", **fields: Any) -> Record:
 
 
 def test_trivial() -> None:
-    """Whether anything of the user's has to run."""
+    """Whether any user code has to run."""
     assert preparation().is_trivial
     for option in (
         {"interceptors": [Noting()]},
@@ -62,7 +62,7 @@ def test_trivial() -> None:
     ids=["None", "bytes", "str", "bytearray", "memoryview"],
 )
 async def test_without_serializers(data: Any, expected: bytes | None) -> None:
-    """Whatever has bytes needs no serializer."""
+    """Bytes-like objects and str need no serializer."""
     for result in (
         preparation().serialize_nowait(record(data, data)),
         await preparation().serialize(record(data, data)),
@@ -137,7 +137,7 @@ async def test_null_is_not_serialized() -> None:
     ("result", "expected"), [(None, None), ("text", b"text"), (bytearray(b"a"), b"a"), (memoryview(b"m"), b"m")]
 )
 async def test_results(result: Any, expected: bytes | None) -> None:
-    """A serializer may return a null, text, or anything that has bytes."""
+    """A serializer may return None, str, or any bytes-like object."""
     prepared = preparation(value_serializer=lambda _: result)
     assert (await prepared.serialize(record(5)))[1] == expected
     assert type((await prepared.serialize(record(5)))[1]) in (bytes, type(None))
@@ -145,7 +145,7 @@ async def test_results(result: Any, expected: bytes | None) -> None:
 
 @pytest.mark.parametrize("result", [5, 1.5, [b"x"], {}, "\ud800"], ids=repr)
 async def test_wrong_results(result: Any) -> None:
-    """Anything else is a SerializationError that tells key from value."""
+    """Anything else is a SerializationError that says whether it was the key or the value."""
     for which in "key", "value":
         prepared = preparation(**{f"{which}_serializer": lambda _: result})
         with pytest.raises(SerializationError, match=f"the {which} of a record for topic 'orders' is a "):
@@ -155,14 +155,14 @@ async def test_wrong_results(result: Any) -> None:
 
 
 async def test_a_result_that_holds_python_objects() -> None:
-    """What lies in its buffer is where they are in this process, and nothing of what they hold."""
+    """Its buffer holds addresses in this process, not the objects' content."""
     prepared = preparation(key_serializer=lambda _: (ctypes.py_object * 1)("tag"))
     with pytest.raises(SerializationError, match=r"the key of a record .* is a .*; bytes-like"):
         await prepared.serialize(record())
 
 
 async def test_a_result_that_is_not_there_any_more() -> None:
-    """What the exporter of a buffer raises is a SerializationError, as without a serializer."""
+    """An exception of a buffer's exporter becomes a SerializationError, as without a serializer."""
     view = memoryview(b"v")
     view.release()
     prepared = preparation(value_serializer=lambda _: view)
@@ -173,7 +173,7 @@ async def test_a_result_that_is_not_there_any_more() -> None:
 
 
 async def test_serializer_that_raises() -> None:
-    """What a serializer raises is the cause of a SerializationError; payload and its text stay out of the message."""
+    """A serializer's exception is the cause of a SerializationError, whose message has neither payload nor its text."""
     error = ValueError("secret")
 
     def broken(_: Any) -> bytes:
@@ -193,7 +193,7 @@ async def test_serializer_that_raises() -> None:
 
 
 async def test_asynchronous_serializer_without_waiting() -> None:
-    """submit_nowait can't await: the error says what can, and no coroutine is left unawaited."""
+    """submit_nowait can't await: the error names calls that can, and no coroutine is left unawaited."""
     prepared = preparation(value_serializer=later)
     with pytest.raises(
         SerializationError, match=r"value_serializer for topic 'orders' is asynchronous: await submit\(\)"
@@ -205,7 +205,7 @@ async def test_asynchronous_serializer_without_waiting() -> None:
 
 
 async def test_cancelled_in_a_serializer() -> None:
-    """A cancellation is no error of the serializer's."""
+    """A cancellation is not an error of the serializer."""
 
     async def forever(_: Any) -> bytes:
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -222,7 +222,7 @@ async def test_cancelled_in_a_serializer() -> None:
 
 
 def test_partitioner() -> None:
-    """It sees the topic, the serialized key and value, and the partitions; its choice is taken."""
+    """It gets the topic, the serialized key and value, and the partitions; its choice is used."""
     seen: list[Any] = []
 
     def choose(*arguments: Any) -> int:
@@ -238,7 +238,7 @@ def test_partitioner() -> None:
 
 
 def test_a_choice_that_is_no_int() -> None:
-    """But an integer all the same, as numpy's."""
+    """Other integers, such as numpy's, are accepted."""
 
     class Number:
         def __index__(self) -> int:
@@ -251,7 +251,7 @@ def test_a_choice_that_is_no_int() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 3, None, "1", 1.0, [], object()])
 def test_wrong_choices(wrong: Any) -> None:
-    """Anything but a partition of the topic is refused, with the partitions there are."""
+    """Anything but a partition of the topic is refused; the error lists the existing ones."""
     with pytest.raises(
         SerializationError, match=r"partitioner returned .* for topic 'orders', which has partitions 0 to 2"
     ):
@@ -259,7 +259,7 @@ def test_wrong_choices(wrong: Any) -> None:
 
 
 def test_partitioner_that_raises() -> None:
-    """What it raises is the cause of a SerializationError."""
+    """Its exception is the cause of a SerializationError."""
 
     def broken(*_: Any) -> int:
         raise ValueError("secret")
@@ -273,7 +273,7 @@ def test_partitioner_that_raises() -> None:
 
 
 class Noting:
-    """An interceptor that leaves a mark in the value and notes what it hears."""
+    """An interceptor that changes the value and records its calls."""
 
     def __init__(self, mark: bytes = b"") -> None:
         self.mark = mark
@@ -300,7 +300,7 @@ class Noting:
 
 
 class Broken(Noting):
-    """One that raises wherever it can."""
+    """An interceptor whose methods all raise."""
 
     def on_send(self, record: Record) -> Any:
         raise ZeroDivisionError
@@ -322,7 +322,7 @@ class Broken(Noting):
 
 
 class Returning(Noting):
-    """One whose on_send returns whatever it is told."""
+    """An interceptor whose on_send returns a given object."""
 
     def __init__(self, result: Any) -> None:
         super().__init__()
@@ -333,13 +333,13 @@ class Returning(Noting):
 
 
 def test_one_after_the_other() -> None:
-    """Each interceptor gets the record as the one before it left it."""
+    """Each interceptor gets the record that the previous one returned."""
     prepared = preparation(interceptors=[Noting(b" one"), Noting(b" two")])
     assert prepared.intercept(record(b"v")).value == b"v one two"
 
 
 def test_interceptor_that_raises(caplog: pytest.LogCaptureFixture) -> None:
-    """One that raises is logged and passed by; the others are called."""
+    """One that raises is logged and skipped; the others are called."""
     last = Noting(b" last")
     prepared = preparation(interceptors=[Broken(), last])
     prepared.started("shop")
@@ -358,7 +358,7 @@ def test_interceptor_that_raises(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("result", [None, b"bytes", 5])
 def test_interceptor_that_returns_no_record(result: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """One that returns something else than a Record is logged and passed by."""
+    """One that returns something other than a Record is logged and skipped."""
     prepared = preparation(interceptors=[Returning(result), Noting(b" last")])
     assert prepared.intercept(record(b"v")).value == b"v last"
     assert "Returning.on_send returned a" in caplog.text
@@ -371,7 +371,7 @@ def test_interceptor_that_forgets_the_topic() -> None:
 
 
 def test_headers_that_can_be_read_once(caplog: pytest.LogCaptureFixture) -> None:
-    """An iterator, of the program's or of an interceptor's, becomes a list; one that raises is its interceptor's."""
+    """An iterator, of the program or an interceptor, becomes a list; if an interceptor's raises, that is its error."""
 
     class Adding(Noting):
         def on_send(self, record: Record) -> Record:
@@ -388,7 +388,7 @@ def test_headers_that_can_be_read_once(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_interceptors_hear_the_end() -> None:
-    """Each hears of metadata or error, with the record's headers."""
+    """Each gets metadata or error, with the record's headers."""
     both = [Noting(), Noting()]
     prepared = preparation(interceptors=both)
     error = KafkaError("no")
@@ -402,7 +402,7 @@ def test_interceptors_hear_the_end() -> None:
 
 
 class Bindable:
-    """A serializer that knows where it is used, and has to fetch something first."""
+    """A serializer that is bound to its use, and has to fetch something first."""
 
     def __init__(self, adds_headers: bool = False) -> None:
         self.adds_headers = adds_headers
@@ -426,7 +426,7 @@ class Bindable:
 
 
 async def test_bound_serializers() -> None:
-    """They are told whether they make keys or values, and how long they may wait; calls that do not wait are others."""
+    """They learn whether they serialize keys or values, and how long they may wait; calls that can't wait differ."""
     serializer = Bindable()
     prepared = preparation(key_serializer=serializer, value_serializer=serializer, max_block_ms=5)
     assert serializer.uses == [(True, 5), (False, 5)]
@@ -439,7 +439,7 @@ async def test_bound_serializers() -> None:
 
 
 async def test_closing_bound_serializers(caplog: pytest.LogCaptureFixture) -> None:
-    """Each use is closed; one that fails is logged and holds nobody up."""
+    """Each use is closed; one that fails is logged and does not stop the others."""
     serializer, other = Bindable(), Bindable()
     prepared = preparation(key_serializer=serializer, value_serializer=other)
     for closing in prepared.closing_serializers().values():
@@ -452,7 +452,7 @@ async def test_closing_bound_serializers(caplog: pytest.LogCaptureFixture) -> No
 
 
 async def test_errors_that_say_it_themselves_are_left_alone() -> None:
-    """A SerializationError of a serializer reaches the caller as it is."""
+    """A serializer's own SerializationError is raised unchanged."""
     error = SerializationError("the field x is none")
 
     def raising(value: Any) -> bytes:

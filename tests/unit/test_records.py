@@ -1,4 +1,4 @@
-"""The plain values of the public interface."""
+"""The plain value classes of the public API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aioproducer.records import PartitionInfo, Record, RecordMetadata, TopicPart
 
 
 def test_record_takes_value_and_key_by_position() -> None:
-    """The rest is named, so that a topic is never taken for a key."""
+    """The rest is keyword-only, so that a topic is never mistaken for a key."""
     record = Record(b"value", b"key", topic="orders", partition=3, headers=[("trace", None)], timestamp_ms=5)
     assert (record.value, record.key, record.topic, record.partition) == (b"value", b"key", "orders", 3)
     assert (record.headers, record.timestamp_ms) == ([("trace", None)], 5)
@@ -36,7 +36,7 @@ def test_record_does_not_change() -> None:
 
 
 def test_record_keeps_payloads_out_of_its_repr() -> None:
-    """A logged record shows where it goes, not what it says."""
+    """A logged record shows its destination, not its content."""
     record = Record(b"SECRET", b"SECRET", topic="orders", headers={"h": b"SECRET"})
     assert repr(record) == "Record(topic='orders', partition=None, timestamp_ms=None)"
 
@@ -88,7 +88,7 @@ def test_fields_are_in_the_documented_order() -> None:
 
 
 def test_metadata_is_a_dataclass_to_others() -> None:
-    """Its fields, with their types, are found by what turns dataclasses into something else."""
+    """Its fields, with their types, are found by tools that convert dataclasses."""
     metadata = RecordMetadata("t", 1, 2, 3, 4, 5)
     assert {field.name: field.type for field in dataclasses.fields(RecordMetadata)} == METADATA_FIELDS
     assert typing.get_type_hints(RecordMetadata) == METADATA_FIELDS
@@ -97,13 +97,13 @@ def test_metadata_is_a_dataclass_to_others() -> None:
 
 
 def test_metadata_does_not_change() -> None:
-    """It is a key of dictionaries as long as it lives."""
+    """It must stay usable as a dictionary key."""
     with pytest.raises(AttributeError, match="offset"):
         RecordMetadata("t", 1, 2, 3, 4, 5).offset = 9  # type: ignore[misc]
 
 
 def test_metadata_is_what_a_web_handler_may_return() -> None:
-    """As an object of JSON, with and without its type being declared."""
+    """It becomes a JSON object, with and without a declared type."""
     app = fastapi.FastAPI()
 
     @app.get("/declared")

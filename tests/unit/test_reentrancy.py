@@ -1,9 +1,9 @@
-"""Code of the program that runs in the middle of a call: finalizers, signal handlers, log handlers that send.
+"""User code that runs in the middle of a call: finalizers, signal handlers, log handlers that send.
 
-The sender is woken from within an append, and failures are told of from within the end of a batch; the garbage
-collector may run wherever something is made that it follows. What runs there may submit, and drop Deliveries. Headers,
-interceptors, serializers and partitioners run between the look at the producer's state and the append, and a task that
-they make may begin at once (``asyncio.eager_task_factory``).
+The sender is woken from within an append, and failures are reported from within the end of a batch; the garbage
+collector may run wherever an object is created that it tracks. Such code may submit, and drop Deliveries. Headers,
+interceptors, serializers and partitioners run between the check of the producer's state and the append, and a task that
+they create may start at once (``asyncio.eager_task_factory``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def accumulator() -> RecordAccumulator:
 
 @pytest.fixture
 def collected() -> Iterator[None]:
-    """The collector runs where the test wants it to."""
+    """Makes the collector run at a place that the test chooses."""
     thresholds = gc.get_threshold()
     gc.collect()
     gc.disable()
@@ -41,7 +41,7 @@ def collected() -> Iterator[None]:
 
 
 class Finalized:
-    """Garbage that only the collector finds, and what it does in the end."""
+    """Garbage that only the collector finds, with a finalizer."""
 
     def __init__(self, last_words: Callable[[], object]) -> None:
         self.me = self
@@ -52,7 +52,7 @@ class Finalized:
 
 
 def once(act: Callable[[], object]) -> Callable[[], None]:
-    """Called by what it calls, it does nothing more."""
+    """A function that does nothing when called recursively."""
     left = [act]
 
     def call() -> None:
@@ -68,7 +68,7 @@ def once(act: Callable[[], object]) -> Callable[[], None]:
 def test_a_record_that_is_submitted_while_the_sender_is_woken(
     accumulator: RecordAccumulator, size: int, awaited: bool, is_first: bool
 ) -> None:
-    """It takes no room that was promised to the other one, and each Delivery is that of its record."""
+    """It does not take memory reserved for the other record, and each Delivery belongs to its record."""
     topic = add_topic(accumulator)
     deliveries: dict[bytes, Delivery] = {}
     values = {b"first": b"1" * 10, b"inner": b"i" * size, b"outer": b"o" * 2_000}
@@ -109,7 +109,7 @@ def test_a_record_that_is_submitted_while_a_full_batch_closes(accumulator: Recor
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("allocations", range(6))
 def test_a_finalizer_that_submits_to_the_same_partition(accumulator: RecordAccumulator, allocations: int) -> None:
-    """Whenever the collector finds it: the batches stand in the order of their numbers, also after a retry."""
+    """Whenever the collector runs: the batches are in the order of their sequences, even after a retry."""
     topic = add_topic(accumulator)
     inner: list[Delivery] = []
     Finalized(lambda: inner.append(put(accumulator, topic, b"inner")))
@@ -127,7 +127,7 @@ def test_a_finalizer_that_submits_to_the_same_partition(accumulator: RecordAccum
 
 
 def dropped_by_the_collector(delivery: Delivery) -> None:
-    """Let it go with the next collection."""
+    """Let the next collection free it."""
     Finalized(delivery.done)
 
 
@@ -163,7 +163,7 @@ def test_a_delivery_that_goes_while_a_flush_tells_of_another(accumulator: Record
 
 
 def test_a_view_that_goes_with_an_exception(accumulator: RecordAccumulator) -> None:
-    """The exception goes on, and who waits for the memory is told."""
+    """The exception propagates, and calls that wait for the memory are notified."""
     told: list[int] = []
 
     class Waiting:
@@ -182,7 +182,7 @@ def test_a_view_that_goes_with_an_exception(accumulator: RecordAccumulator) -> N
 
 
 class Meddler:
-    """What a program can have run in the middle of a call; it acts once."""
+    """User code of all kinds that acts once in the middle of a call."""
 
     def __init__(self) -> None:
         self.act: Callable[[], object] = lambda: None
@@ -209,7 +209,7 @@ class Meddler:
 
 
 def begun(call: Coroutine[Any, Any, None]) -> None:
-    """Take the first step of a call, as an eager task would, and leave it then."""
+    """Take the first step of a call, as an eager task would, and leave it there."""
     call.send(None)
     call.close()
 
@@ -228,7 +228,7 @@ SENDING: dict[str, Callable[[Producer, Any], Any]] = {
 
 
 async def send_late(producer: Producer, call: str, meddler: Meddler, where: str) -> None:
-    """Send a record in the middle of whose call the meddler acts; a send_many raises what stopped it."""
+    """Send a record during whose call the meddler acts; send_many raises the error that stopped it."""
     headers = meddler.headers() if where == "headers" else None
     if call == "submit_nowait":
         producer.submit_nowait("orders", b"late", headers=headers)
@@ -244,7 +244,7 @@ async def send_late(producer: Producer, call: str, meddler: Meddler, where: str)
 async def test_a_record_whose_own_code_closes_the_producer(
     fake_kafka_cluster: FakeCluster, where: str, call: str
 ) -> None:
-    """It is refused: close may have looked already for what it has to wait for."""
+    """The record is refused: close may already have collected what it has to wait for."""
     meddler = Meddler()
     producer = Producer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, **MEDDLING[where](meddler))
     async with producer:
@@ -260,7 +260,7 @@ async def test_a_record_whose_own_code_closes_the_producer(
 async def test_a_record_whose_own_code_commits_the_transaction(
     fake_kafka_cluster: FakeCluster, where: str, call: str
 ) -> None:
-    """It is refused: the commit may have been asked for, or the next transaction would get it."""
+    """The record is refused: the commit may have been requested, or the next transaction would get it."""
     meddler = Meddler()
     producer = Producer(
         bootstrap_servers=fake_kafka_cluster.bootstrap_servers, transactional_id="orders", **MEDDLING[where](meddler)

@@ -15,7 +15,7 @@ STATM = Path("/proc/self/statm")
 MIB = 1024 * 1024
 BUFFER_MEMORY, MAX_REQUEST_SIZE, IN_FLIGHT, BROKERS = 32 * MIB, 256 * 1024, 5, 3
 BOUND = BUFFER_MEMORY + 8 * MIB + BROKERS * IN_FLIGHT * MAX_REQUEST_SIZE * 2
-"""As docs/guarantees.md tells it."""
+"""The limit from docs/guarantees.md."""
 
 LOAD = """
     import asyncio, gc, logging, os, sys, time
@@ -69,7 +69,7 @@ LOAD = """
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
 @pytest.mark.parametrize(("size", "codec"), [(100, "none"), (1_000, "zstd")])
 def test_bounded_against_a_dead_cluster(size: int, codec: str) -> None:
-    """The process grows by buffer_memory and the constant that the documentation tells, at most."""
+    """The process grows by at most buffer_memory and the documented constant."""
     with FakeCluster(BROKERS) as cluster:
         cluster.create_topic("orders", 6)
         cluster.create_topic("warm")

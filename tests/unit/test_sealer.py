@@ -37,7 +37,7 @@ class Bench:
         self.sealer = Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=self.sealed.set)
 
     def batches(self, *sizes: int) -> list[ProducerBatch]:
-        """One unsealed batch a partition, of so many bytes each."""
+        """One unsealed batch per partition, of that many bytes each."""
         topic = add_topic(self.accumulator, leaders=[1] * len(sizes))
         for partition, size in enumerate(sizes):
             put(self.accumulator, topic, bytes(size), partition=partition)
@@ -57,7 +57,7 @@ async def bench(request: pytest.FixtureRequest) -> Bench:
 
 
 async def test_on_the_loop(bench: Bench) -> None:
-    """A batch is compressed where it stands, once."""
+    """A batch is compressed on the loop, once."""
     (batch,) = bench.batches(5000)
     plain = bytes(batch.contents())
     bench.sealer.seal_all([batch])
@@ -70,7 +70,7 @@ async def test_on_the_loop(bench: Bench) -> None:
 
 
 async def test_batches_of_many_blocks(bench: Bench) -> None:
-    """What lies in several blocks is compressed as one, whatever the thread has compressed before."""
+    """Several blocks are compressed as one, whatever the thread has compressed before."""
     topic = add_topic(bench.accumulator, leaders=[1] * 4)
     for partition, records in enumerate((8, 40, 5, 41)):
         for number in range(records):
@@ -106,7 +106,7 @@ async def test_in_workers(bench: Bench) -> None:
 
 
 async def test_not_compressed() -> None:
-    """Without a codec nothing is done."""
+    """Without a codec nothing is compressed."""
     bench = Bench("none")
     (batch,) = bench.batches(5000)
     bench.sealer.seal_all([batch])
@@ -132,14 +132,14 @@ async def test_level() -> None:
 
 
 async def test_inline_limit() -> None:
-    """What one request may leave to the loop is what the codec compresses in a blink at this level."""
+    """The limit per request is what the codec compresses in a moment at this level."""
     assert Bench("zstd").sealer.inline_bytes == codec("zstd").inline_limit(None)
     slow = Bench("zstd", compression_zstd_level=19).sealer.inline_bytes
     assert slow == codec("zstd").inline_limit(19) < codec("zstd").inline_limit(1)
 
 
 async def test_jobs_hold_several_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches share a job, large ones have their own; threads are other than the loop's."""
+    """Small batches share a job, large ones have their own; the threads are not those of the loop's executor."""
     jobs: list[tuple[int, int]] = []
     compress_all = sealer_module._compress_all
 
@@ -162,13 +162,13 @@ async def test_jobs_hold_several_small_batches(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(("processors", "threads"), [(1, 1), (2, 1), (3, 2), (5, 4), (64, 4)])
 def test_one_processor_stays_for_the_loop(monkeypatch: pytest.MonkeyPatch, processors: int, threads: int) -> None:
-    """So many threads as there are processors for this process, but one."""
+    """There is one thread fewer than processors available to this process."""
     monkeypatch.setattr(sealer_module, "processor_count", lambda: processors)
     assert sealer_module._worker_count() == threads
 
 
 async def test_codec_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If a worker fails the batch goes out plain, which is always right, and a line says so."""
+    """If a worker fails, the batch is sent uncompressed, which is always valid, and a log line says so."""
 
     def broken(*_: Any) -> Any:
         raise MemoryError
@@ -185,7 +185,7 @@ async def test_codec_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
 
 
 async def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """As in a container at its limit of processes: the batches go out uncompressed, the memory comes back."""
+    """As in a container at its process limit: the batches are sent uncompressed, and their memory is freed."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -205,7 +205,7 @@ async def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog:
 
 
 async def test_batch_that_expired_in_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory returns when the worker is done, not before."""
+    """Its memory is freed when the worker is done, not before."""
     go_on = threading.Event()
     compress_all = sealer_module._compress_all
 
@@ -229,7 +229,7 @@ async def test_batch_that_expired_in_the_worker(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_close_with_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing waits for the jobs that have begun and drops the others; no thread is left."""
+    """Closing waits for running jobs and drops the others; no thread is left."""
     before = threading.active_count()
     go_on = threading.Event()
     compress_all = sealer_module._compress_all
@@ -257,5 +257,5 @@ async def test_close_with_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_close_unused() -> None:
-    """One that never had work has nothing to close."""
+    """A sealer that never had work has nothing to close."""
     await Bench().sealer.close()

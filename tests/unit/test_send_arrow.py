@@ -1,4 +1,4 @@
-"""send_arrow against a broker on the loopback: the log is what single sends of the same rows make of it."""
+"""send_arrow against a broker on the loopback: the log is the same as after single sends of the same rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def producer_of(broker: ProducingBroker, **configs: Any) -> Producer:
 
 
 def logs_of(broker: ProducingBroker) -> dict[tuple[str, int], list[PlainRecord]]:
-    """What the partitions hold; records that got the time of the call are told by -1."""
+    """The partitions' records; -1 stands for the time of the call."""
     return {
         place: [one if one.timestamp_ms < 1 << 40 else one._replace(timestamp_ms=-1) for one in records]
         for place, records in broker.log.items()
@@ -94,7 +94,7 @@ def header_types(draw: st.DrawFn) -> pa.DataType:
 
 
 def in_type(kind: pa.DataType, text: str | None) -> str | bytes | None:
-    """The value that pyarrow takes for a type."""
+    """A value that pyarrow accepts for a type."""
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
     return text if text is None or inner in TEXT else text.encode()
 
@@ -109,7 +109,7 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """A table in chunks and slices, and its rows as single sends take them."""
+    """A table in chunks and slices, and its rows as arguments of single sends."""
     count = draw(st.integers(0, 12))
     columns: dict[str, pa.Array] = {}
     rows: list[dict[str, Any]] = [{} for _ in range(count)]
@@ -179,7 +179,7 @@ async def one_by_one(producer: Producer, rows: list[dict[str, Any]]) -> None:
 
 
 async def both_logs(data: Any, rows: list[dict[str, Any]], **configs: Any) -> list[Any]:
-    # Where every row says where it goes, by itself or by its key, it has to go there; the others go round.
+    # If every row has a partition or a key, it has to go there; otherwise partitions rotate.
     said = all(row.get("key") is not None or row.get("partition") is not None for row in rows)
     if not said:
         configs["partitioner_class"] = "round_robin"
@@ -209,7 +209,7 @@ def test_pyarrow(case: tuple[pa.Table, list[dict[str, Any]]], path: str) -> None
 @given(tables())
 @settings(max_examples=30)
 def test_polars(case: tuple[pa.Table, list[dict[str, Any]]]) -> None:
-    """What polars makes of the same rows."""
+    """The same rows as a polars data frame."""
     _, rows = case
     schema = {
         "value": polars.String,
@@ -243,7 +243,7 @@ DUCKDB_QUERY = """
 
 @each_path
 async def test_duckdb(configs: dict[str, Any]) -> None:
-    """The result of a query, as it comes."""
+    """The result of a query, as a stream."""
     rows = [
         {
             "key": f"k{i % 7}",
@@ -295,7 +295,7 @@ async def test_forms_of_data(broker: ProducingBroker, form: str) -> None:
 
 @each_path
 async def test_null_and_fixed_size_columns(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Columns of the type null are nulls, whatever they are for; bytes of one size are bytes."""
+    """Columns of type null are nulls, for whatever purpose; fixed-size binary is accepted."""
     nothing = pa.nulls(2)
     table = pa.table(
         {
@@ -325,7 +325,7 @@ async def test_null_and_fixed_size_columns(broker: ProducingBroker, configs: dic
 
 @each_path
 async def test_names_of_columns(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Columns may have any names; others are not looked at, whatever they hold."""
+    """Columns may have any names; others are ignored, whatever they hold."""
     table = pa.table({"id": ["k"], "body": ["v"], "at": [5], "to": ["orders"], "p": [0], "h": [[]], "value": [1.5]})
     names = {"key": "id", "value": "body", "timestamp": "at", "topic_column": "to", "partition": "p", "headers": "h"}
     table = table.set_column(5, "h", pa.array([[{"key": "n", "value": b"1"}]], pa.list_(HEADER)))
@@ -346,14 +346,14 @@ async def test_timestamps_are_floored(broker: ProducingBroker, configs: dict[str
 
 
 async def test_without_acknowledgements(broker: ProducingBroker) -> None:
-    """With acks=0 rows count as acknowledged, and no offset is told."""
+    """With acks=0 rows count as acknowledged, without offsets."""
     async with producer_of(broker, acks=0, enable_idempotence=False) as producer:
         assert await producer.send_arrow("orders", pa.table({"value": ["v"] * 9})) == BatchResult(9, 0, {}, [])
         assert await producer.send_many("orders", ["v"] * 9) == BatchResult(9, 0, {}, [])
 
 
 async def test_many_topics(broker: ProducingBroker) -> None:
-    """More topics than are remembered at a time."""
+    """More topics than the cache holds."""
     names = [f"topic-{number}" for number in range(700)]
     broker.topics = dict.fromkeys(names, 1)
     table = pa.table({"value": [f"{number}" for number in range(1_400)], "topic": names * 2})
@@ -401,7 +401,7 @@ async def test_the_loop_gets_turns(broker: ProducingBroker, configs: dict[str, A
 
 
 async def test_the_source_runs_in_a_worker_thread(broker: ProducingBroker) -> None:
-    """A query that takes its time does not hold the loop."""
+    """A slow query does not block the loop."""
     threads: set[int] = set()
     table = pa.table({"value": ["v"]})
 
@@ -422,7 +422,7 @@ async def test_the_source_runs_in_a_worker_thread(broker: ProducingBroker) -> No
 
 
 async def test_user_code_sees_records(broker: ProducingBroker) -> None:
-    """Text columns as str, binary ones as bytes, and all that a single send would show."""
+    """It gets text columns as str, binary ones as bytes, and everything else as in single sends."""
     seen: list[Record] = []
 
     class Interceptor:
@@ -487,7 +487,7 @@ async def test_a_topic_that_is_null(broker: ProducingBroker, configs: dict[str, 
 
 
 async def test_topics_and_names_that_are_no_text(broker: ProducingBroker) -> None:
-    """Binary columns may hold what is no UTF-8."""
+    """Binary columns may hold bytes that are not UTF-8."""
     entry = pa.struct([("key", pa.binary()), ("value", pa.binary())])
     headers = pa.array([[{"key": b"\xff", "value": b""}], [], [{"key": "é".encode(), "value": b""}]], pa.list_(entry))
     table = pa.table(
@@ -533,7 +533,7 @@ async def test_columns_of_the_wrong_type(broker: ProducingBroker, columns: dict[
 
 @pytest.mark.parametrize("purpose", ["value", "key", "topic"])
 async def test_columns_of_python_objects(broker: ProducingBroker, purpose: str) -> None:
-    """polars makes one of UUIDs, sets or bytearrays, and says of it to Arrow that it is fixed_size_binary[8]."""
+    """polars makes such columns of UUIDs, sets or bytearrays, and exports them to Arrow as fixed_size_binary[8]."""
     columns = {"value": ["v"], purpose: [uuid.uuid4()], "other": [uuid.uuid4()]}
     frame = polars.DataFrame(columns)
     async with producer_of(broker) as producer:
@@ -544,7 +544,7 @@ async def test_columns_of_python_objects(broker: ProducingBroker, purpose: str) 
 
 
 async def test_columns_of_the_same_name(broker: ProducingBroker) -> None:
-    """Which of them is meant can't be known; where neither is meant it does not matter."""
+    """If one of them is used, it is ambiguous; if none is used, it does not matter."""
     table = pa.table([["a"], ["b"], ["c"], ["d"]], names=["value", "x", "value", "x"])
     async with producer_of(broker) as producer:
         with pytest.raises(SerializationError, match="two columns 'value'"):
@@ -562,7 +562,7 @@ async def test_what_is_no_table(broker: ProducingBroker, data: Any) -> None:
 
 
 async def test_a_source_that_raises(broker: ProducingBroker) -> None:
-    """Its own error, whatever it is; StopIteration can't cross from a thread and has another name then."""
+    """Its own error is raised; StopIteration can't pass from a thread, so it becomes another error."""
 
     class Broken:
         def __init__(self, error: Exception) -> None:
@@ -591,7 +591,7 @@ async def test_before_start(broker: ProducingBroker) -> None:
 
 @each_path
 async def test_a_stream_that_fails(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """What came before is sent, and the error is a line, without the traceback that pyarrow appends."""
+    """Earlier rows are sent, and the error is one line, without the traceback that pyarrow appends."""
     table = pa.table({"value": ["1", "2"]})
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -658,7 +658,7 @@ async def test_memory_that_stays_away(broker: ProducingBroker) -> None:
 
 
 async def test_cancelled_while_the_source_works(broker: ProducingBroker) -> None:
-    """The worker thread ends by itself, and then the stream is released; what was admitted is sent."""
+    """The worker thread ends by itself, and then the stream is released; admitted rows are sent."""
     table = pa.table({"value": [f"{number}" for number in range(10_000)]})
     inside, gate, released = threading.Event(), threading.Event(), threading.Event()
 
@@ -695,7 +695,7 @@ async def test_cancelled_while_the_source_works(broker: ProducingBroker) -> None
 
 
 async def test_nothing_stays_in_memory(broker: ProducingBroker) -> None:
-    """Arrow's own count of what is allocated is what it was."""
+    """Arrow's own count of allocated bytes is unchanged."""
     async with producer_of(broker) as producer:
         gc.collect()
         before = pa.total_allocated_bytes()
@@ -705,5 +705,5 @@ async def test_nothing_stays_in_memory(broker: ProducingBroker) -> None:
             await producer.send_arrow("orders", pa.table({"value": [math.pi] * 1_000}))
         gc.collect()
         async with asyncio.timeout(PATIENCE_S):
-            while pa.total_allocated_bytes() != before:  # the worker thread lets go a moment after it has answered
+            while pa.total_allocated_bytes() != before:  # the worker thread releases it a moment after it has answered
                 await asyncio.sleep(0.001)

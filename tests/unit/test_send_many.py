@@ -1,4 +1,4 @@
-"""send_many against a broker on the loopback that does as it is told."""
+"""send_many against a scripted broker on the loopback."""
 
 from __future__ import annotations
 
@@ -131,14 +131,14 @@ async def test_values_pairs_and_records(broker: ProducingBroker, form: str, conf
 @each_form
 @each_path
 async def test_no_records(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
-    """Nothing is a result too, and the topic need not even exist."""
+    """The result is empty, and the topic need not even exist."""
     async with producer_of(broker, **configs) as producer:
         assert await producer.send_many("nowhere", FORMS[form]([])) == BatchResult(0, 0, {}, [])
 
 
 @each_path
 async def test_pairs_are_exact(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Lists, longer tuples and subclasses of tuple are values, and without a serializer no good ones."""
+    """Lists, longer tuples and subclasses of tuple are values, which fail without a serializer."""
     pair = type("Pair", (tuple,), {})
     async with producer_of(broker, **configs) as producer:
         result = await producer.send_many(
@@ -149,7 +149,7 @@ async def test_pairs_are_exact(broker: ProducingBroker, configs: dict[str, Any])
 
 
 async def test_anything_else_goes_to_the_serializer(broker: ProducingBroker) -> None:
-    """Tuples of two are pairs all the same."""
+    """Tuples of two still are pairs."""
     seen: list[Any] = []
 
     def serializer(value: Any) -> bytes:
@@ -176,7 +176,7 @@ async def test_asynchronous_serializers_keep_the_order(broker: ProducingBroker) 
 
 @pytest.mark.parametrize("records", ["text", b"bytes", bytearray(b"x"), memoryview(b"x"), Record(b"v"), 5, None])
 async def test_what_is_no_iterable_of_records(broker: ProducingBroker, records: Any) -> None:
-    """A single value by mistake is told, not taken apart."""
+    """A single value by mistake is an error, and not iterated over."""
     async with producer_of(broker) as producer:
         with pytest.raises(TypeError, match=f"{type(records).__name__}.*iterable"):
             await producer.send_many("orders", records)
@@ -211,7 +211,7 @@ records = st.one_of(
     st.sampled_from(sorted(USER_CODE)),
 )
 def test_same_as_one_by_one(rows: list[Any], form: str, path: str) -> None:
-    """The log is what single sends would have made of it: partition by key, headers, nulls, timestamps."""
+    """The log is the same as after single sends: partition by key, headers, nulls, timestamps."""
 
     async def logs() -> list[dict[tuple[str, int], list[PlainRecord]]]:
         found = []
@@ -267,7 +267,7 @@ def test_same_as_one_by_one(rows: list[Any], form: str, path: str) -> None:
 @each_form
 @each_path
 async def test_more_than_the_buffer_holds(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
-    """The buffer fills and empties; order and counts are right, and the memory is back."""
+    """The buffer fills and empties; order and counts are right, and the memory is free."""
     values = [b"%06d" % number + bytes(400) for number in range(2_000)]
     async with producer_of(broker, buffer_memory=65_536, batch_size=16_384, **configs) as producer:
         result = await producer.send_many("orders", FORMS[form](values))
@@ -279,7 +279,7 @@ async def test_more_than_the_buffer_holds(broker: ProducingBroker, form: str, co
 
 
 async def test_several_at_once_share_the_buffer(broker: ProducingBroker) -> None:
-    """Each is told its own offsets, which together are all."""
+    """Each gets its own offsets, which together are all offsets."""
     async with producer_of(broker, buffer_memory=131_072, batch_size=16_384) as producer:
         results = await asyncio.gather(
             *(producer.send_many("orders", [b"%d" % name + bytes(300)] * 500) for name in range(8))
@@ -293,7 +293,7 @@ async def test_several_at_once_share_the_buffer(broker: ProducingBroker) -> None
 
 @each_path
 async def test_the_loop_gets_turns(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Also while nothing has to be waited for: another task goes on all the while."""
+    """Even if nothing has to be awaited: another task keeps running meanwhile."""
     turns = 0
     done = False
 
@@ -313,7 +313,7 @@ async def test_the_loop_gets_turns(broker: ProducingBroker, configs: dict[str, A
 
 
 async def test_a_slow_iterable_keeps_the_loop_for_one_record_only(broker: ProducingBroker) -> None:
-    """A record that took its time to come is followed by a turn of the loop."""
+    """A record that took long to arrive is followed by a turn of the loop."""
     ticks = 0
 
     async def tick() -> None:
@@ -345,7 +345,7 @@ async def test_a_slow_iterable_keeps_the_loop_for_one_record_only(broker: Produc
 @each_form
 @each_path
 async def test_a_bad_record_fails_alone(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
-    """Wherever it is bad; the others are sent, and the errors name their rows."""
+    """Whatever is bad about it; the others are sent, and the errors name their rows."""
 
     def broken() -> Iterator[Any]:
         raise ZeroDivisionError
@@ -390,7 +390,7 @@ async def test_a_bad_record_fails_alone(broker: ProducingBroker, form: str, conf
 async def test_a_bad_partition_fails_alone_before_the_topic_is_known(
     broker: ProducingBroker, form: str, configs: dict[str, Any], partition: Any
 ) -> None:
-    """It is no partition of any topic, so nothing is waited for."""
+    """No topic can have this partition, so there is no wait."""
     async with producer_of(broker, **configs) as producer:
         records = FORMS[form]([Record(b"0", partition=partition), b"1"])
         sending = producer.send_many("orders", records, raise_on_error=False)
@@ -403,7 +403,7 @@ async def test_a_bad_partition_fails_alone_before_the_topic_is_known(
 
 @each_path
 async def test_a_failed_batch(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """One error a failed batch with its records; flush and close do not raise it again."""
+    """There is one error per failed batch, with its records; flush and close do not raise it again."""
     broker.error_code = 29
     async with producer_of(broker, batch_size=1_000, **configs) as producer:
         with pytest.raises(SendManyError) as caught:
@@ -418,7 +418,7 @@ async def test_a_failed_batch(broker: ProducingBroker, configs: dict[str, Any]) 
 
 @each_path
 async def test_only_the_first_errors_are_told(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """A thousand of them, as docs and docstrings say; all are counted."""
+    """A thousand errors are kept, as documented; all are counted."""
     async with producer_of(broker, **configs) as producer:
         result = await producer.send_many("orders", [5] * (MAX_ERRORS + 2), raise_on_error=False)
     assert result.failed == MAX_ERRORS + 2
@@ -428,7 +428,7 @@ async def test_only_the_first_errors_are_told(broker: ProducingBroker, configs: 
 @pytest.mark.parametrize("form", ["generator", "asynchronous"])
 @each_path
 async def test_an_iterable_that_raises(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
-    """What came before is sent; the error says what happened and holds the result."""
+    """Earlier records are sent; the error says what happened and holds the result."""
 
     def some() -> Iterator[bytes]:
         yield b"1"
@@ -448,7 +448,7 @@ async def test_an_iterable_that_raises(broker: ProducingBroker, form: str, confi
 
 @each_path
 async def test_an_iterable_that_raises_at_once(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Before its first record; this is told in the same way."""
+    """It raises before its first record; the error is the same."""
 
     class Broken:
         def __iter__(self) -> Iterator[Any]:
@@ -462,7 +462,7 @@ async def test_an_iterable_that_raises_at_once(broker: ProducingBroker, configs:
 
 @each_path
 async def test_a_topic_that_stays_unknown(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Admission stops when the metadata stayed away for max_block_ms; what was admitted is acknowledged."""
+    """Admission stops if there is no metadata for max_block_ms; admitted records are acknowledged."""
     records = [b"1", Record(b"2", topic="nowhere"), b"3"]
     async with producer_of(broker, max_block_ms=500, **configs) as producer:
         await producer.partitions_for("orders")
@@ -478,7 +478,7 @@ async def test_a_topic_that_stays_unknown(broker: ProducingBroker, configs: dict
 
 @each_path
 async def test_partitions_that_are_not_there_fail_alone(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """The first waits max_block_ms for its partition; those that follow do not wait again."""
+    """The first waits max_block_ms for its partition; later ones do not wait again."""
     records = [Record(b"%d" % number, partition=number % 2 * 7) for number in range(200)]
     async with producer_of(broker, max_block_ms=500, **configs) as producer:
         await producer.partitions_for("orders")
@@ -490,7 +490,7 @@ async def test_partitions_that_are_not_there_fail_alone(broker: ProducingBroker,
 
 @each_path
 async def test_topics_that_are_no_plain_str(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """A member of an enumeration names a topic as it does in single sends; an int is told as there."""
+    """An enum member names a topic, as in single sends; an int is an error, as there."""
     broker.topics = {"orders": 1, "audit": 1}
     records = [Record(b"1", topic=Topic.AUDIT), Record(b"2", topic=5), Record(b"3", topic=Topic.ORDERS)]  # type: ignore[arg-type]
     async with producer_of(broker, **configs) as producer:
@@ -501,7 +501,7 @@ async def test_topics_that_are_no_plain_str(broker: ProducingBroker, configs: di
 
 @each_path
 async def test_what_can_be_no_partition_is_told_so(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Also after a wait for a partition that is not there, and whatever it is."""
+    """Also after a wait for a missing partition, and whatever it is."""
     records = [Record(b"v", partition=partition) for partition in (7, 2**31, "1", 1.5, True, -1)]  # type: ignore[arg-type]
     async with producer_of(broker, max_block_ms=100, **configs) as producer:
         await producer.partitions_for("orders")
@@ -512,7 +512,7 @@ async def test_what_can_be_no_partition_is_told_so(broker: ProducingBroker, conf
 
 @each_path
 async def test_memory_that_stays_away(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Admission stops when there was no memory for max_block_ms; what was admitted goes on."""
+    """Admission stops if there is no memory for max_block_ms; admitted records go on."""
     broker.holding = True
     async with producer_of(broker, max_block_ms=500, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
         await producer.partitions_for("orders")
@@ -533,7 +533,7 @@ async def test_memory_that_stays_away(broker: ProducingBroker, configs: dict[str
 
 @each_path
 async def test_cancelled(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Admission stops, what was admitted goes on, and nothing else is disturbed."""
+    """Admission stops, admitted records go on, and nothing else is affected."""
     broker.holding = True
     async with producer_of(broker, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
         call = asyncio.create_task(producer.send_many("orders", (b"%d" % n + bytes(1_000) for n in range(10_000))))
@@ -553,7 +553,7 @@ async def test_cancelled(broker: ProducingBroker, configs: dict[str, Any]) -> No
 
 @each_path
 async def test_failures_of_a_cancelled_call_are_not_silent(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """Nobody gets its result any more, so flush raises them."""
+    """Its result is lost, so flush raises them."""
     broker.holding = True
     broker.error_code = 29
     told: list[int] = []
@@ -572,7 +572,7 @@ async def test_failures_of_a_cancelled_call_are_not_silent(broker: ProducingBrok
 
 
 class Rows:
-    """A generator of more records than there is memory for, which has something to clean up, and may fail in that."""
+    """A generator of more records than fit into memory, with a cleanup that may fail."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure
@@ -598,11 +598,11 @@ class Rows:
             for number in range(10_000):
                 yield b"%d" % number + bytes(1_000)
         finally:
-            await asyncio.sleep(0)  # as whoever gives a connection back
+            await asyncio.sleep(0)  # as when returning a connection to a pool
             self._clean()
 
     def check_notes(self, error: BaseException | None) -> None:
-        """What the cleanup raised is told at an error, and nothing else."""
+        """Exceptions of the cleanup are in the error's notes, and nothing else is."""
         text = f"closing the generator of the records failed too: {self.failure!r}"
         assert getattr(error, "__notes__", []) == ([] if self.failure is None else [text])
 
@@ -617,7 +617,7 @@ each_failure = pytest.mark.parametrize("failure", [None, ZeroDivisionError("in c
 async def test_a_generator_is_closed_when_the_call_is_cancelled(
     broker: ProducingBroker, configs: dict[str, Any], kind: str, failure: Exception | None
 ) -> None:
-    """In the task that has called, before that ends, as by contextlib.aclosing; not when the collector comes by."""
+    """In the calling task, before it ends, as by contextlib.aclosing; not by the garbage collector."""
     broker.holding = True
     rows = Rows(failure)
     async with producer_of(broker, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
@@ -642,7 +642,7 @@ async def test_a_generator_is_closed_when_the_call_is_cancelled(
 async def test_a_generator_is_closed_when_admission_stops(
     broker: ProducingBroker, configs: dict[str, Any], kind: str, failure: Exception | None
 ) -> None:
-    """At once, while what was admitted goes on; what its cleanup raises is told beside what stopped the call."""
+    """At once, while admitted records go on; its cleanup's exception is noted on the error that stopped the call."""
     broker.holding = True
     rows = Rows(failure)
     async with producer_of(broker, max_block_ms=500, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
@@ -663,7 +663,7 @@ async def test_a_generator_is_closed_when_admission_stops(
 
 
 async def test_what_is_no_generator_is_not_closed(broker: ProducingBroker) -> None:
-    """Files have a close too, and iterators of one's own; whoever gives them may go on with them."""
+    """Files and custom iterators have a close() too; the caller may continue to use them."""
 
     class Lines:
         def __init__(self) -> None:
@@ -690,7 +690,7 @@ async def test_what_is_no_generator_is_not_closed(broker: ProducingBroker) -> No
 
 
 async def test_a_dropped_call_does_not_wait_for_a_generator(broker: ProducingBroker) -> None:
-    """A coroutine that is closed may await nothing more; a plain generator is closed in it."""
+    """A coroutine that is being closed can't await anything; a plain generator is closed then."""
     broker.holding = True
     for kind, cleaned in ("plain", 1), ("asynchronous", 0):
         rows = Rows()
@@ -709,11 +709,11 @@ async def test_a_dropped_call_does_not_wait_for_a_generator(broker: ProducingBro
 
 
 async def test_a_call_that_is_dropped_before_its_end(broker: ProducingBroker) -> None:
-    """Closing the coroutine is as good as cancelling it."""
+    """Closing the coroutine has the same effect as cancelling it."""
     async with producer_of(broker) as producer:
         await producer.partitions_for("orders")
         call = producer.send_many("orders", [b"v"] * 10)
-        while call.send(None) is None:  # a turn of the loop; it comes to wait for the acknowledgement
+        while call.send(None) is None:  # a turn of the loop, until it waits for the acknowledgement
             pass
         call.close()
         await producer.flush()
@@ -721,7 +721,7 @@ async def test_a_call_that_is_dropped_before_its_end(broker: ProducingBroker) ->
 
 
 async def test_closed_meanwhile(broker: ProducingBroker) -> None:
-    """close stops admission, and waits for what was admitted as for everything else; not for an iterable's will."""
+    """close stops admission, and waits for admitted records as usual, but not for the iterable."""
     producer = producer_of(broker)
     await producer.start()
     gate = asyncio.Event()
@@ -745,7 +745,7 @@ async def test_closed_meanwhile(broker: ProducingBroker) -> None:
 
 
 class Quiet:
-    """Gives records, and then none for ever; `then` is what it does when that wait is cancelled."""
+    """Yields records, then waits forever; `then` is what it does when that wait is cancelled."""
 
     def __init__(self, then: str = "ends") -> None:
         self.then = then
@@ -766,14 +766,14 @@ class Quiet:
                 if self.then == "ends":
                     raise
         finally:
-            await asyncio.sleep(0)  # as whoever gives a connection back
+            await asyncio.sleep(0)  # as when returning a connection to a pool
             self.cleaned += 1
 
 
 @each_path
 @pytest.mark.parametrize("then", ["ends", "returns", "goes on", "raises"])
 async def test_closed_while_it_waits_for_records(broker: ProducingBroker, configs: dict[str, Any], then: str) -> None:
-    """The wait for the next record ends too; nothing that the generator does then hides what has stopped the call."""
+    """The wait for the next record ends too; whatever the generator does then, the error is that of the close."""
     quiet = Quiet(then)
     producer = producer_of(broker, **configs)
     await producer.start()
@@ -790,7 +790,7 @@ async def test_closed_while_it_waits_for_records(broker: ProducingBroker, config
 
 
 async def test_closed_before_it_waits_for_records(broker: ProducingBroker) -> None:
-    """close comes while a record has the interceptors' attention, or the call waits for its turn: as above."""
+    """The same if close is called while interceptors handle a record, or while the call waits for its turn."""
     quiet = Quiet()
     entered, gate = asyncio.Event(), asyncio.Event()
 
@@ -812,7 +812,7 @@ async def test_closed_before_it_waits_for_records(broker: ProducingBroker) -> No
 
 
 async def test_failed_while_it_waits_for_records(broker: ProducingBroker) -> None:
-    """A producer that has failed takes no more either."""
+    """A failed producer accepts no more records either."""
     quiet = Quiet()
     async with producer_of(broker) as producer:
         call = asyncio.create_task(producer.send_many("orders", quiet.records()))
@@ -826,7 +826,7 @@ async def test_failed_while_it_waits_for_records(broker: ProducingBroker) -> Non
 
 
 async def test_failed_while_it_waits_for_its_turn(broker: ProducingBroker) -> None:
-    """The record before is admitted by then; the wait for the next one is not begun."""
+    """The previous record is admitted by then; the wait for the next one is not started."""
     quiet = Quiet()
 
     async def records() -> AsyncIterator[bytes]:
@@ -848,7 +848,7 @@ async def test_failed_while_it_waits_for_its_turn(broker: ProducingBroker) -> No
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_cancelled_and_closed_while_it_waits_for_records(broker: ProducingBroker, turns: int) -> None:
-    """Whoever cancels the call sees it cancelled, wherever close has brought it."""
+    """A cancelled call ends as cancelled, whatever close has done before."""
     quiet = Quiet()
     producer = producer_of(broker)
     await producer.start()
@@ -864,7 +864,7 @@ async def test_cancelled_and_closed_while_it_waits_for_records(broker: Producing
 
 
 async def test_closed_when_the_records_are_at_their_end(broker: ProducingBroker) -> None:
-    """close comes in the last turn that the call waits for: nothing was left to be refused."""
+    """close is called in the last turn for which the call waits: no record is left to be refused."""
     producer = producer_of(broker, value_serializer=lambda value: value)
     await producer.start()
     await producer.partitions_for("orders")
@@ -884,7 +884,7 @@ async def test_closed_when_the_records_are_at_their_end(broker: ProducingBroker)
 
 @each_path
 async def test_closed_by_the_records_themselves(broker: ProducingBroker, configs: dict[str, Any]) -> None:
-    """A generator that finds the end of its source closes the producer: that waits for what was admitted, as ever."""
+    """A generator closes the producer when its source ends: close waits for admitted records, as usual."""
     broker.holding = True
     producer = producer_of(broker, **configs)
     await producer.start()
@@ -905,7 +905,7 @@ async def test_closed_by_the_records_themselves(broker: ProducingBroker, configs
 
 
 async def test_closed_in_the_turn_before_a_record_is_admitted(broker: ProducingBroker) -> None:
-    """A record that was taken from the iterable is in the result, though the producer closed before it was admitted."""
+    """A record taken from the iterable is in the result, even if the producer was closed before its admission."""
     producer = producer_of(broker)
     await producer.start()
     await producer.partitions_for("orders")
@@ -931,7 +931,7 @@ async def test_closed_in_the_turn_before_a_record_is_admitted(broker: ProducingB
 
 
 async def test_flush_covers_it(broker: ProducingBroker) -> None:
-    """flush sends and awaits what the call has admitted."""
+    """flush sends and awaits the records that the call has admitted."""
     async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         await producer.partitions_for("orders")
         call = asyncio.create_task(producer.send_many("orders", [b"v"] * 10))
@@ -943,7 +943,7 @@ async def test_flush_covers_it(broker: ProducingBroker) -> None:
 
 
 async def test_interceptors_hear_of_every_record(broker: ProducingBroker) -> None:
-    """on_send changes each, on_acknowledgement hears how each ended."""
+    """on_send changes each, on_acknowledgement gets each outcome."""
 
     class Interceptor:
         def __init__(self) -> None:
@@ -1006,7 +1006,7 @@ async def test_everything_that_takes_a_coroutine(broker: ProducingBroker) -> Non
 
 
 async def test_never_awaited(broker: ProducingBroker) -> None:
-    """Not sent, and said."""
+    """It is not sent, and there is a warning."""
     async with producer_of(broker) as producer:
         with pytest.warns(RuntimeWarning, match="send_many.*never awaited"):
             producer.send_many("orders", [b"v"])  # type: ignore[unused-coroutine]
@@ -1014,7 +1014,7 @@ async def test_never_awaited(broker: ProducingBroker) -> None:
 
 
 async def test_nothing_is_kept(broker: ProducingBroker) -> None:
-    """Records are free once they are in the buffer, the result once it is dropped."""
+    """Records are freed once they are in the buffer, the result once it is dropped."""
 
     class Value(bytes):
         alive = 0
@@ -1033,7 +1033,7 @@ async def test_nothing_is_kept(broker: ProducingBroker) -> None:
 
 
 async def test_tasks_of_many_calls_do_not_starve_each_other(broker: ProducingBroker) -> None:
-    """A short call beside endless ones comes to its end."""
+    """A short call among endless ones finishes."""
     stop = False
 
     def endless() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The sender: when it sends, what it puts into a request, and what it makes of answers and of their absence."""
+"""The sender: when it sends, what it puts into a request, and how it handles answers and missing answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OTHER_ID = b"another id 16 by"
 
 @dataclass
 class Sent:
-    """A request that a connection was given."""
+    """A request that was passed to a connection."""
 
     connection: FakeConnection
     request: schema.ProduceRequest
@@ -61,7 +61,7 @@ class Sent:
         leader: tuple[int, int] = (-1, -1),
         skip: int = 0,
     ) -> bytes:
-        """The frame of an answer with the same code for each partition, or with one for each."""
+        """The frame of an answer with one code for all partitions, or with one for each."""
 
         def code_of(partition: int) -> int:
             return codes[partition] if codes else code
@@ -109,7 +109,7 @@ class Sent:
 
 
 class FakeConnection:
-    """Takes frames and reads them."""
+    """Accepts frames and decodes them."""
 
     def __init__(self, node_id: int, *, version: int = 13) -> None:
         self.node_id = node_id
@@ -164,7 +164,7 @@ class FakeConnection:
 
 
 class FakeClient:
-    """Connections by node id; those that are not there can't be sent to."""
+    """Connections by node id; without a connection a node can't be sent to."""
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
@@ -197,7 +197,7 @@ class FakeClient:
 
 
 class FakeMetadata:
-    """Notes what the sender asks of the metadata."""
+    """Records the sender's requests to the metadata."""
 
     def __init__(self) -> None:
         self.updates = 0
@@ -216,7 +216,7 @@ class FakeMetadata:
 
 
 class Bench:
-    """A sender with real books and a fake network."""
+    """A sender with real state and a fake network."""
 
     def __init__(self, *, partitions: int = 1, version: int = 13, **configs: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -293,13 +293,13 @@ class Bench:
         return self.connection.sent[-1]
 
     def introduce(self) -> None:
-        """Have the leader know the producer."""
+        """Make the producer known to the leader."""
         self.send().answered()
         self.connection.sent.clear()
 
 
 async def running(bench: Bench, body: Callable[[], Awaitable[None]]) -> None:
-    """Run the sender's task beside the body of a test."""
+    """Run the sender's task during the body of a test."""
     task = asyncio.create_task(bench.sender.run())
     try:
         await asyncio.wait_for(body(), 20)
@@ -317,7 +317,7 @@ async def turns(count: int = 5) -> None:
 
 
 async def test_request() -> None:
-    """A request says acks, time-out and client id, and holds the batches with their numbers."""
+    """A request has acks, timeout and client id, and the batches with their sequences."""
     bench = Bench(partitions=2, acks="all", request_timeout_ms=1234)
     bench.put(b"zero", partition=0)
     bench.put(b"one", partition=1)
@@ -337,7 +337,7 @@ async def test_request() -> None:
 
 
 async def test_metadata_hears_now_and_then_that_a_topic_is_in_use() -> None:
-    """Often enough not to forget it, but a request with thousands of topics does not tell of all of them each time."""
+    """Often enough to keep the topic, but not each time for all of a request's thousands of topics."""
     bench = Bench(metadata_max_idle_ms=50_000)
     bench.introduce()
     assert bench.metadata.touched == ["orders"]
@@ -351,14 +351,14 @@ async def test_metadata_hears_now_and_then_that_a_topic_is_in_use() -> None:
 
 @pytest.mark.parametrize(("acks", "expected"), [("all", -1), (1, 1)])
 async def test_acks(acks: Any, expected: int) -> None:
-    """acks goes out as it is."""
+    """acks is sent as configured."""
     bench = Bench(acks=acks)
     assert bench.send().request.acks == expected
 
 
 @pytest.mark.parametrize(("version", "expected"), [(13, 12), (12, 12), (3, 3)])
 async def test_version_without_topic_ids(version: int, expected: int) -> None:
-    """Version 13 is only for topics whose id is known: without it goes 12, or what the broker speaks."""
+    """Version 13 is only for topics whose id is known: otherwise it is 12, or the broker's newest one."""
     bench = Bench(version=version)
     bench.accumulator.update_topic("orders", bytes(16), [(1, 0)])
     sent = bench.send()
@@ -367,7 +367,7 @@ async def test_version_without_topic_ids(version: int, expected: int) -> None:
 
 
 async def test_unsupported_version() -> None:
-    """A broker that speaks no Produce of ours fails those batches, and nothing else."""
+    """A broker without a common Produce version fails its batches, and nothing else."""
     bench = Bench(partitions=2)
     bench.accumulator.update_topic("orders", TOPIC_ID, [(1, 0), (2, 0)])
     bench.client.connections[2] = FakeConnection(2)
@@ -385,7 +385,7 @@ async def test_unsupported_version() -> None:
 
 
 async def test_a_batch_in_doubt_fails_as_in_doubt_at_a_broker_that_is_too_old() -> None:
-    """The leader before it may have written the batch, which this one can't be asked about."""
+    """The previous leader may have written the batch, and this one can't be asked."""
     bench = Bench()
     delivery = bench.put()
     bench.close_all()
@@ -402,7 +402,7 @@ async def test_a_batch_in_doubt_fails_as_in_doubt_at_a_broker_that_is_too_old() 
 
 
 async def test_zstd_and_an_old_broker() -> None:
-    """zstd below Produce 7 is refused with the version that it needs; other codecs are not."""
+    """zstd below Produce 7 is refused, and the error has the required version; other codecs are accepted."""
     bench = Bench(version=6, compression_type="zstd")
     delivery = bench.put()
     bench.close_all()
@@ -414,7 +414,7 @@ async def test_zstd_and_an_old_broker() -> None:
 
 
 async def test_compressed_on_the_loop() -> None:
-    """Small batches are compressed on their way out."""
+    """Small batches are compressed when they are sent."""
     bench = Bench(compression_type="lz4")
     sent = bench.send(b"x" * 1000)
     assert sent.batches[0][2].attributes == 3
@@ -439,7 +439,7 @@ async def test_compressed_in_a_worker() -> None:
 
 
 async def test_requests_are_bounded_and_pipelined() -> None:
-    """What does not fit one request goes in further ones, as many as may be in flight."""
+    """Batches that don't fit into one request go into further ones, as many as may be in flight."""
     bench = Bench(partitions=8, batch_size=1000, max_request_size=2200)
     bench.client.max_in_flight = 3
     for partition in range(8):
@@ -453,7 +453,7 @@ async def test_requests_are_bounded_and_pipelined() -> None:
 
 
 async def test_the_loop_has_its_turn_between_large_requests() -> None:
-    """Five requests of 0.4 MB may be in flight, but writing all of them at once would hold up everything else."""
+    """Five requests of 0.4 MB may be in flight, but writing all of them at once would block everything else."""
     bench = Bench(partitions=5, batch_size=500_000, max_request_size=500_000)
 
     async def body() -> None:
@@ -473,7 +473,7 @@ async def test_the_loop_has_its_turn_between_large_requests() -> None:
 
 
 async def test_linger() -> None:
-    """An open batch is sent when it has lingered, with nothing else to wake the sender."""
+    """An open batch is sent after its linger, with nothing else to wake the sender."""
     bench = Bench(linger_ms=3)
 
     async def body() -> None:
@@ -488,7 +488,7 @@ async def test_linger() -> None:
 
 
 async def test_send_goes_at_once() -> None:
-    """A record of send() is sent in the same breath."""
+    """A record of send() is sent at once."""
     bench = Bench(linger_ms=60_000)
 
     async def body() -> None:
@@ -507,7 +507,7 @@ async def test_send_goes_at_once() -> None:
 
 
 async def test_many_sends_make_few_requests() -> None:
-    """Sends of one turn of the loop share a batch, and those that come meanwhile the next."""
+    """Sends of one turn of the loop share a batch, and those that come while it is in flight share the next."""
     bench = Bench(linger_ms=60_000)
 
     async def body() -> None:
@@ -527,7 +527,7 @@ async def test_many_sends_make_few_requests() -> None:
 
 
 async def test_wakes_for_a_connection() -> None:
-    """A broker that can't be sent to is connected to; its batches go when it is ready."""
+    """A broker without a connection is connected to; its batches are sent when it is ready."""
     bench = Bench()
     connection = bench.client.connections.pop(1)
 
@@ -565,7 +565,7 @@ async def test_looks_again_when_a_connection_may_be_tried() -> None:
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_what_is_for_a_broker_that_refuses_us_fails_at_once(idempotent: bool) -> None:
-    """Not after delivery_timeout_ms, with the broker's reason; while a new attempt is under way it waits for that."""
+    """Not after delivery_timeout_ms, with the broker's reason; but a running connection attempt is awaited."""
     bench = Bench(linger_ms=50, enable_idempotence=idempotent)
     bench.client.connections.clear()
     bench.client.refusal = AuthenticationError("node 1 (h:1): wrong password")
@@ -603,7 +603,7 @@ async def test_a_batch_in_doubt_fails_as_in_doubt_at_a_broker_that_refuses_us() 
 
 
 async def test_a_broker_that_is_away_holds_up_nobody() -> None:
-    """Batches for other brokers go."""
+    """Batches for other brokers are sent."""
     bench = Bench(partitions=2)
     bench.accumulator.update_topic("orders", TOPIC_ID, [(2, 0), (1, 0)])
     bench.put(partition=0)
@@ -615,7 +615,7 @@ async def test_a_broker_that_is_away_holds_up_nobody() -> None:
 
 
 async def test_no_leader() -> None:
-    """Batches without a leader have the metadata asked for."""
+    """Batches without a leader cause a metadata request."""
     bench = Bench()
     bench.accumulator.update_topic("orders", TOPIC_ID, [(-1, 0)])
     bench.put()
@@ -626,7 +626,7 @@ async def test_no_leader() -> None:
 
 
 async def test_producer_id_first() -> None:
-    """Without a producer id nothing goes, and it is asked for as soon as something wants to."""
+    """Without a producer id nothing is sent, and one is requested as soon as a batch is ready."""
     bench = Bench()
     bench.transactions.set_producer_id(-1, -1)
     bench.step()
@@ -642,7 +642,7 @@ async def test_producer_id_first() -> None:
 
 
 async def test_wakes_are_not_lost() -> None:
-    """A wake-up during a pass, and one before the sender sleeps, bring about another pass."""
+    """A wake-up during a pass, and one before the sender sleeps, cause another pass."""
     bench = Bench()
     passes = []
     original = bench.sender._pass
@@ -667,7 +667,7 @@ async def test_wakes_are_not_lost() -> None:
 
 
 async def test_expiry_wakes_it() -> None:
-    """With nobody to send to, batches fail at their delivery timeout all the same."""
+    """Without a reachable broker, batches still fail at their delivery timeout."""
     bench = Bench()
     bench.client.connections.clear()
     delivery = put(bench.accumulator, bench.topic, now_ms=bench.now_ms() - 119_990)
@@ -684,7 +684,7 @@ async def test_expiry_wakes_it() -> None:
 
 
 async def test_acknowledged() -> None:
-    """An answer ends its batches, tells the owner, and wakes the sender."""
+    """An answer ends its batches, notifies the owner, and wakes the sender."""
     bench = Bench(partitions=2)
     deliveries = [bench.put(partition=partition) for partition in (0, 1)]
     bench.close_all()
@@ -697,7 +697,7 @@ async def test_acknowledged() -> None:
 
 
 async def test_answer_that_makes_no_sense() -> None:
-    """A malformed answer, or one that leaves a partition out, raises ProtocolError before anything is done."""
+    """A malformed answer, or one that lacks a partition, raises ProtocolError before it has any effect."""
     bench = Bench(partitions=2)
     deliveries = [bench.put(partition=partition) for partition in (0, 1)]
     bench.close_all()
@@ -713,7 +713,7 @@ async def test_answer_that_makes_no_sense() -> None:
 
 
 async def test_topic_made_again_in_flight() -> None:
-    """A topic may get a new id while a request is out: the answer, which bears the old one, is understood."""
+    """A topic may get a new id while a request is in flight: the answer, with the old id, is understood."""
     bench = Bench()
     delivery = bench.put()
     bench.close_all()
@@ -736,7 +736,7 @@ async def test_throttled(version: int, throttled: bool) -> None:
 
 
 async def test_until_when_a_throttled_answer_is_waited_for() -> None:
-    """As long as the memory of the oldest batch may take to come back after it has expired."""
+    """As long as the memory of the oldest batch may stay in use after it has expired."""
     bench = Bench(partitions=3, delivery_timeout_ms=40_000, request_timeout_ms=2_000)
     now_ms = bench.now_ms()
     for partition, age_ms in enumerate((5, 700, 90)):
@@ -748,7 +748,7 @@ async def test_until_when_a_throttled_answer_is_waited_for() -> None:
 
 @pytest.mark.parametrize("code", [6, 74])
 async def test_leader_hint(code: int) -> None:
-    """A new leader that the answer names is taken over, with its address; fresh metadata is asked for all the same."""
+    """A new leader named in the answer is used, with its address; metadata is still refreshed."""
     bench = Bench()
     bench.send().answered(code=code, leader=(7, 12))
     assert bench.metadata.hints == [([LeaderHint("orders", 0, 7, 12)], [Broker(7, "h", 1, None)])]
@@ -760,7 +760,7 @@ async def test_leader_hint(code: int) -> None:
     [(6, (-1, -1), 1), (6, (7, -1), 1), (3, (7, 12), 1), (19, (7, 12), 0), (87, (7, 12), 0)],
 )
 async def test_no_leader_hint(code: int, leader: tuple[int, int], updates: int) -> None:
-    """No hint without leader and epoch, or with another code; metadata only where the code says that it is stale."""
+    """No hint without leader and epoch, or with other codes; metadata is refreshed only for codes that require it."""
     bench = Bench()
     bench.send().answered(code=code, leader=leader)
     assert bench.metadata.hints == []
@@ -768,7 +768,7 @@ async def test_no_leader_hint(code: int, leader: tuple[int, int], updates: int) 
 
 
 async def test_no_leader_hint_of_a_former_topic() -> None:
-    """The leader epochs of a topic that was made again begin anew: an older topic's would never be outdone."""
+    """The leader epochs of a recreated topic start again: an epoch of the old topic would never be exceeded."""
     bench = Bench()
     bench.put()
     bench.close_all()
@@ -780,7 +780,7 @@ async def test_no_leader_hint_of_a_former_topic() -> None:
 
 
 async def test_fatal_answer() -> None:
-    """A code that ends the producer is told to the owner once, and fails what the answer has not ended."""
+    """A fatal code is reported to the owner once, and fails the batches that the answer has not ended."""
     bench = Bench(partitions=3)
     deliveries = [bench.put(partition=partition) for partition in (0, 1, 2)]
     bench.close_all()
@@ -803,7 +803,7 @@ async def test_fatal_answer() -> None:
 
 
 async def test_retry_keeps_order() -> None:
-    """A refused batch goes again before those behind it, which follow in their order."""
+    """A refused batch is sent again before those behind it, which follow in order."""
     bench = Bench(retry_backoff_ms=0)
     bench.introduce()
     first, second, third = (bench.send(value) for value in (b"1", b"2", b"3"))
@@ -823,7 +823,7 @@ async def test_retry_keeps_order() -> None:
 
 
 async def test_connection_lost() -> None:
-    """Batches without an answer are queued again; metadata is asked for, as the leader may have moved."""
+    """Batches without an answer are requeued; metadata is refreshed, because the leader may have moved."""
     bench = Bench(retry_backoff_ms=0)
     delivery = bench.put()
     bench.close_all()
@@ -840,7 +840,7 @@ async def test_connection_lost() -> None:
 
 
 async def test_acks_0() -> None:
-    """Without acknowledgements a batch ends when it is handed over; a lost connection concerns none of them."""
+    """With acks=0 a batch ends when it is handed over; a lost connection does not affect it."""
     bench = Bench(acks=0, enable_idempotence=False)
     delivery = bench.put()
     bench.close_all()
@@ -856,7 +856,7 @@ async def test_acks_0() -> None:
 
 
 async def test_acks_0_owes_no_answer() -> None:
-    """A broker that answers nothing is never busy: each send goes at once."""
+    """With acks=0 a broker has nothing to answer, so each send goes at once."""
     bench = Bench(acks=0, enable_idempotence=False, linger_ms=60_000)
 
     async def body() -> None:

@@ -50,7 +50,7 @@ from aioproducer.serializers import (
     ],
 )
 def test_bytes_are_javas(name: str, value: Any, expected: str) -> None:
-    """Printed by the serializers of kafka-clients 4.3.1."""
+    """The bytes were printed by the serializers of kafka-clients 4.3.1."""
     data = JAVA_CLASSES[f"org.apache.kafka.common.serialization.{name}Serializer"](value)
     assert type(data) is bytes
     assert data.hex() == expected
@@ -112,7 +112,7 @@ def test_types_may_stand_in_annotations_that_are_evaluated() -> None:
 
 
 class Bindable:
-    """A serializer that is told where it is used."""
+    """A serializer that is bound to its use."""
 
     def __init__(self, adds_headers: bool = False) -> None:
         self.adds_headers = adds_headers
@@ -134,7 +134,7 @@ class Bindable:
 
 
 async def test_by_type() -> None:
-    """The class itself, else the nearest of those it derives from; functions and objects of any kind."""
+    """By the class itself, otherwise its nearest base class; for functions and objects of any kind."""
     inner = Bindable(adds_headers=True)
     bound = serializers.ByType({int: serializers.long, str: inner}).bind(is_key=True, max_block_ms=5)
     assert inner.uses == [(True, 5)]
@@ -150,7 +150,7 @@ async def test_by_type() -> None:
 
 
 async def test_all_that_are_chosen_from_are_closed_whatever_one_of_them_does() -> None:
-    """It may fail, or be cancelled when the time of the producer's close is over."""
+    """One close may fail, or be cancelled when the timeout of the producer's close is over."""
 
     class Stands(Bindable):
         async def close(self) -> None:

@@ -8,7 +8,7 @@ from aioproducer.start_count import MANY, WITHIN_MS, StartCount
 
 
 def test_many_within_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """One for each request, closed with it."""
+    """As with one producer per request, which is closed with it."""
     count = StartCount()
     for number in range(MANY):
         count.started(number, open_now=1)
@@ -20,7 +20,7 @@ def test_many_within_a_minute(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_many_at_the_same_time(caplog: pytest.LogCaptureFixture) -> None:
-    """Never closed, or one for each topic."""
+    """As with producers that are never closed, or one per topic."""
     count = StartCount()
     for number in range(MANY):
         count.started(number * WITHIN_MS, open_now=number + 1)
@@ -38,7 +38,7 @@ def test_only_one_warning(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_many_over_a_long_time(caplog: pytest.LogCaptureFixture) -> None:
-    """As a program that is reconfigured now and then."""
+    """As in a program that is reconfigured from time to time."""
     count = StartCount()
     for number in range(10 * MANY):
         count.started(number * WITHIN_MS // (MANY - 1), open_now=1)

@@ -18,14 +18,14 @@ from tests.unit.core import add_topic, drain_all, end, make_accumulator, put, sp
 
 
 def counted(tally: Tally, accumulator: RecordAccumulator, count: int = 1, *, topic: str = "orders") -> None:
-    """Append records that the tally counts."""
+    """Append records that belong to the tally."""
     books = accumulator.topic(topic) or add_topic(accumulator, topic)
     for _ in range(count):
         count_in(put(accumulator, books), tally)
 
 
 def other(accumulator: RecordAccumulator) -> Delivery:
-    """Append a record of somebody else's to the same batch."""
+    """Append a record of another call to the same batch."""
     books = accumulator.topic("orders") or add_topic(accumulator)
     return put(accumulator, books)
 
@@ -45,7 +45,7 @@ def test_a_batch_of_its_own() -> None:
 
 
 def test_records_of_others_in_between() -> None:
-    """Two calls and a single record share a batch; each is told its own offsets."""
+    """Two calls and a single record share a batch; each gets its own offsets."""
     accumulator, one, two = make_accumulator(), Tally("orders"), Tally("orders")
     counted(one, accumulator, 2)
     counted(two, accumulator, 1)
@@ -60,7 +60,7 @@ def test_records_of_others_in_between() -> None:
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_batch_of_very_many_calls(ends: bool) -> None:
-    """Each is told its own record; and a batch that never ends can be dropped all the same."""
+    """Each gets its own record; and a batch that never ends can still be freed."""
     accumulator = make_accumulator(batch_size=16 << 20, buffer_memory=64 << 20, max_request_size=16 << 20)
     tallies = [Tally("orders") for _ in range(100_000)]
     for tally in tallies:
@@ -108,7 +108,7 @@ def test_other_topics_are_told_by_name() -> None:
 
 
 def test_a_failed_batch_names_rows() -> None:
-    """Refused rows count too, and stand at their place."""
+    """Refused rows count too, and are listed at their index."""
     accumulator, tally = make_accumulator(), Tally("orders")
     counted(tally, accumulator)
     refused = KafkaError("bad")
@@ -126,7 +126,7 @@ def test_a_failed_batch_names_rows() -> None:
 
 
 def test_only_the_first_thousand_errors_are_kept() -> None:
-    """Whatever failed first."""
+    """The errors kept are the first ones."""
     accumulator, tally = make_accumulator(batch_size=1 << 20), Tally("orders")
     late = []
     for number in range(5):
@@ -151,7 +151,7 @@ def test_who_wants_more_errors_gets_them() -> None:
 
 
 def test_pieces_of_a_split_batch() -> None:
-    """Each piece tells what it holds."""
+    """Each piece reports its own records."""
     accumulator, one, two = make_accumulator(), Tally("orders"), Tally("orders")
     for _ in range(20):
         counted(one, accumulator, 3)
@@ -172,7 +172,7 @@ def test_pieces_of_a_split_batch() -> None:
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=60), st.data())
 def test_any_mixture_against_a_plain_count(owners: list[int], data: st.DataObject) -> None:
-    """Every row of every call is told once, by the offset or the error that its place in the batches gives."""
+    """Every row of every call is reported once, with the offset or error of its place in the batches."""
     accumulator = make_accumulator(batch_size=data.draw(st.sampled_from([1, 150, 1000])))
     tallies = [Tally("orders") for _ in range(3)]
     for owner in owners:
@@ -217,7 +217,7 @@ async def test_the_end_can_be_awaited() -> None:
 
 
 async def test_an_abandoned_tally_reports_its_failures() -> None:
-    """Nobody will see them in a result, so they are unobserved: past ones and those to come."""
+    """They will not be seen in a result, so past and future ones are unobserved."""
     accumulator, tally = make_accumulator(loop=asyncio.get_running_loop()), Tally("orders")
     for _ in range(2):
         counted(tally, accumulator, 3)
@@ -234,7 +234,7 @@ async def test_an_abandoned_tally_reports_its_failures() -> None:
 
 
 def test_many_failed_batches_take_little_room() -> None:
-    """The records of further ones join the last that is told apart."""
+    """The records of further ones are added to the last separate entry."""
     tally = Tally("orders")
     for number in range(3_000):
         tally.refuse(KafkaError(f"{number}"))
@@ -245,7 +245,7 @@ def test_many_failed_batches_take_little_room() -> None:
 
 
 def test_a_doubt_beyond_the_failures_that_are_told_apart() -> None:
-    """It stays with the last of them."""
+    """maybe_written is then set in the last entry."""
     tally = Tally("orders")
     for number in range(1_002):
         tally.refuse(KafkaError(f"{number}", maybe_written=number == 1_000))
@@ -254,7 +254,7 @@ def test_a_doubt_beyond_the_failures_that_are_told_apart() -> None:
 
 
 async def test_records_that_have_ended_already() -> None:
-    """They count at once."""
+    """They are counted at once."""
     accumulator, tally = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1), Tally("orders")
     deliveries = [other(accumulator) for _ in range(3)]
     first, second, third = drain_all(accumulator)

@@ -1,4 +1,4 @@
-"""What ends a transaction from outside of its producer tells whether its records may be visible."""
+"""Errors of calls that end a transaction from outside its producer say whether its records may be visible."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def prepared(cluster: FakeCluster) -> PreparedTransaction:
 
 @asynccontextmanager
 async def hurried_client(cluster: FakeCluster) -> AsyncIterator[TransactionClient]:
-    """One that has no patience any more once it has started."""
+    """A client whose max_block_ms is short once it has started."""
     async with TransactionClient(bootstrap_servers=cluster.bootstrap_servers) as client:
         client._config = dataclasses.replace(client._config, max_block_ms=50)
         yield client
@@ -49,7 +49,7 @@ async def hurried_client(cluster: FakeCluster) -> AsyncIterator[TransactionClien
 
 @pytest.mark.parametrize("call", [TransactionClient.commit, TransactionClient.abort])
 async def test_an_end_that_is_not_answered(cluster: FakeCluster, call: Ending) -> None:
-    """A commit may have been done, here or by whoever else has what was prepared."""
+    """The commit may have succeeded, by this call or by another owner of the prepared transaction."""
     one = await prepared(cluster)
     cluster.faults.swallow("EndTxn", times=None)
     async with hurried_client(cluster) as client:
@@ -59,7 +59,7 @@ async def test_an_end_that_is_not_answered(cluster: FakeCluster, call: Ending) -
 
 
 async def test_a_question_that_is_not_answered(cluster: FakeCluster) -> None:
-    """It changes nothing."""
+    """A query changes nothing."""
     one = await prepared(cluster)
     cluster.faults.swallow("DescribeTransactions", times=None)
     async with hurried_client(cluster) as client:
@@ -85,7 +85,7 @@ async def test_an_abort_of_what_was_committed(cluster: FakeCluster) -> None:
 
 
 async def test_a_state_that_no_broker_knows_is_refused() -> None:
-    """An empty list would say that nothing hangs."""
+    """An empty list would mean that there are no hanging transactions."""
     with FakeCluster(2) as cluster:
         async with TransactionClient(bootstrap_servers=cluster.bootstrap_servers) as client:
             with pytest.raises(ConfigError, match="no broker knows the states 'ongoing', 'open'"):
@@ -94,7 +94,7 @@ async def test_a_state_that_no_broker_knows_is_refused() -> None:
 
 
 async def test_one_str_is_no_collection_of_names(cluster: FakeCluster) -> None:
-    """Its letters are names too, and the transaction that it names would be aborted."""
+    """Its letters would count as names, and the transaction that it names would be aborted."""
     async with Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name") as producer:
         await producer.begin_transaction()
         await producer.send("topic", b"value")

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 
 class Budget:
-    """What may be done in one turn."""
+    """The work that is allowed in one turn."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -24,7 +24,7 @@ class Budget:
         self.turns += 1
 
     async def work(self, turns: Turns, name: str, count: int) -> None:
-        """Do so many pieces, each the whole budget of a turn."""
+        """Do that many pieces of work, each of which uses the whole budget of a turn."""
         ticket: int | None = None
         while count:
             if self.left:
@@ -50,7 +50,7 @@ async def test_alone() -> None:
 
 @pytest.mark.parametrize("calls", [2, 3, 40])
 async def test_every_call_gets_its_turns(calls: int) -> None:
-    """Nobody has two while another has none."""
+    """No call has two turns while another has none."""
     budget = Budget()
     turns = of(budget)
     names = [f"{number}" for number in range(calls)]
@@ -63,7 +63,7 @@ async def test_every_call_gets_its_turns(calls: int) -> None:
 
 @pytest.mark.parametrize("calls", [1, 2, 3, 40])
 async def test_all_calls_together_have_one_budget_a_turn(calls: int) -> None:
-    """However many go on, the rest of the program has each turn of the loop too; and who is done leaves it alone."""
+    """However many calls run, the rest of the program runs in each turn too; a finished call stops using the budget."""
     loop = asyncio.get_running_loop()
     loop_turns = 0
     begun_in: list[int] = []
@@ -91,7 +91,7 @@ async def test_all_calls_together_have_one_budget_a_turn(calls: int) -> None:
 
 
 async def test_who_leaves_holds_nobody_up() -> None:
-    """Cancelled calls, the one that waits alone included."""
+    """Cancelled calls are removed, even one that waits alone."""
     budget = Budget()
     turns = of(budget)
     tasks = [asyncio.create_task(budget.work(turns, f"{number}", 1_000_000)) for number in range(5)]

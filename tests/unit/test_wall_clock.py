@@ -45,7 +45,7 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
 @pytest.mark.usefixtures("clean_loop")
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
 async def test_a_jump_changes_timestamps_alone(wall: Wall, jump_s: float) -> None:
-    """Lingering and expiring go on as before, whatever the wall shows."""
+    """Linger and expiry are not affected by the wall clock."""
     async with FakeCluster(1) as cluster:
         cluster.create_topic("orders")
         async with Producer(
@@ -58,7 +58,7 @@ async def test_a_jump_changes_timestamps_alone(wall: Wall, jump_s: float) -> Non
             await asyncio.wait_for(lingering, PATIENCE_S)
             assert asyncio.get_running_loop().time() - submitted >= 0.29
             async with asyncio.timeout(PATIENCE_S):
-                # The wall is compared with the loop's clock once in a while.
+                # The wall clock is compared with the loop's clock from time to time.
                 while (after := await producer.send("orders", b"after")).timestamp_ms == before.timestamp_ms:
                     pass
             assert abs(after.timestamp_ms - before.timestamp_ms - jump_s * 1000) < 60_000
@@ -73,9 +73,9 @@ async def test_a_jump_changes_timestamps_alone(wall: Wall, jump_s: float) -> Non
 
 @pytest.mark.usefixtures("clean_loop")
 async def test_a_clock_that_a_test_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As freezegun and time-machine do, by Python's own functions: records bear that time, and a fake cluster has it.
+    """As by freezegun and time-machine, through Python's own functions: records and a fake cluster have that time.
 
-    It would refuse those of the system's clock, as being years ahead.
+    It would refuse records with the system's time, as being years ahead.
     """
     stopped_ms = 1_577_836_800_000
     monkeypatch.setattr(time, "time", lambda: stopped_ms / 1e3)
@@ -83,14 +83,14 @@ async def test_a_clock_that_a_test_has_stopped(monkeypatch: pytest.MonkeyPatch) 
     async with FakeCluster(1) as cluster, Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for _ in range(3):
             metadata = await producer.send("orders", b"value")
-            assert metadata.timestamp_ms - stopped_ms in (0, 1)  # the two clocks are compared once in a millisecond
+            assert metadata.timestamp_ms - stopped_ms in (0, 1)  # the two clocks are compared once per millisecond
         assert (await producer.send_many("orders", [b"value"] * 100)).acked == 100
 
 
 def test_nobody_else_looks_at_it() -> None:
-    """Only the admission of records does, by Python's clock, and who keeps tokens, whose end is a wall time.
+    """Only the admission of records uses it, through Python's clock, and code for tokens, whose expiry is a wall time.
 
-    The engine hands it to telemetry, whose values bear the time. What stands above the producer may look at it.
+    The engine passes it to telemetry, whose values have timestamps. Modules above the producer may use it.
     """
     root = Path(aioproducer.__file__).parent
     found = {

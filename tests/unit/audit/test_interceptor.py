@@ -39,7 +39,7 @@ def lines_in(directory: Path) -> dict[str, dict[str, Any]]:
 
 
 def in_a_fork(work: Callable[[], object]) -> None:
-    """Do it in a forked process, and wait for that."""
+    """Run a function in a forked process, and wait for it."""
     child = os.fork()
     if not child:
         status = 1
@@ -52,7 +52,7 @@ def in_a_fork(work: Callable[[], object]) -> None:
 
 
 class Clock:
-    """Seconds as the test says."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
@@ -85,7 +85,7 @@ def in_doubt() -> KafkaError:
 
 
 async def stated(audit: Audit, directory: Path) -> list[dict[str, Any]]:
-    """The lines that are in the file."""
+    """The lines of the statement file."""
     await audit.written()
     path = directory / f"{audit.producer}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -124,7 +124,7 @@ def test_names_that_files_should_not_have(name: str) -> None:
 
 
 def test_a_number_comes_back_if_nothing_was_sent() -> None:
-    """A program that fills the buffer until it is full leaves no gaps."""
+    """A program that submits until the buffer is full leaves no gaps."""
     audit = Audit()
     sent(audit)
     for _ in range(3):
@@ -147,7 +147,7 @@ async def test_a_statement_covers_what_has_ended(tmp_path: Path) -> None:
     clock.now_ms += 123
     acked(audit, records[1], 2)
     acked(audit, records[2], 2)
-    assert await stated(audit, tmp_path) == []  # the first one has not ended
+    assert await stated(audit, tmp_path) == []  # the first record is still pending
     acked(audit, records[0], 1)
     failed(audit, records[3], RecordTooLargeError("too large"))
     lines = await stated(audit, tmp_path)
@@ -162,7 +162,7 @@ async def test_a_statement_covers_what_has_ended(tmp_path: Path) -> None:
 
 
 async def test_the_same_number_of_two_topics_in_one_millisecond(tmp_path: Path) -> None:
-    """Nobody but the mark tells which record has failed."""
+    """Only the mark tells which of the two records failed."""
     audit = Audit(statements=tmp_path, clock=Clock())
     first, second = sent(audit, "a"), sent(audit, "b")
     failed(audit, second, in_doubt())
@@ -182,7 +182,7 @@ async def test_the_file_grows_while_the_producer_runs(tmp_path: Path) -> None:
 
 
 async def test_long_lines_do_not_wait(tmp_path: Path) -> None:
-    """What a busy producer has to say is written in pieces."""
+    """The statement of a busy producer is written in several lines."""
     audit = Audit(statements=tmp_path, interval_s=3_600)
     for number in range(2_500):
         acked(audit, sent(audit), number % 2)
@@ -192,7 +192,7 @@ async def test_long_lines_do_not_wait(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, tried again, and raised to whoever asks."""
+    """The error is logged, the write is retried, and the error is raised when the caller asks."""
     place = tmp_path / "place"
     place.touch()
     audit = Audit(statements=place)
@@ -209,7 +209,7 @@ async def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogC
 
 
 class NoThreads(ThreadPoolExecutor):
-    """As where the system has none left."""
+    """As if the system had no threads left."""
 
     def submit(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError("can't start new thread")
@@ -217,7 +217,7 @@ class NoThreads(ThreadPoolExecutor):
 
 @pytest.mark.parametrize("is_writable", [True, False])
 async def test_no_thread_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture, is_writable: bool) -> None:
-    """What the producer says before waits for a better time; its last lines are written by whoever closes it."""
+    """Lines are kept until a thread can be started; the last ones are written by the thread that calls close."""
     place = tmp_path / "place"
     audit = Audit(statements=place, clock=Clock())
     asyncio.get_running_loop().set_default_executor(NoThreads())
@@ -244,7 +244,7 @@ async def test_who_waits_for_the_file_needs_no_thread(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_is_full_in_the_midst_of_a_line(tmp_path: Path) -> None:
-    """When there is room again each line is there once, and whole."""
+    """Once there is space again, each line is complete and there once."""
     audit = Audit(statements=tmp_path, clock=Clock())
     acked(audit, sent(audit))
     whole = await stated(audit, tmp_path)
@@ -265,7 +265,7 @@ async def test_a_disk_that_is_full_in_the_midst_of_a_line(tmp_path: Path) -> Non
 
 
 async def test_what_is_told_after_the_end(tmp_path: Path) -> None:
-    """A close in no time leaves callbacks for later: the last line waits for the last of them."""
+    """close(0) leaves callbacks for later: the closing line waits for the last of them."""
     audit = Audit(statements=tmp_path, clock=Clock())
     records = [sent(audit) for _ in range(4)]
     acked(audit, records[0])
@@ -274,7 +274,7 @@ async def test_what_is_told_after_the_end(tmp_path: Path) -> None:
     acked(audit, records[1])
     failed(audit, records[2], in_doubt())
     assert [line.get("closed") for line in await stated(audit, tmp_path)] == [None, None]
-    failed(audit, records[3], BufferExhaustedError("full"))  # its number is given back
+    failed(audit, records[3], BufferExhaustedError("full"))  # its number is reused
     lines = await stated(audit, tmp_path)
     assert [line.get("closed") for line in lines] == [None, None, True]
     assert runs(lines) == [[0, 0, 1_000, 0], [1, 1, 1_000, 0], [2, 2, 1_000, -1]]
@@ -303,7 +303,7 @@ async def test_numbers_of_an_aborted_transaction_are_used_again(tmp_path: Path) 
     assert (mark_of(aborted).sequence, mark_of(aborted).attempt) == (1, "0")
     assert (mark_of(again).sequence, mark_of(again).attempt) == (1, "1")
     audit.on_transaction_end(True)
-    acked(audit, again, 4)  # the callbacks of a record may come last
+    acked(audit, again, 4)  # a record's callbacks may come last
     assert runs(await stated(audit, tmp_path)) == [[0, 0, 1_000, 0], [1, 1, 1_000, 4]]
 
 
@@ -311,7 +311,7 @@ async def test_numbers_of_an_aborted_transaction_are_used_again(tmp_path: Path) 
 
 
 async def test_a_producer_with_it(tmp_path: Path) -> None:
-    """Marks are dense in the log, whatever way records take, and the last line says that this was all."""
+    """Marks in the log have no gaps, however records are sent, and the last line says that it is complete."""
     async with FakeCluster() as cluster:
         cluster.create_topic("orders", 2)
         audit = Audit(statements=tmp_path)
@@ -332,7 +332,7 @@ async def test_a_producer_with_it(tmp_path: Path) -> None:
 
 
 def test_a_producer_whose_loop_was_closed(tmp_path: Path) -> None:
-    """No loop tells the audit of what was pending then: it does not say that this was all."""
+    """Without the loop the audit never learns the fate of pending records, so it does not claim to be complete."""
     audit = Audit(statements=tmp_path)
 
     async def begin(servers: str) -> Producer:
@@ -343,7 +343,7 @@ def test_a_producer_whose_loop_was_closed(tmp_path: Path) -> None:
         return producer
 
     with FakeCluster() as cluster, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, of sockets over which a loop was closed
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's, about sockets left open by the closed loop
         loop = asyncio.new_event_loop()
         producer = loop.run_until_complete(begin(cluster.bootstrap_servers))
         for task in asyncio.all_tasks(loop):
@@ -358,7 +358,7 @@ def test_a_producer_whose_loop_was_closed(tmp_path: Path) -> None:
 
 
 async def test_a_producer_with_transactions(tmp_path: Path) -> None:
-    """A read_committed reader finds no gap where a transaction was aborted."""
+    """A read_committed consumer finds no gap where a transaction was aborted."""
     async with FakeCluster() as cluster:
         cluster.create_topic("orders")
         audit = Audit(statements=tmp_path)
@@ -383,7 +383,7 @@ async def test_a_producer_with_transactions(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")  # the test runner's threads
 async def test_forked_processes_have_names_of_their_own(tmp_path: Path) -> None:
-    """A server makes its producer and then forks its workers: each numbers its own records, and has its own file."""
+    """A server creates its producer and then forks its workers: each numbers its own records, and has its own file."""
     audit = Audit("web", statements=tmp_path)
     name = audit.producer
     acked(audit, sent(audit))  # not written yet

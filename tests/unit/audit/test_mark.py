@@ -1,4 +1,4 @@
-"""What stands in the header of an audited record."""
+"""The header of an audited record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_mark_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("value", [None, b"", b"a;b;c;d", b"a;0;1", b"a;0;1;2;3", b"a;0;-1;2", b"a;0;;2"])
 def test_what_is_none(value: bytes | None) -> None:
-    """Headers of this name that somebody else wrote."""
+    """Headers of this name that were not written by an audit."""
     assert read_mark(value) is None
 
 

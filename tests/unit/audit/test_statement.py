@@ -1,4 +1,4 @@
-"""What a producer states of its records, as lines."""
+"""A producer's statements about its records, as lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aioproducer.audit.statement import FAILED, TopicStatement, as_text, closing
 
 
 def test_the_line_of_the_documentation() -> None:
-    """That of the module's docstring."""
+    """The example in the module's docstring."""
     statement = TopicStatement("orders-5f0c27a1", "orders")
     for partition, second in ((3, 0), (3, 0), (FAILED, 0), (0, 1), (0, 1)):
         statement.ended(1_767_225_600 + second, partition)

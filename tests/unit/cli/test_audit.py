@@ -1,4 +1,4 @@
-"""What `aioproducer audit` makes of its options and shows; what it finds is tested in tests/spark."""
+"""The options and output of `aioproducer audit`; its findings are tested in tests/spark."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_options_that_do_not_go_together(arguments: list[str], message: str, cap
 
 
 def test_what_processes_say_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Also what they say after the block; our own does so no more."""
+    """Including their output after the block; this process's own output no longer does."""
     code = "import sys; sys.stderr.write('begins '); sys.stderr.flush(); sys.stdin.read(); sys.stderr.write('ends')"
     with stderr_to(tmp_path / "new" / "log"):
         child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)

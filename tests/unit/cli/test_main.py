@@ -1,4 +1,4 @@
-"""The console script: what it says and how it exits when nothing can be done."""
+"""The console script: messages and exit codes when a command can't run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def aioproducer(*arguments: str) -> Result:
 
 
 def refused(*arguments: str) -> str:
-    """The one line that a command ends with which can't run."""
+    """The single error line of a command that can't run."""
     result = aioproducer(*arguments)
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit)
@@ -54,7 +54,7 @@ def test_the_script_is_installed() -> None:
 
 
 def test_help_is_wrapped_to_the_terminal_and_not_as_in_the_source() -> None:
-    """Every line of a paragraph but its last is as long as its next word allows."""
+    """Every line of a paragraph but the last is filled until the next word does not fit."""
     result = CliRunner().invoke(app, ["perf", "--help"], terminal_width=80, env={"COLUMNS": "80"})
     described, _, _ = result.stdout.partition("╭")
     lines = described.splitlines()
@@ -65,7 +65,7 @@ def test_help_is_wrapped_to_the_terminal_and_not_as_in_the_source() -> None:
 
 
 def test_the_package_is_the_script() -> None:
-    """For who has Python at hand, and no script on the PATH."""
+    """For users who have Python, but not the script on their PATH."""
     command = [sys.executable, "-m", "aioproducer", "topics", "--help"]
     finished = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "Usage: aioproducer topics" in finished.stdout
@@ -110,7 +110,7 @@ def test_without_its_extra_it_names_the_way_to_install_it(
 def test_an_interrupt_while_the_commands_are_imported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which takes longer than most of what they do; it is told as anywhere else."""
+    """The import takes longer than most commands; an interrupt then is reported like any other."""
 
     class Interrupted(MetaPathFinder):
         def find_spec(self, fullname: str, path: object, target: object = None) -> None:
@@ -266,7 +266,7 @@ def test_a_reader_that_has_enough_is_no_trouble(arguments: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_a_standard_stream_that_is_closed_is_no_trouble(closed: int) -> None:
-    """The first socket would get its number, and uvloop aborts the process when it has to close that."""
+    """The first socket would get its descriptor number, and uvloop aborts the process when it has to close that."""
     with FakeCluster() as cluster:
         cluster.create_topic("orders")
         command = f'exec "$0" topics --bootstrap {cluster.bootstrap_servers} {closed}>&-'

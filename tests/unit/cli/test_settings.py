@@ -1,4 +1,4 @@
-"""Where the configs of a command's producer come from, and which of them wins."""
+"""The sources of a command's producer configs, and their precedence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aioproducer.cli.settings import make_producer
 
 @pytest.fixture
 def properties(tmp_path: Path) -> Path:
-    """A file as a Java program has it."""
+    """A .properties file of a Java program."""
     path = tmp_path / "producer.properties"
     path.write_text(
         "bootstrap.servers=file:1\nclient.id=file\nlinger.ms=1\ncompression.type=gzip\nmetric.reporters=x.Y\n"
@@ -21,7 +21,7 @@ def properties(tmp_path: Path) -> Path:
 
 
 def shown(**options: object) -> str:
-    """Servers and client id, as the producer shows them."""
+    """Servers and client id, as in the producer's repr."""
     return repr(make_producer(**options))  # type: ignore[arg-type]
 
 
@@ -77,7 +77,7 @@ def test_transactions_are_not_for_rows() -> None:
 
 @pytest.mark.parametrize("name", ["String", "ByteArray", "Bytes", "ByteBuffer"])
 def test_serializers_that_leave_rows_as_they_are(name: str) -> None:
-    """A file that a Java program has too names those of its objects; rows are bytes already."""
+    """A file shared with a Java program names serializers for its objects; rows are bytes already."""
     serializer = f"org.apache.kafka.common.serialization.{name}Serializer"
     plain = make_producer(configs=[f"key.serializer={serializer}", f"value_serializer={serializer}"])
     assert plain._config.key_serializer is plain._config.value_serializer is None

@@ -77,7 +77,7 @@ def test_a_topic_that_is_not_there_stays_so() -> None:
 
 @pytest.mark.parametrize("name", ["", "or/ders", "x" * 250, ".."])
 def test_names_that_no_topic_can_have(name: str) -> None:
-    """A mistake on the command line, as where a variable of a script is not set."""
+    """A mistake on the command line, as when a script's variable is not set."""
     with FakeCluster() as cluster:
         cluster.create_topic("orders")
         result = run(cluster, "describe", "orders", name)

@@ -17,12 +17,12 @@ def transactions(cluster: FakeCluster, *arguments: str, answer: str | None = Non
 
 
 async def run(cluster: FakeCluster, *arguments: str, answer: str | None = None) -> Result:
-    """A command has a loop of its own, so it runs in another thread."""
+    """A command runs its own loop, so it needs another thread."""
     return await asyncio.to_thread(transactions, cluster, *arguments, answer=answer)
 
 
 async def leave_open(cluster: FakeCluster, transactional_id: str) -> None:
-    """A transaction whose program has crashed."""
+    """Leave a transaction open, as a crashed program does."""
     cluster.create_topic("t")
     producer = Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=transactional_id)
     await producer.start()

@@ -1,4 +1,4 @@
-"""What the configs mean to the batches."""
+"""How the configs affect batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def accumulator_with(**configs: object) -> RecordAccumulator:
 
 @pytest.mark.parametrize(("configs", "longest_ms"), [({}, 250), ({"linger_ms": 5}, 5), ({"linger_ms": "0"}, 0)])
 def test_a_linger_that_was_asked_for_is_meant_as_it_is(configs: dict[str, object], longest_ms: int) -> None:
-    """Only the default gives way at full speed."""
+    """Only the default is extended at full speed."""
     assert accumulator_with(**configs).longest_linger_ms == longest_ms
 
 
@@ -31,7 +31,7 @@ def test_what_lingers_at_full_speed_can_still_be_sent_in_time() -> None:
 
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_only_adaptive_partitioning_leaves_brokers_out(adaptive: bool) -> None:
-    """As in Java, ``partitioner_availability_timeout_ms`` means nothing where each partition gets its equal share."""
+    """As in Java, ``partitioner_availability_timeout_ms`` has no effect if partitions get equal shares."""
     accumulator = accumulator_with(
         partitioner_adaptive_partitioning_enable=adaptive, partitioner_availability_timeout_ms=50, batch_size=1_000
     )
@@ -45,7 +45,7 @@ def test_only_adaptive_partitioning_leaves_brokers_out(adaptive: bool) -> None:
 
 @pytest.mark.parametrize(("in_flight", "idempotent", "mutes"), [(1, False, True), (1, True, False), (2, False, False)])
 def test_what_keeps_a_partition_to_one_batch_at_a_time(in_flight: int, idempotent: bool, mutes: bool) -> None:
-    """A single request in flight; with idempotence the sequences keep the order."""
+    """A limit of one request in flight does; with idempotence the sequences keep the order."""
     accumulator = accumulator_with(
         max_in_flight_requests_per_connection=in_flight, enable_idempotence=idempotent, batch_size=200
     )

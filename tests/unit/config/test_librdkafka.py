@@ -146,7 +146,7 @@ def test_what_takes_one_value_only(name: str, caplog: pytest.LogCaptureFixture) 
 
 
 def test_what_is_for_consumers_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Snippets that are made for both kinds of clients have such names."""
+    """Configs that are shared by producers and consumers have such names."""
     with caplog.at_level(logging.INFO, "aioproducer.config"):
         config_of({"session.timeout.ms": 45_000, "group.id": "readers"})
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
@@ -161,7 +161,7 @@ def test_what_is_for_consumers_is_left_out_with_a_warning(caplog: pytest.LogCapt
     ],
 )
 def test_grants_of_oidc(grant: str, retriever: str) -> None:
-    """The names of assertions are those of Java already; the grant is chosen by another."""
+    """The names for assertions are the same as Java's; the grant type has a different name."""
     config = config_of(
         {
             "security.protocol": "sasl_ssl",
@@ -204,7 +204,7 @@ def test_grants_of_oidc(grant: str, retriever: str) -> None:
     ],
 )
 def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | None) -> None:
-    """librdkafka looks at each for its own mechanism only, and at extensions without oauth_cb only."""
+    """librdkafka uses each only for its own mechanism, and extensions only without oauth_cb."""
     assert translate({**SERVERS, **configs}).get("sasl_jaas_config") == jaas
 
 
@@ -255,7 +255,7 @@ def test_errors(configs: dict[str, Any], message: str) -> None:
 
 
 def test_certificate_and_key_from_two_files(tmp_path: Path) -> None:
-    """The files are read: their text is what counts from then on."""
+    """The files are read once: later changes have no effect."""
     import trustme
 
     issued = trustme.CA().issue_cert("client.test")
@@ -284,7 +284,7 @@ def test_a_pkcs12_store() -> None:
 
 @pytest.mark.parametrize("name", ["ssl.key.location", "ssl.certificate.location"])
 def test_a_file_that_is_no_text(name: str, tmp_path: Path) -> None:
-    """Such as a PKCS#12 store, or a key in DER."""
+    """Such as a PKCS#12 store, or a DER key."""
     path = tmp_path / "client.p12"
     path.write_bytes(b"\x30\x82\xff\xfe")
     with pytest.raises(ConfigError) as caught:
@@ -306,7 +306,7 @@ def test_the_guide_has_every_name() -> None:
 
 
 def test_every_producer_property_of_librdkafka_is_known() -> None:
-    """Its own list, with its own defaults: none is unknown here, and none raises anything but a ConfigError."""
+    """From its own list, with its own defaults: none is unknown here, and none raises anything but a ConfigError."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
     for name, kind, default in properties_of_librdkafka(Path(confluent_kafka.__file__).parent):
         if kind == "C":
@@ -326,7 +326,7 @@ def refusal(configs: dict[str, Any]) -> str:
 
 
 def properties_of_librdkafka(package: Path) -> list[tuple[str, str, str]]:
-    """Name, C, P or * for who uses it, and default."""
+    """Each property's name, its users (C, P or *), and its default."""
     bundled = next(package.parent.glob("confluent_kafka.libs/librdkafka*"), None)
     if bundled is None:
         pytest.skip("confluent-kafka has its librdkafka elsewhere")
@@ -345,7 +345,7 @@ def properties_of_librdkafka(package: Path) -> list[tuple[str, str, str]]:
 
 
 async def test_a_token_callback() -> None:
-    """confluent-kafka's may block, gives seconds, and is given sasl.oauthbearer.config."""
+    """confluent-kafka's callback may block, returns seconds, and receives sasl.oauthbearer.config."""
     config = config_of(
         {
             "security.protocol": "sasl_ssl",
@@ -364,7 +364,7 @@ async def test_a_token_callback() -> None:
     "given", [None, "s3cret", ("s3cret",), (5, "s3cret"), ("s3cret", None), ("s3cret", float("inf"))]
 )
 async def test_a_token_callback_that_gives_something_else_is_named(given: Any) -> None:
-    """That does not pass, and the error does not hold what it gave, nor does its cause."""
+    """The error is permanent, and neither it nor its cause contains what the callback returned."""
     ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: given})
     with pytest.raises(AuthenticationError, match=r"^oauth_cb has to return \(token, expiry in seconds") as caught:
         await ours["sasl_oauth_token_provider"]()
@@ -372,7 +372,7 @@ async def test_a_token_callback_that_gives_something_else_is_named(given: Any) -
 
 
 async def test_a_token_callback_with_extensions() -> None:
-    """They are the fourth of what it may give, after a principal."""
+    """They are the fourth element of its result, after a principal."""
     ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("token", 1, "shop", {"a": "b"})})
     assert (await ours["sasl_oauth_token_provider"]()).extensions == {"a": "b"}
 

@@ -1,4 +1,4 @@
-"""Which configs go with which mechanism, and login modules as Java is given them."""
+"""Which configs go with which mechanism, and JAAS login modules as in Java's configs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ KEY = "-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----"
     ],
 )
 def test_what_a_file_holds_in_place_of_its_path_is_not_shown(name: str, value: str) -> None:
-    """It would stand in the error about a file that is not there."""
+    """The secret would appear in the error about a missing file."""
     assert refusal(**{name: value}) == f"{name}=[hidden] is refused: it is what a file holds; give the file's path"
 
 
@@ -227,7 +227,7 @@ PACKAGE = "org.apache.kafka.common.security.oauthbearer"
     ],
 )
 def test_where_the_token_comes_from(values: dict[str, Any], retriever: str, has_secret: bool) -> None:
-    """As Kafka's DefaultJwtRetriever chooses: a file by its URL; an assertion before the secret."""
+    """Like Kafka's DefaultJwtRetriever: from a file if the URL says so; by assertion rather than by secret."""
     config = parse(sasl_mechanism="OAUTHBEARER", **values)
     assert config.sasl_oauthbearer_jwt_retriever_class == retriever
     assert (config.sasl_oauthbearer_client_credentials_client_secret is not None) == has_secret
@@ -273,7 +273,7 @@ OIDC_MODULE = "x.OAuthBearerLoginModule required"
     ids=["configs", "jaas"],
 )
 def test_spaces_around_client_id_and_secret_are_not_part_of_them(values: dict[str, Any]) -> None:
-    """As in Java: what comes from a file or the environment often ends with a new line."""
+    """As in Java: values from a file or the environment often end with a newline."""
     config = parse(sasl_mechanism="OAUTHBEARER", **{URL: "https://x", **values})
     assert config.sasl_oauthbearer_client_credentials_client_id == "me"
     assert config.sasl_oauthbearer_client_credentials_client_secret == "s3cret"
@@ -288,7 +288,7 @@ def test_a_secret_of_spaces_is_none(values: dict[str, Any]) -> None:
 
 
 def test_spaces_around_other_secrets() -> None:
-    """Java's ConfigDef takes them away too; what it has in ``sasl_jaas_config`` alone stays as it is."""
+    """Java's ConfigDef strips them too; only values in ``sasl_jaas_config`` are left as they are."""
     config = parse(
         sasl_mechanism="PLAIN",
         sasl_username="alice",

@@ -153,7 +153,7 @@ def test_unknown_name_gives_the_nearest(name: str, nearest: str) -> None:
     ],
 )
 def test_names_of_other_clients_are_known(name: str, told: str) -> None:
-    """The nearest name would lead astray: sasl_password is nearer to ssl_password than ssl_key_password."""
+    """The nearest name would mislead: sasl_password is nearer to ssl_password than ssl_key_password."""
     assert refusal(**{name: "s3cret"}).startswith(told)
 
 
@@ -383,7 +383,7 @@ def test_a_plain_on_error_is_taken(value: object) -> None:
 
 @pytest.mark.parametrize("package", ["org.apache.kafka.clients.producer.", ""])
 def test_the_uniform_sticky_partitioner_ignores_keys(package: str) -> None:
-    """Which is what the built-in one does with the config that took the place of Java's class."""
+    """As the built-in partitioner does with the config that replaced this Java class."""
     config = parse(partitioner_class=f"{package}UniformStickyPartitioner")
     assert config.partitioner_class is None
     assert config.partitioner_ignore_keys
@@ -464,7 +464,7 @@ def test_refused_servers(value: object, hint: str) -> None:
     "value", ["alice:s3cret@kafka:9092", "kafka://alice:s3,cr3t@kafka:9092", ["a:1", "kafka://:s3cret@kafka"]]
 )
 def test_a_password_among_bootstrap_servers_is_not_shown(value: object) -> None:
-    """As it stands in the addresses of other servers."""
+    """Addresses of other kinds of servers may contain one."""
     hint = "an address can't contain a user: give sasl_username and sasl_password"
     assert refusal(bootstrap_servers=value).startswith(f"bootstrap_servers=[hidden] is refused ({hint}); allowed: ")
 
@@ -494,7 +494,7 @@ def test_idempotence_asked_for_contradicts(values: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("values", [{}, {"enable_idempotence": True}, {"acks": 1}, {"retries": 0}])
 def test_more_than_five_in_flight(values: dict[str, object]) -> None:
-    """Refused even where acks or retries would have turned idempotence off, as in Java."""
+    """Refused even if acks or retries would have turned idempotence off, as in Java."""
     text = refusal(max_in_flight_requests_per_connection=6, **values)
     assert text.startswith("max_in_flight_requests_per_connection=6 contradicts idempotence, which allows 1 to 5")
 
@@ -728,12 +728,12 @@ def test_refused_properties(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize("name", ["key.serializer.encoding", "value.serializer.encoding", "serializer.encoding"])
 @pytest.mark.parametrize("encoding", ["UTF-8", "utf-8", "Utf8", "UTF_8"])
 def test_the_encoding_of_java_s_string_serializer(name: str, encoding: str) -> None:
-    """Strings go out as UTF-8 in any case."""
+    """Strings are always sent as UTF-8."""
     assert ProducerConfig.parse_dotted({"bootstrap.servers": "a:1", name: encoding}).given == {"bootstrap_servers"}
 
 
 def test_the_longest_ids_fit_a_request() -> None:
-    """The protocol counts the bytes of a string in 15 bits, also of a client_id that is made of another."""
+    """The protocol has 15 bits for a string's length, also for a client_id that is derived from another id."""
     longest = parse(transactional_id="x" * 32_758)
     assert len(longest.client_id) == 32_767
     assert len(parse(client_id="é" * 16_383 + "x").client_id.encode()) == 32_767

@@ -15,7 +15,7 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "properties.json").r
 
 
 def test_equal_to_java_on_random_text() -> None:
-    """250 texts that java.util.Properties read; null where it refused."""
+    """250 texts as java.util.Properties read them; null where it refused."""
     assert len(GOLDEN) == 250
     for case in GOLDEN:
         if case["values"] is None:

@@ -1,4 +1,4 @@
-"""The config table: what Kafka's own table says, but for what a line says otherwise."""
+"""The config table equals Kafka's own, except for the differences listed here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARED = [definition for definition in CONFIGS if definition.in_java]
 def test_knows_every_name_of_java() -> None:
     ours = [definition.java_name for definition in SHARED] + [name.replace("_", ".") for name in JVM_ONLY]
     assert len(ours) == len(set(ours))
-    assert set(ours) - set(JAVA) == {"auto.include.jmx.reporter"}  # gone since Kafka 4.0, but still in old files
+    assert set(ours) - set(JAVA) == {"auto.include.jmx.reporter"}  # removed in Kafka 4.0, but still in old files
     assert set(JAVA) <= set(ours)
 
 
@@ -90,7 +90,7 @@ def test_names_and_texts() -> None:
 
 
 def test_attributes_are_the_table() -> None:
-    """The dataclass is written out for type checkers; the table stays the source."""
+    """The dataclass is spelled out for type checkers, but the table is the source."""
     annotations = {field.name: field.type for field in fields(ProducerConfig)}
     expected = {
         definition.name: definition.type.annotation + (" | None" if definition.nullable else "")
@@ -104,7 +104,7 @@ NAMES = {name: definition for definition in CONFIGS for name in (definition.name
 
 
 def test_keywords_are_the_table() -> None:
-    """As the attributes: written out for type checkers, by the table's names and types, second names included."""
+    """Like the attributes, spelled out for type checkers, with the table's names and types, aliases included."""
     expected = {}
     for name, definition in NAMES.items():
         accepts = definition.type.accepts
@@ -118,7 +118,7 @@ def test_keywords_are_the_table() -> None:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of one of the kinds of types that configs have."""
+    """Whether a value matches one of the types that configs have."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, branch) for branch in arguments)
@@ -135,7 +135,7 @@ def fits(value: object, hint: Any) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_keywords_take_what_the_table_takes(name: str) -> None:
-    """The default, and each of some values of all types that is not refused."""
+    """The default, and each of several values of all types that the table does not refuse."""
     hint, definition = typing.get_type_hints(ProducerConfigs)[name], NAMES[name]
     if definition.default is not REQUIRED:
         assert fits(definition.default, hint)
@@ -154,7 +154,7 @@ def test_secrets_are_marked() -> None:
 
 
 def test_page_is_up_to_date() -> None:
-    """Else: python -m aioproducer.config.docs > docs/configuration.md."""
+    """To update it: python -m aioproducer.config.docs > docs/configuration.md."""
     assert (ROOT / "docs" / "configuration.md").read_text() == configuration_page()
 
 

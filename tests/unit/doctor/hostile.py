@@ -1,6 +1,6 @@
-"""Servers that are no Kafka brokers, or not as they should be, and certificates for them.
+"""Servers that are not Kafka brokers, or misbehaving ones, and certificates for them.
 
-They block in threads of their own, so that nothing of them stands in the loop of a test.
+They run in their own threads, so that they leave nothing in the loop of a test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Speak = Callable[[socket.socket], None]
 
 
 def hangs_up(peer: socket.socket) -> None:
-    """Accept, and close."""
+    """Accept a connection and close it."""
 
 
 def reads_and_hangs_up(peer: socket.socket) -> None:
@@ -42,27 +42,27 @@ def speaks_garbage(peer: socket.socket) -> None:
 
 
 def answers_garbage(peer: socket.socket) -> None:
-    """A frame of the right form, with nonsense in it."""
+    """A frame of the right form, with nonsensical content."""
     head = peer.recv(65_536)
     peer.sendall(b"\0\0\0\x10" + head[8:12] + b"\xff" * 12)
 
 
 def answers_nothing(peer: socket.socket) -> None:
-    """A frame that ends behind the correlation id."""
+    """A frame that ends after the correlation id."""
     head = peer.recv(65_536)
     peer.sendall(b"\0\0\0\x04" + head[8:12])
 
 
 @contextmanager
 def server(speak: Speak, context: ssl.SSLContext | None = None) -> Iterator[int]:
-    """A server on a free port of the loopback, by plain TCP or TLS."""
+    """A server on a free loopback port, with plain TCP or TLS."""
     listening = socket.create_server(("127.0.0.1", 0))
     open_sockets: set[socket.socket] = set()
     threads: list[threading.Thread] = []
     stopped = threading.Event()
 
     def serve(peer: socket.socket) -> None:
-        # Known before anything is waited for, so that the end of the test ends it.
+        # Registered before anything is awaited, so that the end of the test closes it.
         with peer, suppress(OSError):
             if context is not None:
                 with context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False) as secured:
@@ -102,7 +102,7 @@ def server(speak: Speak, context: ssl.SSLContext | None = None) -> Iterator[int]
 
 
 def relay_to(cluster: FakeCluster) -> Speak:
-    """What passes every byte to a broker, and back."""
+    """A server that forwards every byte to a broker, and back."""
     address = cluster.address_of(cluster.brokers[0])
 
     def speak(peer: socket.socket) -> None:
@@ -125,7 +125,7 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 
 
 def server_context(authority: CertificateAuthority, directory: Path, name: str, days: float) -> ssl.SSLContext:
-    """A server's context with a certificate for a name that ends in so many days."""
+    """A server's context with a certificate for a name that expires in that many days."""
     now = datetime.datetime.now(datetime.UTC)
     own = authority.issue(
         name, not_before=now - datetime.timedelta(days=90), not_after=now + datetime.timedelta(days=days)

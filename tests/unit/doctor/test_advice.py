@@ -1,4 +1,4 @@
-"""What is said about names, addresses, ports, topics and clocks."""
+"""The advice about names, addresses, ports, topics and clocks."""
 
 from __future__ import annotations
 

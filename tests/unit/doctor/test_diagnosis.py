@@ -1,4 +1,4 @@
-"""The doctor at brokers that are well, and at servers that are not brokers, or not as they should be."""
+"""The doctor with healthy brokers, with servers that are not brokers, and with misbehaving ones."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 PATIENT_S = 30.0
 IMPATIENT_S = 1.0
-"""For servers that never answer; all steps before that one take no more than a millisecond or two."""
+"""A timeout for servers that never answer; all earlier steps take no more than a millisecond or two."""
 
 
 async def report_of(port: int, *, timeout_s: float = PATIENT_S, **configs: Any) -> Report:
-    """What the doctor says of a port of the loopback."""
+    """The doctor's report about a loopback port."""
     return await diagnose(bootstrap_servers=f"127.0.0.1:{port}", timeout_s=timeout_s, **configs)
 
 
 def problem(report: Report) -> Finding:
-    """The one thing that is wrong."""
+    """The only problem in the report."""
     (found,) = (each for each in report.findings if each.status is Status.FAILED)
     assert report.status is Status.FAILED
     assert found.advice
@@ -74,12 +74,12 @@ async def test_the_clock_by_log_append_time() -> None:
         cluster.create_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
         report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders", write=True)
         (clock,) = report.of(Step.CLOCK)
-        # Both clocks are this machine's, except for the turn of a millisecond that they may share.
+        # Both clocks are this machine's, but the record's two times may fall in the same millisecond.
         assert clock.status in (Status.OK, Status.NOTE)
 
 
 async def test_the_probe_fences_nobody() -> None:
-    """A transactional id in the configs belongs to a producer that may be at work."""
+    """A transactional id in the configs may belong to a running producer."""
     with FakeCluster() as cluster:
         cluster.create_topic("orders")
         report = await diagnose(
@@ -121,7 +121,7 @@ async def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_name_with_an_address_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of a name's addresses answers: a producer works, and loses time at the other."""
+    """Only one of a name's addresses answers: a producer works, but loses time with the other."""
     with FakeCluster() as cluster:
         _, port = cluster.address_of(1)
 
@@ -271,7 +271,7 @@ async def test_a_trust_store_that_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_a_login_where_none_is_asked_for() -> None:
-    """A broker without SASL does not know its requests, and hangs up at them."""
+    """A broker without SASL does not support its requests, and closes the connection."""
     with FakeCluster() as cluster:
         configs = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "s3cret"}
         report = await report_of(cluster.address_of(1)[1], security_protocol="SASL_PLAINTEXT", **configs)

@@ -1,4 +1,4 @@
-"""What the doctor says, as data."""
+"""The doctor's findings as data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_failures_come_before_warnings() -> None:
 
 @pytest.mark.parametrize("text", [*tls_errors._OWN_REASONS.values(), *tls_errors._ALERTS.values()])
 def test_messages_of_tls_end_with_their_remedy(text: str) -> None:
-    """All but one, at which nothing can be done from here but to look."""
+    """All except one, for which nothing can be done from here but checking a log."""
     message, remedy = said_by(TlsError(f"kafka:9093: {text}"))
     assert message.startswith("kafka:9093: ")
     assert remedy

@@ -1,4 +1,4 @@
-"""Which Kafka a broker speaks like."""
+"""The Kafka release that a broker's API versions correspond to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aioproducer.protocol.api_versions import (
 
 
 def told(ranges: dict[int, int], metadata_version: int = 0, transaction_version: int = 0) -> ApiVersionsResponse:
-    """What a broker says that speaks version 0 to some newest one of each API."""
+    """The answer of a broker that supports version 0 up to the given one of each API."""
     supported = [SupportedFeatureKey(name="metadata.version", min_version=1, max_version=metadata_version)]
     finalized = [
         FinalizedFeatureKey(name="transaction.version", min_version_level=0, max_version_level=transaction_version)

@@ -1,4 +1,4 @@
-"""Protobuf messages as generated code has them: three files, of which one imports another, made without protoc."""
+"""Protobuf messages as in generated code: three files, one of which imports another, made without protoc."""
 
 from __future__ import annotations
 

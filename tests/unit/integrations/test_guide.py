@@ -1,4 +1,4 @@
-"""docs/serialization.md: every block of Python does what it says, on a cluster and a registry of the test's own."""
+"""docs/serialization.md: every Python block does what it says, with the test's own cluster and registry."""
 
 from __future__ import annotations
 

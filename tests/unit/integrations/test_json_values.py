@@ -1,4 +1,4 @@
-"""PydanticSerializer, MsgspecSerializer and OrjsonSerializer: bytes, types, and errors that tell no secrets."""
+"""PydanticSerializer, MsgspecSerializer and OrjsonSerializer: bytes, types, and errors without payload."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Lazy:
 
 
 class Hostile(collections.abc.Mapping[str, int]):
-    """Its own code quotes what it holds."""
+    """Its own errors quote its content."""
 
     def items(self) -> typing.NoReturn:
         raise ValueError("secret")
@@ -181,7 +181,7 @@ def test_values(serializer: JsonSerializer, value: Any, expected: Any) -> None:
     ],
 )
 def test_what_does_not_fit(serializer: JsonSerializer, value: Any, problem: str) -> None:
-    """Topic, field, the type wanted and given; no part of the value, also not in what stands behind the error."""
+    """The error has topic, field, the type wanted and given, but no part of the value; neither does its cause."""
     with pytest.raises(SchemaValidationError) as raised:
         serializer.serialize("orders", None, value)
     error = raised.value

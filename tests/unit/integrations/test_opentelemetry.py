@@ -1,4 +1,4 @@
-"""Spans and metrics as the messaging conventions have them, by OpenTelemetry's own exporters in memory."""
+"""Spans and metrics that follow the messaging conventions, collected by OpenTelemetry's in-memory exporters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ THEIRS = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 
 
 class Telemetry:
-    """What was exported."""
+    """The exported spans and metrics."""
 
     def __init__(self) -> None:
         self._spans = InMemorySpanExporter()
@@ -80,7 +80,7 @@ def producer_of(cluster: FakeCluster, tracing: Tracing, **configs: Any) -> Produ
 
 
 def parent_of(span: ReadableSpan) -> str:
-    """The header that says that a record was created by this span."""
+    """The header that names this span as the creator of a record."""
     own = span.context
     assert own is not None
     return f"00-{format_trace_id(own.trace_id)}-{format_span_id(own.span_id)}-{own.trace_flags:02x}"
@@ -134,7 +134,7 @@ async def test_a_send(cluster: FakeCluster, telemetry: Telemetry) -> None:
 async def test_the_client_is_named_where_it_is_known(
     cluster: FakeCluster, telemetry: Telemetry, clients: tuple[str, ...], own: dict[str, str], found: set[str | None]
 ) -> None:
-    """On the spans of a bulk call too; one object of several producers can't tell them apart."""
+    """Also on the spans of bulk calls; an interceptor shared by several producers can't tell them apart."""
     tracing = telemetry.tracing(attributes=own)
     producers = [producer_of(cluster, tracing, client_id=name) for name in clients]
     for producer in producers:
@@ -173,7 +173,7 @@ async def test_many_at_once_are_not_mixed_up(cluster: FakeCluster, telemetry: Te
 
 
 async def test_a_context_of_its_own_stays(cluster: FakeCluster, telemetry: Telemetry) -> None:
-    """Not changed, not doubled; the span says by a link whom it belongs to."""
+    """It is neither changed nor duplicated; the span has a link to it."""
     async with producer_of(cluster, telemetry.tracing()) as producer:
         for number in range(2):
             await producer.send("orders", b"%d" % number, headers={"traceparent": THEIRS.encode()})
@@ -203,7 +203,7 @@ async def test_a_context_in_whatever_bytes_the_producer_takes(
 async def test_headers_that_no_record_has_are_a_failure(
     cluster: FakeCluster, telemetry: Telemetry, caplog: pytest.LogCaptureFixture, wrong: Any
 ) -> None:
-    """Not of the interceptor, which would say so with a traceback for each record."""
+    """The record fails, not the interceptor, which would log a traceback for each record."""
     async with producer_of(cluster, telemetry.tracing()) as producer:
         with pytest.raises(SerializationError):
             await producer.send("orders", b"1", headers=wrong)
@@ -230,7 +230,7 @@ def fill(producer: Producer) -> None:
 
 
 async def test_records_that_were_never_in_the_buffer(cluster: FakeCluster, telemetry: Telemetry) -> None:
-    """Refused, or given up by their caller: their spans end as well."""
+    """Records that were refused, or cancelled by their caller: their spans end as well."""
     producer = producer_of(cluster, telemetry.tracing(), buffer_memory=40_000, batch_size=1_000)
     await producer.start()
     await producer.partitions_for("orders")
@@ -313,7 +313,7 @@ async def test_a_record_that_is_sent_again(cluster: FakeCluster, telemetry: Tele
 
 
 async def test_the_callers_own_context_is_left_alone(cluster: FakeCluster, telemetry: Telemetry) -> None:
-    """What was the current span before a call is so after it, in it, and for tasks that begin meanwhile."""
+    """The current span stays the same during and after a call, also for tasks that begin meanwhile."""
     tracer = telemetry.tracers.get_tracer("test")
     headers_of_theirs = [("own", b"1")]
     seen = []
@@ -337,7 +337,7 @@ async def test_the_callers_own_context_is_left_alone(cluster: FakeCluster, telem
 
 
 async def test_in_a_transaction(cluster: FakeCluster, telemetry: Telemetry) -> None:
-    """Spans end with their records, committed or not; those of an abort that dropped them say so."""
+    """Spans end with their records, committed or not; spans of records dropped by an abort say so."""
     tracing = telemetry.tracing()
     async with producer_of(cluster, tracing, transactional_id="billing", linger_ms=60_000) as producer:
         async with producer.transaction():
@@ -387,7 +387,7 @@ async def test_metrics_of_the_conventions(cluster: FakeCluster, telemetry: Telem
 
 
 async def test_metrics_where_nothing_traces(cluster: FakeCluster, telemetry: Telemetry) -> None:
-    """Without an SDK for spans nothing goes into the headers by which a record could be told again."""
+    """Without a tracing SDK, no trace context is added to the headers."""
     tracing = Tracing(tracer_provider=NoOpTracerProvider(), meter_provider=telemetry.meters)
     async with producer_of(cluster, tracing) as producer:
         await producer.send("orders", b"1")
@@ -416,7 +416,7 @@ async def test_all_metrics_of_the_producer(cluster: FakeCluster, telemetry: Tele
 
 
 async def test_metrics_keep_no_producer(cluster: FakeCluster, telemetry: Telemetry) -> None:
-    """No instrument can be given back: they last as long as their provider, most often as the program."""
+    """Instruments can't be removed: they live as long as their provider, usually as long as the program."""
     async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         observe(producer, meter_provider=telemetry.meters)
         await producer.send("orders", b"value")

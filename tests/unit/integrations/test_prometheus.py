@@ -29,7 +29,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 def scraped(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], tuple[str, float]]:
-    """(name, labels) -> (type, value), as a server reads it."""
+    """(name, labels) -> (type, value), as a Prometheus server parses it."""
     return {
         (sample.name, frozenset(sample.labels.items())): (family.type, sample.value)
         for family in text_string_to_metric_families(generate_latest(registry).decode())
@@ -71,7 +71,7 @@ async def test_several_producers(cluster: FakeCluster) -> None:
 
 
 async def test_from_another_thread_while_topics_appear(cluster: FakeCluster) -> None:
-    """The thread waits for the loop, which owns what is counted."""
+    """The thread waits for the loop, which owns the counters."""
     registry = CollectorRegistry()
     async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         registry.register(ProducerCollector(producer))
@@ -91,7 +91,7 @@ async def test_from_another_thread_while_topics_appear(cluster: FakeCluster) -> 
 
 
 async def test_after_the_end(cluster: FakeCluster) -> None:
-    """A closed producer still shows its totals; one whose loop is gone shows nothing, and no scrape fails."""
+    """A closed producer still shows its totals; one whose loop was closed shows nothing, and no scrape fails."""
     registry = CollectorRegistry()
     producer = Producer(bootstrap_servers=cluster.bootstrap_servers)
     registry.register(ProducerCollector(producer))

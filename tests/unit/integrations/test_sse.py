@@ -1,4 +1,4 @@
-"""Live metrics as server-sent events: what they tell, and that no stream outlives client, producer or server."""
+"""Live metrics as server-sent events: their content, and that no stream outlives client, producer or server."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_an_event_has_the_metrics_and_the_health(cluster: FakeCluster) -> 
     assert first["page"] == "home"
     assert first["health"] == {"state": "running", "ready": True, "live": True, "reason": "", "waiting": 0}
     assert set(first["metrics"]["producer-metrics"]) == set(NAMES["producer-metrics"])
-    assert first["metrics"]["producer-metrics"]["batch-size-avg"] is None  # of nothing
+    assert first["metrics"]["producer-metrics"]["batch-size-avg"] is None  # no batch has been sent yet
     assert second["metrics"]["producer-metrics"]["record-send-total"] == 1
     assert second["metrics"]["producer-metrics"]["batch-size-avg"] > 0
     assert second["metrics"]["producer-node-metrics"]["node-1"]["request-total"] > 0
@@ -99,7 +99,7 @@ async def test_a_stream_without_an_interval_leaves_turns_to_others_and_ends(clus
 
 @pytest.mark.parametrize("interval", [Decimal(3_600), 10**400, math.inf], ids=["decimal", "huge", "infinite"])
 async def test_an_interval_of_any_kind_of_number(cluster: FakeCluster, interval: Any) -> None:
-    """One that a loop can't wait so long for is as good as the longest that it can."""
+    """An interval longer than a loop can wait counts as the longest possible one."""
     told = False
     async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         events = metrics_events(producer, interval=interval, ended=lambda: told)
@@ -146,7 +146,7 @@ async def test_a_stream_ends_when_it_is_told_to(cluster: FakeCluster) -> None:
     ids=["starlette", "fastapi", "metrics_events"],
 )
 def test_an_interval_that_is_no_number_is_refused_at_once(refuses: Callable[..., object]) -> None:
-    """Not in the stream, whose answer has begun by then; and one of nan seconds would never pause."""
+    """Not later in the stream, whose response would have begun by then; and one of nan seconds would never pause."""
     with pytest.raises(ValueError, match="interval is not a number; seconds are needed"):
         refuses(interval=math.nan)
     for wrong in "1", None:
@@ -179,7 +179,7 @@ def test_functions_of_a_stream_that_are_none_are_refused_at_once() -> None:
 
 @pytest.mark.parametrize("framework", ["starlette", "fastapi"])
 async def test_applications_serve_it(cluster: FakeCluster, framework: str) -> None:
-    """A client that goes away ends its stream: nothing is left running, which ``clean_loop`` looks at."""
+    """A client that disconnects ends its stream: nothing is left running, which ``clean_loop`` checks."""
     lifespan = starlette.producer_lifespan(lambda: Producer(bootstrap_servers=cluster.bootstrap_servers))
     app: Any
     if framework == "starlette":
@@ -208,7 +208,7 @@ async def test_applications_serve_it(cluster: FakeCluster, framework: str) -> No
 
 
 async def test_uvicorn_ends_with_streams_open(cluster: FakeCluster) -> None:
-    """It would wait for them forever; they end in order instead, so that no client sees a broken answer."""
+    """It would wait for them forever; instead they end properly, so that no client sees a broken response."""
     (port,) = free_ports(1, random.Random())
     command = ["-m", "uvicorn", "examples.live_metrics.app:app", f"--port={port}", "--log-level=warning"]
     environment = {**os.environ, "BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
@@ -232,7 +232,7 @@ async def test_uvicorn_ends_with_streams_open(cluster: FakeCluster) -> None:
             server.kill()
             await server.wait()
     assert acked == 100
-    assert server.returncode in (0, -signal.SIGTERM)  # by the signal itself, once all is done
+    assert server.returncode in (0, -signal.SIGTERM)  # exits by the signal itself after shutting down
     assert output == (b"", b"")
     assert len(cluster.records("events")) == 100
 

@@ -1,4 +1,4 @@
-"""The producer in FastAPI and Starlette applications, over a cluster in the test's process."""
+"""The producer in FastAPI and Starlette applications, with a cluster in the test's process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def values(cluster: FakeCluster, topic: str) -> list[bytes | None]:
 
 @asynccontextmanager
 async def serving(app: Any, *, with_state: bool = True) -> AsyncIterator[httpx.AsyncClient]:
-    """Run an application as a server does, with the state that its lifespan gives, or without it."""
+    """Run an application as a server does, with or without its lifespan and its state."""
     async with app.router.lifespan_context(app) as state:
 
         async def served(scope: Any, receive: Any, send: Any) -> None:
@@ -99,7 +99,7 @@ def clicks(**lifespan: Any) -> FastAPI:
 def test_wrong_arguments_are_told_before_anything_starts(
     wrong: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """A time limit that fails only at the end would leave records in the buffer; letters are names of topics."""
+    """A bad time limit that fails only at the end would lose records; the letters of a str would count as topics."""
     with pytest.raises(error, match=text):
         producer_lifespan(**{"producer": Producer(bootstrap_servers="localhost:9092"), **wrong})
 
@@ -116,7 +116,7 @@ async def test_a_function_that_makes_no_producer_is_told(cluster: FakeCluster, m
 
 
 async def test_two_producers_of_the_same_name_are_an_error(cluster: FakeCluster) -> None:
-    """Else a handler and the application's own code would each find another one."""
+    """Otherwise a handler and the application's own code would each find a different one."""
     inner = producer_lifespan(lambda: make(cluster))
     app = Starlette(lifespan=producer_lifespan(lambda: make(cluster), lifespan=inner))
     with pytest.raises(RuntimeError, match=r"two producers are named 'default': one needs producer_lifespan\(name="):
@@ -126,7 +126,7 @@ async def test_two_producers_of_the_same_name_are_an_error(cluster: FakeCluster)
 
 @pytest.mark.parametrize("wait_for_kafka", [True, False])
 async def test_a_closed_producer_is_told_at_the_start(cluster: FakeCluster, wait_for_kafka: bool) -> None:
-    """Without waiting for Kafka too: it would never become ready."""
+    """Even without waiting for Kafka, because it would never become ready."""
     producer = make(cluster)
     await producer.close()
     with pytest.raises(ProducerClosedError, match="make a new one"):
@@ -136,7 +136,7 @@ async def test_a_closed_producer_is_told_at_the_start(cluster: FakeCluster, wait
 
 @pytest.mark.parametrize("with_state", [True, False])
 async def test_it_starts_and_ends_with_the_application(cluster: FakeCluster, with_state: bool) -> None:
-    """What handlers have given to it in the background is sent before the application ends."""
+    """Records that handlers submitted in the background are sent before the application ends."""
     producer = make(cluster, linger_ms=60_000, delivery_timeout_ms=120_000)
     async with serving(clicks(producer=producer), with_state=with_state) as client:
         assert (await client.post("/orders", params={"item": "tea"})).json() == {"offset": 0}
@@ -156,7 +156,7 @@ async def test_an_application_may_run_again(cluster: FakeCluster) -> None:
 
 
 async def test_it_runs_around_the_lifespan_of_the_application(cluster: FakeCluster) -> None:
-    """The application's own start and end may publish, and its state reaches the requests."""
+    """The application's own startup and shutdown code may publish, and its state reaches the requests."""
 
     @asynccontextmanager
     async def own(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
@@ -196,7 +196,7 @@ async def test_two_producers(cluster: FakeCluster) -> None:
 
 
 async def test_a_plain_handler_is_in_another_thread(cluster: FakeCluster) -> None:
-    """It can have the loop send for it."""
+    """It can make the loop send for it."""
     app = FastAPI(lifespan=producer_lifespan(make(cluster)))
 
     @app.post("/{way}")
@@ -215,7 +215,7 @@ async def test_a_plain_handler_is_in_another_thread(cluster: FakeCluster) -> Non
 
 @pytest.mark.parametrize("name", ["default", "audit"])
 async def test_a_test_gives_handlers_something_else(name: str) -> None:
-    """By FastAPI's own means, and without a lifespan."""
+    """With FastAPI's dependency overrides, and without a lifespan."""
     app = FastAPI()
 
     @app.post("/default")
@@ -303,7 +303,7 @@ async def test_a_web_socket(cluster: FakeCluster) -> None:
 
 
 async def test_a_record_outlives_a_request_that_is_cancelled(cluster: FakeCluster) -> None:
-    """Middleware and clients that go away cancel handlers and background tasks, never a record that was submitted."""
+    """Middleware and disconnecting clients cancel handlers and background tasks, never a record that was submitted."""
     reached = asyncio.Event()
 
     class Hurry:
@@ -359,7 +359,7 @@ async def test_a_record_outlives_a_request_that_starlettes_middleware_gives_up(c
 
 @pytest.mark.parametrize("call", ["send", "submit", "send_many"])
 async def test_the_producer_s_own_calls_are_background_tasks(cluster: FakeCluster, call: str) -> None:
-    """Starlette awaits coroutine functions; all else it calls in a thread, where nobody awaits what comes back."""
+    """Starlette awaits coroutine functions; others are called in a thread, where their result is not awaited."""
     app = FastAPI(lifespan=producer_lifespan(make(cluster), topics=["clicks"]))
 
     @app.post("/")
@@ -382,7 +382,7 @@ async def test_what_failed_in_the_background_is_told_at_the_end(cluster: FakeClu
 
 
 async def test_the_end_takes_as_long_as_it_may(cluster: FakeCluster) -> None:
-    """With close_timeout an application ends although no broker answers; what is lost is counted as failed."""
+    """With close_timeout an application ends although no broker answers; lost records count as failed."""
     cluster.faults.swallow("Produce", times=None)
     producer = make(cluster)
     async with serving(clicks(producer=producer, close_timeout=0.05)) as client:
@@ -424,7 +424,7 @@ async def test_it_starts_later(cluster: FakeCluster, monkeypatch: pytest.MonkeyP
 async def test_it_starts_later_whatever_has_failed_at_first(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a start raises may be the program's own: a serializer's, a token provider's."""
+    """start() may raise an error of the program's own code: of a serializer or a token provider."""
     monkeypatch.setattr("aioproducer.integrations.starlette.FIRST_RETRY_S", 0.01)
     failures = [OSError("no schemas yet")]
 
@@ -441,7 +441,7 @@ async def test_it_starts_later_whatever_has_failed_at_first(
 
 
 async def test_it_is_ready_once_its_topics_are_known() -> None:
-    """So that no submit_nowait of a request is refused that came because the probe had said so."""
+    """So that requests that arrive once the probe succeeds don't have their submit_nowait refused."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         app = FastAPI(lifespan=producer_lifespan(make(cluster), topics=["later"], wait_for_kafka=False))
         app.include_router(health_router())
@@ -463,7 +463,7 @@ async def test_it_is_ready_once_its_topics_are_known() -> None:
 async def test_a_probe_says_why_it_has_not_started(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A producer that is tried again and again is starting, and what went wrong is not in the log alone."""
+    """A producer whose start is being retried counts as starting, and the probe shows the error."""
     monkeypatch.setattr("aioproducer.integrations.starlette.FIRST_RETRY_S", PATIENCE_S)
     cluster.stop_broker(1)
     async with serving(clicks(producer=make(cluster), wait_for_kafka=False)) as client:
@@ -489,7 +489,7 @@ async def test_a_probe_says_which_topic_is_missing(monkeypatch: pytest.MonkeyPat
 async def test_a_producer_that_can_t_start_any_more_is_not_tried_again(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It would be tried for as long as the application runs, with a line in the log for each time."""
+    """It would be retried for as long as the application runs, with a log line each time."""
     monkeypatch.setattr("aioproducer.integrations.starlette.FIRST_RETRY_S", 0.001)
     cluster.stop_broker(1)
     producer = make(cluster, max_block_ms=10)
@@ -631,7 +631,7 @@ async def test_a_record_that_is_too_large(cluster: FakeCluster) -> None:
 
 
 async def test_an_answer_shows_no_address(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
-    """Clients learn the kind of the error; brokers and topics stand in the log."""
+    """Clients learn the kind of error; brokers and topics are only in the log."""
     cluster.faults.fail("Produce", 29)
     async with serving(clicks(producer=make(cluster))) as client:
         answer = await client.post("/orders", params={"item": "tea"})

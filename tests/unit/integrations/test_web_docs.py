@@ -1,4 +1,4 @@
-"""The programs of docs/web.md do what it says, over a cluster in the test's process."""
+"""The programs of docs/web.md do what it says, with a cluster in the test's process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 def program(having: str, cluster: FakeCluster | None = None) -> dict[str, Any]:
-    """What the one program of the page with some text in it defines, run with this cluster in place of its own."""
+    """The globals of the page's only program that contains this text, run with this cluster instead of its own."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (code,) = (block for block in blocks if having in block)
     if cluster is not None:

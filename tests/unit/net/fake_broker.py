@@ -1,8 +1,8 @@
-"""A scripted peer on a real socket: it reads frames, notes them, and answers as the test says.
+"""A scripted peer on a real socket: it reads frames, records them, and answers as the test says.
 
-By default it is a broker that speaks everything and knows its own address; a test replaces the answer to an API by
-``broker.on(ApiVersionsRequest, ...)``. What a handler returns is sent: a response message in the version of the
-request, ``bytes`` as they are, or nothing for None.
+By default it is a broker that supports everything and knows its own address; a test replaces the answer to an API by
+``broker.on(ApiVersionsRequest, ...)``. The handler's result is sent: a response message in the version of the
+request, ``bytes`` unchanged, or nothing for None.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ class Peer:
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         self.writer.write(data)
 
     def drop(self) -> None:
-        """End the connection from this side."""
+        """Close the connection from this side."""
         self.writer.transport.abort()
 
     def half_close(self) -> None:
-        """Send nothing any more, but go on reading."""
+        """Send EOF, but keep reading."""
         self.writer.write_eof()
 
     def stop_reading(self) -> None:
-        """Let the socket buffers fill."""
+        """Stop reading, so that the socket buffers fill up."""
         self.writer.transport.pause_reading()  # type: ignore[attr-defined]
 
     def go_on_reading(self) -> None:
@@ -71,7 +71,7 @@ class Peer:
 
 @dataclass
 class ReceivedRequest:
-    """One frame, read."""
+    """One parsed request frame."""
 
     broker: FakeBroker
     peer: Peer
@@ -82,7 +82,7 @@ class ReceivedRequest:
     body: bytes
 
     def decode(self) -> Any:
-        """The message in the frame."""
+        """Decode the message in the frame."""
         return _BY_KEY[self.api_key].decode(self.body, self.version)
 
     def answer(self, message: Message, *, version: int | None = None, correlation_id: int | None = None) -> bytes:
@@ -94,17 +94,17 @@ class ReceivedRequest:
         return framed(struct.pack(">i", correlation_id) + tags + message.encode(version))
 
     def reply(self, message: Message) -> None:
-        """Send an answer, now."""
+        """Send an answer now."""
         self.peer.send(self.answer(message))
 
 
 def framed(payload: bytes) -> bytes:
-    """The bytes with their size before them."""
+    """The bytes with their size in front."""
     return struct.pack(">i", len(payload)) + payload
 
 
 class FakeBroker:
-    """See the module."""
+    """A scripted peer, see the module's docstring."""
 
     def __init__(self, *, node_id: int = 1, ranges: dict[int, tuple[int, int]] | None = None) -> None:
         self.node_id = node_id
@@ -123,7 +123,7 @@ class FakeBroker:
         self._server: asyncio.Server | None = None
 
     def on(self, request: type[Request[Any]], handler: Handler) -> None:
-        """Answer an API by the handler from now on."""
+        """Answer an API with this handler from now on."""
         self._handlers[request.API_KEY] = handler
 
     def silent(self, request: type[Request[Any]]) -> None:
@@ -131,32 +131,32 @@ class FakeBroker:
         self.on(request, lambda _: None)
 
     def api_versions(self) -> ApiVersionsResponse:
-        """What it says it speaks."""
+        """The answer to ApiVersions."""
         keys = [ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.ranges.items()]
         return ApiVersionsResponse(api_keys=keys)
 
     def metadata(self) -> MetadataResponse:
-        """A cluster of this broker alone."""
+        """The answer to Metadata: a cluster of only this broker."""
         return MetadataResponse(brokers=[self.address()], topics=[], cluster_id="fake", controller_id=self.node_id)
 
     def address(self) -> MetadataResponseBroker:
-        """How it is listed in metadata."""
+        """The broker's entry in metadata."""
         return MetadataResponseBroker(node_id=self.node_id, host=self.host, port=self.port)
 
     async def next_request(self, request: type[Request[Any]]) -> ReceivedRequest:
-        """Wait for the next request of an API; others are skipped."""
+        """Wait for the next request of an API, skipping others."""
         while True:
             received = await self.arrived.get()
             if received.api_key == request.API_KEY:
                 return received
 
     async def start(self) -> None:
-        """Listen, at the same port as before if there was one."""
+        """Listen, on the same port as before if there was one."""
         self._server = await asyncio.start_server(self._serve, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Close the port and all connections."""
+        """Close the listener and all connections."""
         if self._server is not None:
             self._server.close()
         for peer in self.peers:
@@ -209,7 +209,7 @@ class FakeBroker:
 
 
 def end_with_answer(monkeypatch: pytest.MonkeyPatch, request: type[Request[Any]]) -> None:
-    """Let the end of the connection come in one piece with the next answer to this request, as TLS passes it on."""
+    """Deliver the end of the connection together with the next answer to this request, as TLS may do."""
     dispatch = Connection._dispatch
 
     def dispatch_and_end(connection: Connection, frame: bytes) -> None:
@@ -223,7 +223,7 @@ def end_with_answer(monkeypatch: pytest.MonkeyPatch, request: type[Request[Any]]
 
 
 def closed_port() -> int:
-    """A port of the loopback that nobody listens at."""
+    """A loopback port on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

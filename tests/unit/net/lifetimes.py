@@ -1,4 +1,4 @@
-"""Whether something goes by itself, without the garbage collector."""
+"""Whether an object is freed by reference counting alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 
 
 async def goes_by_itself(gone: weakref.ref[object]) -> bool:
-    """Give the loop some turns without the garbage collector, and tell whether the object is gone then."""
+    """Run the loop for some turns with the garbage collector off, and return whether the object is gone."""
     gc.disable()
     try:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""A connection that does what a test says, for those who only look at connections."""
+"""A stand-in for a connection, for tests of code that only inspects connections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class StandIn:
-    """What may be asked of a connection by those who choose between them; nothing stands behind it."""
+    """The attributes by which connections are chosen, without a real connection."""
 
     def __init__(self, node_id: int, *, host: str = "unused", **state: Any) -> None:
         self.node_id = node_id

@@ -1,4 +1,4 @@
-"""What the network layer knows of each API."""
+"""What the network layer knows about each API."""
 
 from __future__ import annotations
 

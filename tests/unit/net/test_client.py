@@ -42,7 +42,7 @@ METADATA = MetadataRequest(topics=[])
 
 
 class Client(NetworkClient):
-    """A client that notes what it tells its owner."""
+    """A client that records the calls to its owner."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Client(NetworkClient):
         self.set_brokers({each.node_id: Broker(each.node_id, each.host, each.port) for each in brokers})
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition that a change brings about."""
+        """Wait until a change makes a condition true."""
         while not condition():
             self.changed.clear()
             await self.changed.wait()
@@ -115,7 +115,7 @@ async def other() -> AsyncIterator[FakeBroker]:
 
 @pytest.fixture
 async def hanging() -> AsyncIterator[FakeBroker]:
-    """Accepts connections and never says a word."""
+    """A server that accepts connections and never sends anything."""
     async with FakeBroker(node_id=3) as running:
         running.silent(ApiVersionsRequest)
         yield running
@@ -170,7 +170,7 @@ async def test_an_address_that_hangs_is_left_after_its_setup_timeout(hanging: Fa
 
 
 async def test_bootstrap_tries_each_address_once(hanging: FakeBroker) -> None:
-    """However much of max_block_ms is left: whoever wants to wait for a cluster calls start() again."""
+    """However much of max_block_ms is left: a program that wants to wait for a cluster calls start() again."""
     async with Client(hanging, f"127.0.0.1:{closed_port()}", socket_connection_setup_timeout_ms=30) as client:
         with pytest.raises(BootstrapError):
             await client.bootstrap(client.soon(60_000))
@@ -253,7 +253,7 @@ async def test_a_name_that_can_not_be_made_canonical_is_passed_over(broker: Fake
 
 
 class Resolving:
-    """The running loop with a resolver of the test's; uvloop's own can't be patched."""
+    """The running loop with the test's resolver, because uvloop's can't be patched."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, getaddrinfo: Any = None, getnameinfo: Any = None) -> None:
         self._loop = loop
@@ -280,7 +280,7 @@ async def test_the_bootstrap_connection_becomes_that_of_the_node_at_its_address(
 async def test_a_bootstrap_connection_that_ends_with_its_answer(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer is good, and the node at that address gets a connection of its own."""
+    """The answer is used, and the node at that address gets a new connection."""
     end_with_answer(monkeypatch, MetadataRequest)
     async with Client(broker) as client:
         assert [each.node_id for each in (await client.bootstrap(client.soon())).brokers] == [1]
@@ -387,7 +387,7 @@ async def test_failed_attempts_back_off_and_ready_resets_it(broker: FakeBroker) 
             connected.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await connected
-            client._nodes.by_id[1].retry_at_ms = client.now_ms  # the wait itself is not the point here
+            client._nodes.by_id[1].retry_at_ms = client.now_ms  # skip the back-off
         assert 7 <= delays[0] <= 12
         assert 15 <= delays[1] <= 24
         assert 31 <= delays[2] <= 48
@@ -446,7 +446,7 @@ async def test_a_silent_node_is_warned_of_and_one_that_ends_a_connection_is_not(
 
 @pytest.mark.parametrize("host", ["kafka..local", ".local", "a" * 64 + ".local", "\u00fc" * 70])
 async def test_a_host_that_no_name_service_can_be_asked_for(host: str) -> None:
-    """It is a broker that can't be reached, whoever gave the name: the configs or the cluster."""
+    """It counts as an unreachable broker, whether the name comes from the configs or from the cluster."""
     async with Client(f"{host}:9092") as client:
         with pytest.raises(BootstrapError, match="can't be resolved"):
             await client.bootstrap()
@@ -459,7 +459,7 @@ async def test_a_host_that_no_name_service_can_be_asked_for(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @pytest.mark.parametrize("port", [-1, 65536])
 async def test_a_port_that_there_is_not(host: str, port: int) -> None:
-    """Brokers advertise what they are told to."""
+    """Brokers advertise whatever is configured."""
     async with Client() as client:
         client.set_brokers({1: Broker(1, host, port)})
         client.connect_soon(1)
@@ -601,7 +601,7 @@ async def test_a_bug_while_connecting_reaches_the_owner(broker: FakeBroker) -> N
 
 
 class Held:
-    """A request that a broker does not answer before it is told to, nor anything that comes after it."""
+    """A request that a broker does not answer until the test says so, nor any later one."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.go_on = asyncio.Event()
@@ -631,7 +631,7 @@ async def test_a_broker_that_is_held_up_is_asked_by_a_second_connection(
         assert client.connection_count == 2
         assert (await second.request(METADATA)).brokers[0].node_id == 1
         assert client.connection(1) is first
-        assert client.free_connection(1, client.now_ms) is None  # records never go by the second
+        assert client.free_connection(1, client.now_ms) is None  # records never use the second connection
         assert client.least_loaded(client.now_ms) is second
         held.go_on.set()
         await answer
@@ -665,7 +665,7 @@ async def test_what_a_second_connection_was_asked_is_still_answered(
 
 
 async def test_no_second_connection_before_it_is_needed(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor where the first is throttled: the broker has asked for the pause. Nor more than one."""
+    """Nor if the first is throttled, because the broker asked for the pause. Nor a third one."""
     held = Held(broker)
     async with Client() as client:
         client.know(broker)
@@ -707,7 +707,7 @@ async def test_a_second_connection_goes_with_the_first(
             client.set_brokers({1: Broker(1, other.host, other.port)})
         else:
             client.abort_all()
-        assert client.connection_count == (1 if first in client._open else 0)  # which waits for its answer
+        assert client.connection_count == (1 if first in client._open else 0)  # which still waits for an answer
         held.go_on.set()
         await asyncio.wait([answer])
         answer.exception()
@@ -759,7 +759,7 @@ async def test_least_loaded_is_the_one_with_the_fewest_in_flight(broker: FakeBro
 
 
 async def test_who_serves_an_api(broker: FakeBroker, other: FakeBroker) -> None:
-    """The one that is wanted, if it knows the API; else the least loaded of those that do; nobody is connected to."""
+    """The preferred node, if it supports the API; otherwise the least loaded that does. No connection is made."""
     broker.silent(MetadataRequest)
     keys = [ApiVersion(api_key=key, min_version=0, max_version=13) for key in (MetadataRequest.API_KEY, 18)]
     broker.on(ApiVersionsRequest, lambda _: ApiVersionsResponse(api_keys=keys))
@@ -790,14 +790,14 @@ async def test_waiting_until_a_connection_is_free(broker: FakeBroker) -> None:
         request = await broker.next_request(MetadataRequest)
         waiting = asyncio.ensure_future(client.when_free(connection, client.soon()))
         await asyncio.sleep(0)
-        assert not client.free_connection(1, client.now_ms)  # it waits ahead of those who only look
+        assert not client.free_connection(1, client.now_ms)  # a waiting task takes precedence over polling callers
         request.reply(broker.metadata())
         assert await waiting is connection
         await answer
 
 
 async def test_waiting_for_the_connection_of_the_bootstrap(broker: FakeBroker) -> None:
-    """It belongs to no node; nothing comes in its place."""
+    """It belongs to no node; nothing replaces it."""
     async with Client(broker, max_in_flight_requests_per_connection=1) as client:
         await client.bootstrap(client.soon())
         bootstrap = client.least_loaded(client.now_ms)
@@ -843,7 +843,7 @@ async def test_what_is_counted(broker: FakeBroker) -> None:
 
 
 async def test_logins_are_counted(broker: FakeBroker) -> None:
-    """Where there is anything to pass: TLS or SASL."""
+    """Only with TLS or SASL."""
     refusals = [SaslAuthenticationFailedError("no"), None]
 
     async def authenticate(_: Connection) -> None:
@@ -882,7 +882,7 @@ async def test_any_ready_connection_tries_the_others_when_one_fails(broker: Fake
     async with Client() as client:
         dead = FakeBroker(node_id=2)
         dead.port = closed_port()
-        for _ in range(5):  # whichever it starts with
+        for _ in range(5):  # whichever node it starts with
             client.set_brokers({})
             client.know(dead, broker)
             assert (await client.any_ready_connection(client.soon())).node_id == 1
@@ -923,7 +923,7 @@ async def test_any_ready_connection_ends_at_its_deadline(hanging: FakeBroker) ->
 
 
 async def test_who_waits_for_any_connection_gets_the_next_free_place(broker: FakeBroker) -> None:
-    """Also when all places are taken by requests that somebody else sent, such as Produce."""
+    """Even when all places are taken by other requests, such as Produce."""
     broker.silent(MetadataRequest)
     async with Client(max_in_flight_requests_per_connection=1) as client:
         client.know(broker)
@@ -1005,7 +1005,7 @@ async def test_a_node_that_moved_while_connecting_is_tried_at_its_new_address(
         await hanging.next_request(ApiVersionsRequest)
         broker.node_id = 3
         client.know(broker)
-        async with asyncio.timeout(4):  # the attempt alone would take longer
+        async with asyncio.timeout(4):  # waiting for the attempt would take longer
             assert (await client.ready_connection(3, client.soon())).port == broker.port
             await hanging.peers[0].gone.wait()
         assert client.disconnects == []
@@ -1082,7 +1082,7 @@ async def test_a_connection_that_waits_for_an_answer_is_not_idle(broker: FakeBro
         waiting = asyncio.ensure_future(connection.request(METADATA))
         request = await broker.next_request(MetadataRequest)
         used_ms = connection.last_used_ms
-        while connection.last_used_ms == used_ms:  # the idle timer has looked at it
+        while connection.last_used_ms == used_ms:  # until the idle timer has checked it
             await asyncio.wait([waiting], timeout=0.01)
         assert not connection.closed
         request.reply(broker.metadata())
@@ -1101,7 +1101,7 @@ async def test_idle_connections_stay_when_the_limit_is_off(broker: FakeBroker) -
 
 
 async def test_nothing_keeps_a_connection_that_has_ended(broker: FakeBroker) -> None:
-    """Not until the garbage collector runs either."""
+    """Not even until the garbage collector runs."""
     async with Client() as client:
         client.know(broker)
         connection = await client.ready_connection(1, client.soon())
@@ -1192,7 +1192,7 @@ async def nothing() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
 async def test_an_attempt_by_an_eager_task_may_fail_at_once() -> None:
-    """Its task has ended before whoever makes it has it; the node must not count as connecting for ever."""
+    """The task is done before its creator gets it; the node must not count as connecting forever."""
     loop = asyncio.get_running_loop()
     loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
     try:

@@ -46,7 +46,7 @@ def config(**values: object) -> ProducerConfig:
 
 
 class Owner:
-    """What a connection tells its owner."""
+    """Records the connection's calls to its owner."""
 
     def __init__(self) -> None:
         self.closed: list[KafkaError | None] = []
@@ -200,7 +200,7 @@ async def test_authentication_can_send_requests(broker: FakeBroker, owner: Owner
 async def test_a_connection_that_ends_with_the_answer_that_makes_it_ready(
     broker: FakeBroker, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner could not be told of its end, and would take it for open: with TLS both can come in one piece."""
+    """The owner could not be notified of the end, and would consider it open: with TLS both can arrive together."""
     end_with_answer(monkeypatch, ApiVersionsRequest)
     with pytest.raises(ConnectionLostError, match=r"node 1 .* closed the connection") as raised:
         await owner.open(broker)
@@ -211,7 +211,7 @@ async def test_a_connection_that_ends_with_the_answer_that_makes_it_ready(
 
 async def test_a_session_that_ends_before_the_connection_is_ready(broker: FakeBroker, owner: Owner) -> None:
     async def authenticate(connection: Connection) -> None:
-        asyncio.get_running_loop().call_soon(connection.close_when_idle)  # behind the request for the versions
+        asyncio.get_running_loop().call_soon(connection.close_when_idle)  # after the ApiVersions request
 
     with pytest.raises(ConnectionLostError, match="closed on this side"):
         await owner.open(broker, authenticate=authenticate)
@@ -410,7 +410,7 @@ async def test_a_broken_answer_ends_the_connection_and_what_is_in_flight_may_be_
 
 
 async def test_an_answer_before_the_connection_is_ready_is_small(broker: FakeBroker, owner: Owner) -> None:
-    """Millions of versions would hold the loop for seconds, and whoever sends them has not even logged in."""
+    """Decoding millions of versions would block the loop for seconds, from a peer that is not yet authenticated."""
     broker.on(ApiVersionsRequest, lambda _: struct.pack(">i", MAX_OPENING_BYTES + 1))
     told = f"an answer of {MAX_OPENING_BYTES + 1} bytes (allowed: 4 to {MAX_OPENING_BYTES})"
     with pytest.raises(ConnectionLostError, match=re.escape(told)) as raised:
@@ -432,7 +432,7 @@ async def test_an_answer_before_the_connection_is_ready_is_small(broker: FakeBro
 async def test_a_port_of_somebody_else(
     broker: FakeBroker, owner: Owner, answer: bytes, kind: type[KafkaError], text: str
 ) -> None:
-    """Who answers the first request in words of another protocol is known by them; later they are noise."""
+    """Another protocol is recognized in the answer to the first request; later such bytes are just invalid."""
     broker.on(ApiVersionsRequest, lambda _: answer)
     with pytest.raises(kind, match=text) as caught:
         await owner.open(broker)
@@ -497,7 +497,7 @@ async def test_what_a_callback_raises_reaches_the_owner_and_ends_the_connection(
     await second.ended.wait()
     assert [type(error) for error in owner.internal] == [ZeroDivisionError]
     assert isinstance(second.errors[0].__cause__, ZeroDivisionError)
-    assert first.errors == []  # its own callback has run
+    assert first.errors == []  # before its own callback has run
     await connection.wait_closed()
 
 
@@ -571,7 +571,7 @@ async def test_a_request_on_a_closed_connection_is_surely_not_written(broker: Fa
     connection = await owner.open(broker)
     connection.abort()
     sent = Sent(connection)
-    assert sent.errors == []  # never from within the call
+    assert sent.errors == []  # never called within send_frame
     await sent.ended.wait()
     assert isinstance(sent.errors[0], ConnectionLostError)
     assert not sent.errors[0].maybe_written
@@ -581,7 +581,7 @@ async def test_a_request_on_a_closed_connection_is_surely_not_written(broker: Fa
 
 
 async def test_nothing_is_flushed_after_abort(broker: FakeBroker, owner: Owner) -> None:
-    """A request that was reported as failed does not reach the broker later."""
+    """A request that was reported as failed never reaches the broker."""
     connection = await owner.open(broker)
     peer = await broker.connected.get()
     peer.stop_reading()
@@ -597,7 +597,7 @@ async def test_nothing_is_flushed_after_abort(broker: FakeBroker, owner: Owner) 
 
 
 async def test_a_cancelled_reader_fails_what_is_in_flight(broker: FakeBroker, owner: Owner) -> None:
-    """What asyncio.run does to all tasks when the program ends early."""
+    """As asyncio.run does with all tasks when the program ends early."""
     broker.silent(MetadataRequest)
     connection = await owner.open(broker)
     sent = Sent(connection)
@@ -623,10 +623,10 @@ async def test_bytes_that_the_transport_refuses_fail_the_request(
 
 
 async def test_the_error_of_a_write_does_not_hold_what_was_written(broker: FakeBroker, owner: Owner) -> None:
-    """The error is kept for as long as a node is away; the memory of the batches must be free before that."""
+    """The error is kept while a node is unreachable; the memory of the batches must be freed earlier."""
 
     class Reset:
-        """A socket whose peer is gone, as a write is the first to find out."""
+        """A socket whose peer is gone, which a write notices first."""
 
         def __init__(self, sock: Any) -> None:
             self._sock = sock
@@ -699,7 +699,7 @@ async def test_answers_in_time_leave_the_timer_quiet(broker: FakeBroker, owner: 
     await quick.ended.wait()
     broker.silent(MetadataRequest)
     second = Sent(connection, timeout_ms=400)
-    await second.ended.wait()  # the timer of the first went off meanwhile and found nothing
+    await second.ended.wait()  # the first one's timer fired meanwhile and had nothing to do
     assert quick.errors == []
     assert isinstance(second.errors[0], RequestTimedOutError)
     await connection.wait_closed()
@@ -732,7 +732,7 @@ async def test_old_brokers_have_throttled_already_when_they_answer(owner: Owner)
 
 
 async def test_an_answer_that_nobody_waits_for_throttles_too(broker: FakeBroker, owner: Owner) -> None:
-    """As when another broker was asked the same and answered first."""
+    """As when another broker was asked too and answered first."""
     connection = await owner.open(broker)
     broker.on(MetadataRequest, lambda _: MetadataResponse(throttle_time_ms=5_000, brokers=[], topics=[]))
     connection.exchange(METADATA, connection.version(MetadataRequest)).cancel()
@@ -749,7 +749,7 @@ async def test_requests_in_flight_get_the_throttle_time_on_top(broker: FakeBroke
     before_ms = connection._in_flight.next_deadline_ms()
     now_ms = connection._now_ms()
     connection.throttle(now_ms + 60_000)
-    connection.throttle(now_ms + 40_000)  # a shorter one changes nothing
+    connection.throttle(now_ms + 40_000)  # a shorter throttle time changes nothing
     assert connection.throttled_until_ms == now_ms + 60_000
     after_ms = connection._in_flight.next_deadline_ms()
     assert before_ms is not None
@@ -761,7 +761,7 @@ async def test_requests_in_flight_get_the_throttle_time_on_top(broker: FakeBroke
 
 
 async def test_a_connection_that_has_ended_goes_without_the_garbage_collector(broker: FakeBroker, owner: Owner) -> None:
-    """Its parts tell it what happens; kept after its end, that would hold it and its buffers in a cycle."""
+    """Its parts have callbacks to it; if they kept these after the end, it and its buffers would be in a cycle."""
     connection = await owner.open(broker)
     Sent(connection)
     await end(connection)
@@ -823,7 +823,7 @@ async def test_a_peer_that_takes_no_bytes_is_given_up(broker: FakeBroker, owner:
 
 
 async def test_a_cancelled_watch_of_the_write_buffer_ends_the_connection(broker: FakeBroker, owner: Owner) -> None:
-    """Whoever cancels all tasks there are must not leave a connection that looks full for ever."""
+    """Cancelling all tasks must not leave a connection that looks full forever."""
     connection = await owner.open(broker)
     peer = await broker.connected.get()
     peer.stop_reading()
@@ -844,7 +844,7 @@ async def test_deadlines_of_answers_and_of_writing_are_both_kept(broker: FakeBro
     peer.stop_reading()
     answered = Sent(connection, timeout_ms=100)
     connection.send_frame([bytes(20_000_000)], connection.next_correlation_id(), 0, 10_000, None, lambda _: None)
-    connection._deadlines.watch(connection._now_ms())  # a look before either is due
+    connection._deadlines.watch(connection._now_ms())  # a check before either is due
     await answered.ended.wait()
     assert isinstance(answered.errors[0], RequestTimedOutError)
     await connection.wait_closed()

@@ -1,4 +1,4 @@
-"""What the cluster has agreed on, told by several brokers."""
+"""The cluster's finalized features, as reported by several brokers."""
 
 from __future__ import annotations
 

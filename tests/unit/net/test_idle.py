@@ -1,4 +1,4 @@
-"""When the timer that ends idle connections goes off, and whom it ends."""
+"""When the timer for idle connections fires, and which connections it closes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Timer:
 
 
 class Loop:
-    """A clock that stands still, and the timers set by it."""
+    """A loop with a clock that stands still, and its timers."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -36,7 +36,7 @@ class Loop:
         return self.timers[-1]
 
     def go_on(self) -> None:
-        """To the time of the latest timer, which goes off."""
+        """Advance to the time of the latest timer, and fire it."""
         timer = self.timers[-1]
         self.now_ms = timer.when_ms
         timer.callback()

@@ -77,7 +77,7 @@ def test_throttling_moves_all_deadlines() -> None:
 
 
 def test_throttling_moves_no_deadline_past_what_is_wanted() -> None:
-    """As its owner says, or by the time since it was sent; and none that is later already."""
+    """A deadline is limited by the owner, or by the time since the request was sent; a later one stays as it is."""
     others = request(1, deadline_ms=100), request(2, deadline_ms=900)
     knowing = request(3, deadline_ms=100)
     knowing.latest_ms = lambda: 400

@@ -1,4 +1,4 @@
-"""Which nodes there are, which of them is asked, and which is connected to next."""
+"""Which nodes exist, which one is asked, and which one is connected to next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOST = ConnectionLostError("lost")
 
 
 class Attempt:
-    """The task of an attempt."""
+    """The task of a connection attempt."""
 
     cancelled = False
 

@@ -1,4 +1,4 @@
-"""Stores that keytool of Java 17 has made, and others, as OpenSSL gets them."""
+"""Stores made by keytool of Java 17, and others, as passed to OpenSSL."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_trust_store_of_keytool() -> None:
 
 
 def test_a_key_store_of_keytool() -> None:
-    """The key fits its certificate, which OpenSSL looks at, and each certificate is followed by its issuer's."""
+    """The key matches its certificate, as OpenSSL checks, and each certificate is followed by its issuer's."""
     keys(KEYS)
     keys(KEYS, ssl_key_password=PASSWORD)
     keys(KEYS, None, ssl_key_password=PASSWORD)
@@ -74,7 +74,7 @@ def test_a_password_that_does_not_open_it(password: str | None, told: str) -> No
 
 
 def test_stores_of_another_type(tmp_path: Path) -> None:
-    """The content counts, not the name: what keytool calls trust.jks is PKCS12 since Java 9."""
+    """The content counts, not the name: a trust.jks made by keytool is PKCS12 since Java 9."""
     with pytest.raises(TlsError, match="is a JKS store, which only the JVM can read: keytool -importkeystore"):
         trust(JKS)
     text = tmp_path / "ca.pem"
@@ -95,7 +95,7 @@ def test_stores_without_what_is_needed() -> None:
 
 
 def test_a_store_without_a_password(tmp_path: Path) -> None:
-    """As openssl makes them on request."""
+    """As openssl can make them."""
     issued = CertificateAuthority().issue("client.test")
     key = serialization.load_pem_private_key(issued.key.encode(), None)
     first, *others = x509.load_pem_x509_certificates(issued.chain.encode())
@@ -112,5 +112,5 @@ def test_damaged_stores_are_used_or_refused(at: int, tmp_path: Path) -> None:
     data[at] ^= 0x41
     store = tmp_path / "keys.p12"
     store.write_bytes(data)
-    with contextlib.suppress(TlsError):  # and nothing else
+    with contextlib.suppress(TlsError):  # and no other error
         keys(str(store))

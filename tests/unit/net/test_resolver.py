@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 NO_NAMES = [
     "", "localhost\0.example", "local host", "localhost\n", "a..b", ".a", "k" * 64, "a." * 150 + "b", "\ud800", "\u3000"
 ]  # fmt: skip
-"""A resolver of the system's would look up what stands before a NUL."""
+"""The system's resolver would look up the part before a NUL."""
 
 
 @pytest.mark.parametrize("host", NO_NAMES)
@@ -30,7 +30,7 @@ async def test_what_can_be_no_name_is_refused_on_every_way(host: str, proxy: str
 
 @pytest.mark.parametrize("host", ["kafka-1", "kafka_1.example.", "k" * 63, "bücher.example", "::1", "fe80::1%lo"])
 async def test_a_name_that_may_be_is_left_to_the_proxy(host: str) -> None:
-    """In ASCII, which is all that proxies read."""
+    """Only in ASCII, because proxies accept nothing else."""
     config = ProducerConfig.parse({"bootstrap_servers": "a:1", "proxy_url": "socks5h://127.0.0.1:1"})
     ascii_host = {"bücher.example": "xn--bcher-kva.example"}.get(host, host)
     assert await addresses_of(config, asyncio.get_running_loop(), host, 9092) == [ascii_host]

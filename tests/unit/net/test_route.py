@@ -1,4 +1,4 @@
-"""Through a proxy to a broker."""
+"""Connections through a proxy to a broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.net.fake_broker import FakeBroker, closed_port
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
 FAR = ("kafka.invalid", 9092)
-"""What nobody here can resolve."""
+"""An address that can't be resolved here."""
 
 
 async def publish(bootstrap: str, **configs: Any) -> int:
@@ -57,7 +57,7 @@ async def test_a_name_with_other_letters_reaches_the_proxy_in_ascii(scheme: str)
 
 
 async def test_an_answer_by_http_may_come_in_pieces() -> None:
-    """What is left of it must not be read as the broker's."""
+    """The rest of the proxy's answer must not be read as the broker's bytes."""
     with FakeCluster() as cluster:
         async with ProxyServer(names={FAR: cluster.address_of(1)}, in_pieces=True) as proxy:
             assert await publish("kafka.invalid:9092", proxy_url=f"http://127.0.0.1:{proxy.port}") == 0
@@ -91,7 +91,7 @@ async def test_names_are_resolved_here() -> None:
 
 @pytest.mark.parametrize("scheme", ["socks5h", "http"])
 async def test_a_proxy_that_asks_who_is_there(scheme: str) -> None:
-    """User and password may have any letters; in the URL they are percent-encoded."""
+    """User and password may have any characters; in the URL they are percent-encoded."""
     with FakeCluster() as cluster:
         async with ProxyServer(names={FAR: cluster.address_of(1)}, login=("jo@home", "pa/ss: word")) as proxy:
             url = f"{scheme}://jo%40home:pa%2Fss%3A%20word@127.0.0.1:{proxy.port}"
@@ -103,7 +103,7 @@ async def test_a_proxy_that_asks_who_is_there(scheme: str) -> None:
 
 
 def locals_of(error: BaseException | None) -> Iterator[object]:
-    """What tools that report errors show of each frame of the library."""
+    """The local variables of the library's frames, as shown by error reporting tools."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_filename != __file__:
@@ -130,7 +130,7 @@ async def test_a_broker_that_the_proxy_does_not_reach(scheme: str) -> None:
     async with ProxyServer(names={FAR: ("127.0.0.1", closed_port())}) as proxy:
         told = await refusal(proxy_url=f"{scheme}://127.0.0.1:{proxy.port}")
     assert f"kafka.invalid:9092: the proxy {scheme}://127.0.0.1:{proxy.port} gave no connection: " in told
-    assert proxy.asked_for == [FAR]  # why is known, and needs no closer look
+    assert proxy.asked_for == [FAR]  # the reason is known, so no further probe is made
 
 
 async def test_a_proxy_that_is_not_there() -> None:
@@ -161,7 +161,7 @@ async def test_a_proxy_is_tried_at_each_of_its_addresses(monkeypatch: pytest.Mon
 async def test_an_address_of_a_proxy_that_hangs_leaves_time_for_the_next(
     monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
-    """As those of a machine that is off: nothing is answered there, and nothing refused."""
+    """As with a machine that is off: connections are neither accepted nor refused."""
     loop = asyncio.get_running_loop()
 
     async def resolve(*_: object) -> list[str]:
@@ -180,7 +180,7 @@ async def test_an_address_of_a_proxy_that_hangs_leaves_time_for_the_next(
         async with ProxyServer(names={FAR: cluster.address_of(1)}) as proxy:
             url = f"{scheme}://proxy.invalid:{proxy.port}"
             times = {"socket_connection_setup_timeout_ms": 1_000, "max_block_ms": 5_000}
-            with socket.create_server(("127.0.0.2", proxy.port)):  # it accepts, and nobody reads
+            with socket.create_server(("127.0.0.2", proxy.port)):  # it accepts connections, but never reads
                 assert await publish("kafka.invalid:9092", proxy_url=url, **times) == 0
 
 
@@ -195,7 +195,7 @@ async def test_a_proxy_that_says_nothing_has_the_time_of_a_connection() -> None:
 
 
 async def test_a_start_that_is_cancelled_leaves_no_socket() -> None:
-    """The fixture sees to that."""
+    """The fixture checks that."""
     async with ProxyServer(silent=True) as proxy:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -249,7 +249,7 @@ def test_urls_that_are_refused(url: str) -> None:
 
 
 async def test_the_url_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the other configs, not for each connection."""
+    """It is parsed with the other configs, not for each connection."""
     read: list[str] = []
     parse = Proxy.parse
 

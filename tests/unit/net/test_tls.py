@@ -1,4 +1,4 @@
-"""Contexts from PEM: what is read, when it is read again, and what is said of files that can't be used."""
+"""Contexts from PEM: what is read, when it is read again, and the errors for files that can't be used."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_system_is_trusted_where_nobody_else_is_named() -> None:
 
 @pytest.mark.parametrize("joint", ["\n", " ", "\r\n", "\n   "])
 def test_pem_in_one_line(authority: CertificateAuthority, certificate: Certificate, joint: str) -> None:
-    """As it stands in config files."""
+    """As in config files."""
     make_context(
         config(
             ssl_truststore_certificates=joint.join(authority.pem.splitlines()),
@@ -119,7 +119,7 @@ def test_what_can_not_be_used_is_named(values: dict[str, str], expected: str) ->
 
 
 def test_a_store_of_another_type_is_known(tmp_path: Path) -> None:
-    """Also where nobody has told its type."""
+    """Even if its type is not given."""
     store = tmp_path / "store"
     store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00")
     assert "keytool -list -rfc" in refusal(ssl_truststore_location=str(store))
@@ -131,7 +131,7 @@ def test_a_store_of_another_type_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_mutated_pem_is_used_or_refused(authority: CertificateAuthority, certificate: Certificate, seed: int) -> None:
-    """Never anything but a TlsError, and never the terminal."""
+    """Other errors than TlsError never occur, and no password is asked for on the terminal."""
     import random
 
     rng = random.Random(seed)
@@ -157,7 +157,7 @@ def test_mutated_pem_is_used_or_refused(authority: CertificateAuthority, certifi
 )
 def test_ciphers_by_java_s_names(suites: str, openssl: str) -> None:
     context = make_context(config(ssl_cipher_suites=suites))
-    assert context.maximum_version == ssl.TLSVersion.TLSv1_2  # none was named for 1.3
+    assert context.maximum_version == ssl.TLSVersion.TLSv1_2  # no cipher was named for 1.3
     assert [each["name"] for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"] == [openssl]
 
 
@@ -197,7 +197,7 @@ async def test_a_file_that_can_be_read_later_is_used_then(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was put there before it was given to its reader, or all descriptors were in use: the file stays the same."""
+    """It was unreadable at first, by its permissions or for lack of descriptors: the file itself does not change."""
     path = tmp_path / "trust.pem"
     path.write_text(authority.pem)
     tls = Tls(config(ssl_truststore_location=str(path)), asyncio.get_running_loop())
@@ -233,7 +233,7 @@ async def test_a_ready_context_is_used_as_it_is() -> None:
 async def test_the_dot_at_the_end_of_a_full_name_is_no_part_of_what_the_broker_proves(
     authority: CertificateAuthority,
 ) -> None:
-    """It keeps a resolver from its search list (``kafka.ns.svc.cluster.local.``); no certificate has it."""
+    """It makes a resolver skip its search list (``kafka.ns.svc.cluster.local.``); certificates never have it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     pem.load_own(context, authority.issue("kafka.test").pem, None, "it")
     named: list[str | None] = []
@@ -257,7 +257,7 @@ async def test_the_dot_at_the_end_of_a_full_name_is_no_part_of_what_the_broker_p
     "error", [ssl.SSLEOFError(8, "EOF"), ssl.SSLZeroReturnError(6, "closed"), ssl.SSLSyscallError(5, "x")]
 )
 def test_a_connection_that_just_ends_is_no_refusal(error: ssl.SSLError) -> None:
-    """A broker that restarts ends handshakes, too."""
+    """A broker that restarts also breaks handshakes."""
     assert handshake_error(error, "h:1", "h", config()) is None
 
 

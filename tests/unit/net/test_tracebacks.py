@@ -1,4 +1,4 @@
-"""What frames of errors hold is gone, and what somebody still needs of them is not."""
+"""The frames of errors are cleared, except those that are still in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aioproducer.net.tracebacks import clear_frames, never_waits
 
 
 class Held:
-    """Something that a frame keeps."""
+    """An object that a frame holds."""
 
 
 def everything(frame: FrameType) -> bool:
@@ -59,7 +59,7 @@ def test_the_frames_of_an_error_and_its_causes() -> None:
 
 
 def test_the_frames_that_had_called_them() -> None:
-    """Through which the error never came, because one of them kept it."""
+    """Those that the error did not pass through, because one of them stored it."""
 
     def call() -> None:
         held = Held()

@@ -1,4 +1,4 @@
-"""Blocking steps of a connection where the system has no thread left."""
+"""Blocking steps of a connection when the system has no threads left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_THREAD = "can't start new thread"
 
 @contextmanager
 def no_threads() -> Iterator[None]:
-    """None can be started."""
+    """No thread can be started."""
 
     def start(_: threading.Thread) -> None:
         raise RuntimeError(NO_THREAD)
@@ -43,7 +43,7 @@ def no_threads() -> Iterator[None]:
 
 @pytest.fixture
 async def named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses are names to the resolver."""
+    """Make the resolver treat addresses as names."""
     if not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
         pytest.skip("uvloop has threads of its own for names")
     monkeypatch.setattr(resolver, "_is_address", lambda host: False)
@@ -89,7 +89,7 @@ async def test_a_start_that_needs_files_or_packages(configs: dict[str, str]) -> 
 
 @pytest.mark.usefixtures("named")
 async def test_a_running_producer_goes_on() -> None:
-    """A broker whose name can't be looked up is tried again, as one that is away."""
+    """A broker whose name can't be looked up is retried like an unreachable one."""
     async with ProducingBroker() as broker:
         configs = {"reconnect_backoff_ms": 1, "retry_backoff_ms": 1}
         async with Producer(bootstrap_servers=broker.bootstrap_servers, **configs) as producer:
@@ -109,7 +109,7 @@ async def test_a_running_producer_goes_on() -> None:
 
 
 class Hanging:
-    """A function of a file system that does not answer; how often it was called, and its end."""
+    """A function that hangs, as on a dead file system; counts its calls, and can be ended."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -124,14 +124,14 @@ class Hanging:
 
 @pytest.fixture
 async def executor() -> AsyncIterator[ThreadPoolExecutor]:
-    """Of two threads."""
+    """An executor with two threads."""
     with ThreadPoolExecutor(2) as executor:
         asyncio.get_running_loop().set_default_executor(executor)
         yield executor
 
 
 async def given_up_thrice(attempt: Callable[[], Any]) -> None:
-    """Attempts that hang, and then something else for the threads that are left."""
+    """Three attempts that hang, then other work for the remaining threads."""
     for _ in range(3):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
@@ -155,7 +155,7 @@ async def test_who_asks_again_shares_the_call_under_way() -> None:
 
 @pytest.mark.usefixtures("executor")
 async def test_an_error_of_a_call_that_all_have_given_up_is_nobodys() -> None:
-    """And the loop has nothing to say of it, see clean_loop."""
+    """The loop does not report it, which clean_loop checks."""
     hanging = Hanging(int)
     shared = SharedCall(asyncio.get_running_loop(), hanging)
     try:
@@ -232,7 +232,7 @@ async def test_a_file_of_an_assertion_that_hangs_takes_one_thread(monkeypatch: p
     )
     endpoint = oidc.TokenEndpoint(config, asyncio.get_running_loop(), random.Random(1))
     try:
-        await given_up_thrice(endpoint._form)  # what comes before it needs a thread too
+        await given_up_thrice(endpoint._form)  # the steps before it need a thread too
     finally:
         hanging.goes_on.set()
     with pytest.raises(KafkaError, match=r"/nowhere can't be read: No such file"):

@@ -1,4 +1,4 @@
-"""ApiVersions is where the rules have exceptions."""
+"""ApiVersions has exceptions to the rules of other APIs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_unsupported_version_is_answered_in_version_0(version: int, known: list[
 
 
 def test_response_header_never_has_tags() -> None:
-    """The header of the answer stays in version 0, because the asker can't know yet what the broker speaks."""
+    """The response header stays in version 0, because the client can't know yet what the broker supports."""
     answer = ApiVersionsResponse(api_keys=[ApiVersion(api_key=0, min_version=3, max_version=13)])
     frame = struct.pack(">i", 1) + answer.encode(4)
     assert header.decode_response(ApiVersionsRequest, 4, frame) == answer

@@ -83,7 +83,7 @@ def test_lengths(length: Length, value: int) -> None:
     ],
 )
 def test_types(wire_type: Codec, value: Any, expected: str) -> None:
-    """Each type is written as Kafka's protocol guide says, and read from the middle of other bytes."""
+    """Each type is written as in Kafka's protocol guide, and read from the middle of other bytes."""
     assert written(wire_type, value).hex() == expected
     assert wire_type.read(b"\xee" + bytes.fromhex(expected) + b"\xee", 1) == (value, 1 + len(expected) // 2)
 
@@ -108,7 +108,7 @@ def test_null_only_where_allowed(make: Any, length: Length) -> None:
 @pytest.mark.parametrize("make", [codec.string, codec.blob, lambda *a, **k: codec.array(codec.BOOL, *a, **k)])
 @pytest.mark.parametrize("prefix", ["8000", "fffe"])
 def test_negative_lengths(make: Any, prefix: str) -> None:
-    """Below -1 a length means nothing."""
+    """Lengths below -1 are invalid."""
     with pytest.raises(ValueError, match="length -"):
         make(INT16_LENGTH, nullable=True).read(bytes.fromhex(prefix), 0)
 
@@ -121,7 +121,7 @@ def test_uuid_has_16_bytes(value: bytes) -> None:
 
 
 def test_text_must_be_utf8() -> None:
-    """A string that is not UTF-8 is nonsense, not mojibake."""
+    """A string that is not UTF-8 is an error, and not decoded with replacements."""
     with pytest.raises(ValueError, match="utf-8"):
         codec.string(COMPACT_LENGTH, nullable=False).read(b"\x02\xff", 0)
 
@@ -150,7 +150,7 @@ def test_claimed_lengths_allocate_nothing(wire_type: Codec, claimed: int) -> Non
 
 
 def test_array_of_numbers_that_ends_early() -> None:
-    """A count within the bytes left, but of larger elements, is refused as well."""
+    """A count that fits the bytes left, but whose elements don't, is refused as well."""
     with pytest.raises(MALFORMED):
         codec.array(codec.fixed("q"), INT32_LENGTH, nullable=False).read(struct.pack(">i", 9) + bytes(71), 0)
 
@@ -178,6 +178,6 @@ def test_tags_round_trip_and_unknown_ones_are_skipped() -> None:
     ],
 )
 def test_malformed_tags(data: str) -> None:
-    """A tag section ascends, and each value fills its size."""
+    """Tags ascend, and each value fills its size."""
     with pytest.raises(MALFORMED):
         codec.read_tags(bytes.fromhex(data), 0, {0: ("first", codec.fixed("h").read)})

@@ -40,7 +40,7 @@ APIS = {
 
 
 def snake(name: str) -> str:
-    """Kafka's camelCase in Python's spelling, without the V3AndBelow of AddPartitionsToTxn."""
+    """Kafka's camelCase as snake_case, without the V3AndBelow of AddPartitionsToTxn."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", re.sub("v3AndBelow|V3AndBelow", "", name)).lower()
 
 
@@ -115,7 +115,7 @@ def test_response(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["Request", "Response"])
 def test_all_versions_are_covered(kind: str) -> None:
-    """Kafka has written at least one message of every API in each version that is spoken, and none in others."""
+    """There is at least one message by Kafka of every API in each supported version, and none in others."""
     versions: dict[str, set[int]] = {}
     for entry in (parameter.values[0] for parameter in golden(kind)):
         versions.setdefault(entry["api"], set()).add(entry["version"])
@@ -125,7 +125,7 @@ def test_all_versions_are_covered(kind: str) -> None:
 
 @pytest.mark.parametrize("api", sorted(APIS))
 def test_request_declares_what_the_headers_say(api: str) -> None:
-    """Key, versions and flexible versions are those that Kafka's headers bear; the response takes them over."""
+    """Key, versions and flexible versions are those of Kafka's headers; the response inherits them."""
     request = message_class(api, "Request")
     assert issubclass(request, Request)
     assert request.RESPONSE is message_class(api, "Response")

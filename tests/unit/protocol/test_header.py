@@ -39,7 +39,7 @@ def test_request_headers(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", golden("responses"))
 def test_response_headers(entry: dict[str, Any]) -> None:
-    """Response headers are read to where the body begins."""
+    """Response headers are read up to where the body begins."""
     frame = bytes.fromhex(entry["frame_hex"])[4:]
     for each in frame, memoryview(frame):
         correlation_id, at = header.read_response_header(each, entry["header_version"] == 1)
@@ -94,7 +94,7 @@ def test_throttle_time_behind_other_fields(version: int, throttle_time_ms: int) 
 
 
 def test_decode_response_in_steps() -> None:
-    """The incremental reader takes a frame too."""
+    """The incremental reader accepts a frame too."""
     answer = MetadataResponse(brokers=[], topics=[], controller_id=4)
     steps = header.decode_response_in_steps(MetadataRequest, 12, struct.pack(">ib", 1, 0) + answer.encode(12))
     with pytest.raises(StopIteration) as done:

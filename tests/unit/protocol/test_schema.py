@@ -1,4 +1,4 @@
-"""What a declaration turns into: round trips in every version, refusals, pauses, and decoders under hostile bytes."""
+"""Compiled declarations: round trips in every version, refusals, pauses, and decoders with hostile bytes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def subclasses(base: type[Struct]) -> Iterator[type[Struct]]:
 
 
 MESSAGES = sorted(
-    # What writes itself in another version than it is asked to, as a broker may, is no schema of its own.
+    # Classes that write themselves in another version than asked, as a broker may, have no schema.
     {cls for cls in subclasses(Message) if cls is not Request and "encode" not in vars(cls)},
     key=lambda cls: cls.__name__,
 )
@@ -101,13 +101,13 @@ def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
 def encoded(draw: st.DrawFn, cls: type[Message]) -> tuple[Message, int, bytes]:
     version = draw(st.integers(cls.MIN_VERSION, cls.MAX_VERSION))
     message = draw(structs(cls, version))
-    # Error 35 is answered in version 0 whatever was asked; test_api_versions.py looks at that.
+    # Error 35 is answered in version 0 whatever was asked; test_api_versions.py tests that.
     assume(not (isinstance(message, ApiVersionsResponse) and message.error_code == 35))
     return message, version, message.encode(version)
 
 
 def drained(steps: typing.Generator[None, None, Message]) -> tuple[Message, int]:
-    """The message, and how often the reader paused."""
+    """The message, and the number of pauses."""
     pauses = 0
     while True:
         try:
@@ -172,14 +172,14 @@ def test_payloads_and_secrets_stay_out_of_the_repr(message: Message) -> None:
 
 @each_message
 def test_every_field_has_a_wire_type(cls: type[Message]) -> None:
-    """All versions can be compiled, and each only once."""
+    """All versions can be compiled, each only once."""
     for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
         assert cls._codec(version) is cls._codec(version)
 
 
 @each_message
 def test_other_versions_are_a_callers_error(cls: type[Message]) -> None:
-    """A version that is not spoken is neither written nor read."""
+    """An unsupported version is neither written nor read."""
     for version in cls.MIN_VERSION - 1, cls.MAX_VERSION + 1:
         with pytest.raises(ValueError, match="is spoken in"):
             cls.decode(b"", version)
@@ -194,7 +194,7 @@ def test_other_versions_are_a_callers_error(cls: type[Message]) -> None:
 @given(data=st.data())
 @in_few_examples
 def test_round_trip(cls: type[Message], data: st.DataObject) -> None:
-    """What is written is read back, in one go and in steps, in every version."""
+    """Messages are read back as written, in one go and in steps, in every version."""
     message, version, body = data.draw(encoded(cls))
     assert cls.decode(body, version) == message
     assert cls.decode(memoryview(body), version) == message
@@ -225,7 +225,7 @@ def test_values_of_other_versions_are_left_at_their_defaults() -> None:
     ],
 )
 def test_a_version_that_would_lose_what_was_asked_is_refused(message: Message, version: int) -> None:
-    """Other fields must not get lost on the way: the broker would act on half of the request."""
+    """Fields that matter must not get lost: the broker would act on half of the request."""
     with pytest.raises(UnsupportedVersionError, match=f"in version {version}"):
         message.encode(version)
 
@@ -262,7 +262,7 @@ def test_null_before_the_version_that_allows_it() -> None:
 @pytest.mark.parametrize("version", [8, 12])
 @pytest.mark.parametrize("shape", [(300, 10), (1, 3_000)], ids=["many topics", "many partitions"])
 def test_steps_are_short(version: int, shape: tuple[int, int]) -> None:
-    """A huge answer is read with a pause after about every budget, also inside one huge topic."""
+    """A huge answer is read with a pause after each budget, even within one huge topic."""
     message = large_metadata(*shape)
     body = message.encode(version)
     read, pauses = drained(MetadataResponse.decode_in_steps(body, version, budget_bytes=1_000))
@@ -287,7 +287,7 @@ def test_steps_can_be_given_up() -> None:
 
 
 PYTHONS_WORDS = re.compile("requires a buffer|out of range")
-"""On bytes that end too soon; they mean nothing to somebody who looks for what is wrong with a cluster."""
+"""Python's own messages about short data, which would not help a user to diagnose a cluster."""
 
 
 def read_or_refused(cls: type[Message], body: bytes, version: int) -> Message | None:
@@ -341,7 +341,7 @@ def test_damaged(cls: type[Message], data: st.DataObject) -> None:
 
 @each_message
 def test_noise(cls: type[Message]) -> None:
-    """Large noise, where counts and lengths look plausible now and then, costs no more memory than its size."""
+    """Large random data, in which counts and lengths are sometimes plausible, costs no more memory than its size."""
     rng = random.Random(5)
     noise = [bytes(rng.choice([0, 1, 2, 3, rng.randrange(256)]) for _ in range(2_000)) for _ in range(20)]
     for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):

@@ -1,4 +1,4 @@
-"""ListTransactions and DescribeTransactions, byte by byte as Kafka's schemas have them."""
+"""ListTransactions and DescribeTransactions, byte by byte according to Kafka's schemas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AFTER = {0: b"\0", 1: (250).to_bytes(8) + b"\0", 2: (250).to_bytes(8) + b"\x05si
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_list_request(version: int) -> None:
-    """Filters by state and producer id; from 1 by duration, from 2 by a pattern of the id."""
+    """Filters by state and producer id; from version 1 on by duration, from 2 on by a pattern of the id."""
     request = ListTransactionsRequest(
         state_filters=["Ongoing"],
         producer_id_filters=[4000],

@@ -1,4 +1,4 @@
-"""Producers in a thread of their own: made once, reused, closed when idle and at the end."""
+"""Producers in a background thread: created once, reused, closed when idle and at the end."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_cluster_that_is_not_there_is_an_error_of_the_task(there: Background) 
 def test_a_cluster_that_can_not_be_reached_yet_is_waited_for(
     there: Background, configs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that restarts costs the task nothing but time."""
+    """A broker that restarts only delays the task."""
     tried: list[Producer] = []
     start = Producer.start
 
@@ -119,7 +119,7 @@ def test_a_cluster_that_can_not_be_reached_yet_is_waited_for(
 def test_nobody_is_told_that_transactions_take_many_producers(
     there: Background, configs: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each task has one of its own, and who runs the query can't have it otherwise."""
+    """Each task needs its own producer, so the user could not follow the warning."""
     monkeypatch.setattr(producer_module, "_starts", StartCount())
     for number in range(MANY + 5):
         with there.inside(in_transaction({**configs, "transactional.id": f"task-{number}"})):
@@ -137,7 +137,7 @@ def test_closing_ends_the_thread(configs: dict[str, str]) -> None:
 
 
 def test_without_a_thread_there_is_no_loop_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker whose system has no thread left tries again with each task."""
+    """A worker on a system without free threads retries with each task."""
 
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -171,7 +171,7 @@ print("sent")
 
 
 def test_the_end_of_the_process_closes_what_is_open(cluster: FakeCluster) -> None:
-    """A producer that is dropped unclosed would warn."""
+    """Otherwise a producer that is dropped unclosed would warn."""
     command = [sys.executable, "-X", "dev", "-c", AT_EXIT, cluster.bootstrap_servers]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "sent\n", "")
@@ -192,6 +192,6 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_ends() -> None:
-    """It has no thread in which the parent's producers could be closed."""
+    """It lacks the thread in which the parent's producers could be closed."""
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "7\n", done.stderr

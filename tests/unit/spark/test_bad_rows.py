@@ -1,4 +1,4 @@
-"""Which errors are a row's own, and what a dead letter looks like."""
+"""Which errors belong to a single row, and what a dead letter looks like."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_dead_letter_has_the_record_and_the_reason() -> None:
 
 
 def test_a_dead_letter_has_no_marks() -> None:
-    """Not that of a relayed record either: it counts records of the topic that the record was read from."""
+    """Not even that of a relayed record, which belongs to the topic from which the record was read."""
     record = Record(b"v", headers=[("aioproducer.audit", b"p;a;0;7500"), ("h", b"1")])
     assert "aioproducer.audit" not in dict(dead_letter(record, SerializationError("x"), PLACE).headers or ())
 
@@ -73,7 +73,7 @@ def test_a_dead_letter_tells_a_topic_that_is_not_utf_8_as_it_was() -> None:
 
 
 def test_headers_without_a_name_get_one() -> None:
-    """And go first where a letter has to be cut."""
+    """They are dropped first if a letter has to be shortened."""
     record = Record(b"v", headers=[("h", b"1"), (None, b"2" * 300_000)])  # type: ignore[list-item]
     letter = dead_letter(record, SerializationError("x"), PLACE)
     assert list(letter.headers or ())[:2] == [("h", b"1"), ("aioproducer.header", b"2" * 300_000)]

@@ -1,4 +1,4 @@
-"""Arrow batches and rows in chunks."""
+"""Arrow batches and rows, divided into chunks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_column_of_a_batch_has_its_place(text: pyarrow.DataType) -> None:
 
 
 def test_a_row_is_taken_back_though_python_has_no_form_of_it() -> None:
-    """Strings that are not UTF-8, which Spark lets through, and times that Python's calendar does not have."""
+    """Strings that are not UTF-8, which Spark allows, and times outside Python's calendar."""
     text = pyarrow.array([b"\xff", b"v"]).view(pyarrow.string())
     names = pyarrow.StructArray.from_arrays([text, text.view(pyarrow.binary())], ["key", "value"])
     times = pyarrow.array([253_402_300_800_000_000, -1], pyarrow.timestamp("us", "UTC"))
@@ -68,7 +68,7 @@ def test_columns_that_do_not_count_are_passed_over() -> None:
 
 
 def test_large_and_empty_batches_are_cut_into_chunks() -> None:
-    """No larger than the errors that one call tells."""
+    """Not larger than the number of errors that one call reports."""
     numbers = [str(number) for number in range(2 * CHUNK_ROWS + 1)]
     parts = (numbers[:1], pyarrow.array([], "string"), numbers[1:])
     batches = [pyarrow.record_batch({"value": part}) for part in parts]
@@ -90,7 +90,7 @@ async def producer() -> AsyncIterator[tuple[FakeCluster, Producer]]:
 
 
 async def test_columns_arrive_as_they_are(producer: tuple[FakeCluster, Producer]) -> None:
-    """The rows of a batch in the middle of larger columns, and only they."""
+    """Only the rows of a batch that is a slice of larger columns."""
     columns = {"key": ["a", "b", "c", None], "value": [None, "v", "w", "x"], "topic": ["unused"] * 4}
     batch = pyarrow.record_batch(columns).slice(1, 2)
     called: list[bool] = []

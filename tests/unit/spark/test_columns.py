@@ -24,7 +24,7 @@ HEADERS = "array<struct<key: string, value: binary>>"
 
 
 def schema(ddl: str) -> StructType:
-    """A schema from a text without a Spark session, which Spark's own parser of DDL needs."""
+    """A schema parsed without a Spark session, which Spark's own DDL parser needs."""
     header = StructType().add("key", StringType()).add("value", BinaryType())
     kinds = {
         "string": StringType(),
@@ -59,7 +59,7 @@ def test_columns_of_a_record(ddl: str) -> None:
 
 
 def test_what_sparks_kafka_source_gives_can_be_written() -> None:
-    """A DataFrame that was read from a topic can be written to another as it is."""
+    """A DataFrame that was read from a topic can be written to another one unchanged."""
     ddl = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
     found = check_columns(schema(ddl), topic=None)
     assert found.names == {"key", "value", "topic", "partition", "timestamp"}

@@ -1,4 +1,4 @@
-"""The log of what is to be committed, cut off at every point."""
+"""The transaction log, with crashes at every point."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aioproducer.spark.storage import Storage
 FIRST = PreparedTransaction("p-q-0-0", 1000, 3, 2)
 SECOND = PreparedTransaction("p-q-1-0", 1001, 0, 2)
 OTHER_DIGITS = "\u0660" * 11 + "\u0667"
-"""Arabic ones, which Python reads as 7."""
+"""Arabic digits, which Python reads as 7."""
 BATCH = Winners("q:7", (FIRST, SECOND), "spark-q-7.jsonl")
 
 
@@ -33,7 +33,7 @@ def log(tmp_path: Path) -> CommitLog:
 
 
 def again(tmp_path: Path) -> CommitLog:
-    """The log as the next driver finds it."""
+    """The log as found by the next driver."""
     return CommitLog(Storage(str(tmp_path / "log")))
 
 
@@ -94,7 +94,7 @@ def test_a_crash_while_recording_leaves_no_record(
         with pytest.raises(Crash):
             log.record(BATCH)
     assert again(tmp_path).unfinished() == []
-    # An audit reads statements through Spark, which passes over names that begin with a dot.
+    # An audit reads statements through Spark, which ignores names that begin with a dot.
     assert [path.name[0] for path in (tmp_path / "log").iterdir()] == ["."]
     log.record(BATCH)
     assert again(tmp_path).unfinished() == [BATCH]
@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_written_is_removed(
 def test_a_record_is_on_disk_before_it_has_its_name(
     log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above all the directory itself; then file, name and directory."""
+    """First the directory itself; then file, name and directory."""
     steps: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -135,7 +135,7 @@ def test_a_record_is_on_disk_before_it_has_its_name(
 
 
 def test_what_an_old_driver_records_is_another_record(log: CommitLog, tmp_path: Path) -> None:
-    """It was taken for dead, and the next one has recorded the batch meanwhile; it withdraws its own alone."""
+    """It was considered dead, and the next one has recorded the batch meanwhile; it withdraws only its own record."""
     log.record(BATCH)
     late = Winners("q:7", (SECOND,))
     again(tmp_path).record(late)
@@ -169,7 +169,7 @@ def test_the_log_of_a_stream_does_not_grow_for_ever(log: CommitLog, monkeypatch:
 
 
 def test_a_batch_that_is_done_again_late_stays(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query that goes on from an old copy of its checkpoint."""
+    """As in a query that continues from an old copy of its checkpoint."""
     monkeypatch.setattr(commit_log, "KEPT", 3)
     log.finish("q:12")
     log.finish("q:2")
@@ -177,7 +177,7 @@ def test_a_batch_that_is_done_again_late_stays(log: CommitLog, monkeypatch: pyte
 
 
 def test_jobs_are_never_forgotten(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler may repeat one at any time."""
+    """A scheduler may repeat a job at any time."""
     monkeypatch.setattr(commit_log, "KEPT", 3)
     jobs = {f"job:2024-01-{day:02}" for day in range(1, 11)}
     for job in sorted(jobs, reverse=True):
@@ -196,7 +196,7 @@ def test_writes_without_a_name_leave_nothing(log: CommitLog, tmp_path: Path) -> 
 def test_winners_that_were_left_are_gone_before_their_batch_is_forgotten(
     log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else they would be taken for unfinished."""
+    """Otherwise they would count as unfinished."""
     monkeypatch.setattr(commit_log, "KEPT", 3)
     log.record(Winners("q:1", (FIRST,)))
     with monkeypatch.context() as patch:
@@ -247,7 +247,7 @@ def test_who_claims_later_has_the_log(log: CommitLog, tmp_path: Path) -> None:
 
 
 def test_no_two_claims_have_the_same_number(log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another driver looks for the newest at the same time."""
+    """Even if another driver looks for the newest claim at the same time."""
     write = Storage.write
 
     def write_both(self: Storage, name: str, data: bytes) -> None:
@@ -260,7 +260,7 @@ def test_no_two_claims_have_the_same_number(log: CommitLog, tmp_path: Path, monk
 
 
 def test_files_whose_digits_are_others_are_no_claims(log: CommitLog, tmp_path: Path) -> None:
-    """Python takes them for numbers; as names they would stand behind all of ours for ever."""
+    """Python parses them as numbers, but their names would sort after all real claims forever."""
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / f"{OTHER_DIGITS}.0123abcd.claim").touch()
     claims = [log.claim() for _ in range(2)]
@@ -269,7 +269,7 @@ def test_files_whose_digits_are_others_are_no_claims(log: CommitLog, tmp_path: P
 
 
 def test_files_whose_digits_are_others_are_no_batches(log: CommitLog, tmp_path: Path) -> None:
-    """They must not make one of ours look old."""
+    """They must not make a real batch look old."""
     log.finish("q:7")
     (tmp_path / "log" / f"q%3A{chr(0x0661)}{OTHER_DIGITS}.committed").touch()
     log.tidy()
@@ -277,7 +277,7 @@ def test_files_whose_digits_are_others_are_no_batches(log: CommitLog, tmp_path: 
 
 
 def test_what_the_highest_claim_has_recorded_counts(log: CommitLog) -> None:
-    """Older records of a batch are what it was made from, or of drivers that have given way."""
+    """Older records of a batch are its sources, or come from drivers that have given way."""
     old, new = Winners("q:7", (SECOND,), claim="000000000001.a"), Winners("q:7", (FIRST,), claim="000000000002.a")
     other = Winners("q:8", (SECOND,), claim="000000000001.a")
     for each in (old, new, other):
@@ -288,7 +288,7 @@ def test_what_the_highest_claim_has_recorded_counts(log: CommitLog) -> None:
 
 
 def test_the_record_of_an_older_version(log: CommitLog, tmp_path: Path) -> None:
-    """It knew no claims."""
+    """It had no claims."""
     log.record(BATCH)
     (path,) = (tmp_path / "log").iterdir()
     said = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""What the driver is told of a batch."""
+"""The tasks' messages to the driver about a batch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ SINK = Sink(SinkOptions({"bootstrap.servers": "127.0.0.1:1"}), Columns(frozenset
 
 @pytest.mark.parametrize("others", [[], [TaskMessage(Outcome(), 0)]])
 def test_a_batch_is_not_committed_if_a_task_has_told_nothing(others: list[TaskMessage]) -> None:
-    """It was not called, so its rows are nowhere, and Spark would note that they are written."""
+    """The task was not called, so its rows are missing, but Spark would record them as written."""
     with pytest.raises(SparkWriteError, match=r"micro-batch 7: .*the continuous trigger"):
         driver.commit(SINK, [*others, None], "micro-batch 7")

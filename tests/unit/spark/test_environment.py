@@ -1,4 +1,4 @@
-"""Java for Spark: the machine's, or one whose script hides what Spark's launcher asks for in vain."""
+"""Java for Spark: the machine's, or a wrapper that drops a module which Spark's launcher requests in vain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ esac
 
 
 def make_java(home: Path, refused: str) -> dict[str, str]:
-    """An environment with a Java that refuses one module."""
+    """An environment with a Java that lacks one module."""
     executable = home / "real" / "bin" / "java"
     executable.parent.mkdir(parents=True)
     executable.write_text(REAL.format(refused=refused))
@@ -36,7 +36,7 @@ def test_a_whole_java_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_java_without_the_module_is_wrapped(tmp_path: Path) -> None:
-    """Every other argument arrives as it was, blanks and quotes included."""
+    """All other arguments are passed unchanged, including blanks and quotes."""
     environ = make_java(tmp_path, refused="jdk.incubator.vector")
     home = java_home(environ)
     assert home != tmp_path / "real"
@@ -60,7 +60,7 @@ def test_the_wrapper_follows_a_java_that_moved(tmp_path: Path) -> None:
 
 
 def test_the_connector_is_one_set_of_versions() -> None:
-    """The parts of Spark's connector belong together; none is resolved on its own."""
+    """The versions of the connector's parts belong together; none is resolved separately."""
     assert not CONNECTOR.dependencies
     assert all(one.count(":") == 2 for one in CONNECTOR.coordinates)
 

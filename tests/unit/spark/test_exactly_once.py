@@ -1,4 +1,4 @@
-"""A driver that dies at any point, and the next one: every batch is visible once in the end, or not at all."""
+"""A driver that dies at any point, and the next one: in the end every batch is visible once, or not at all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Crash(BaseException):
 
 
 class Coordinator:
-    """What brokers know of transactions; a driver may die before or after any request."""
+    """A model of the brokers' transactions; a driver may die before or after any request."""
 
     def __init__(self) -> None:
         self.states: dict[PreparedTransaction, TransactionOutcome] = {}
@@ -42,7 +42,7 @@ class Coordinator:
         self.at_each_step: Callable[[], None] = lambda: None
 
     def write(self, batch: int, partition: int, attempt: int = 0, claim: str = NOBODY) -> PreparedTransaction:
-        """A task of a batch prepares its transaction; whatever was open under its id is aborted."""
+        """A task prepares its transaction; an open one with the same id is aborted."""
         name = transactional_id(QUERY, claim, partition=partition, attempt=attempt, task_attempt_id=0)
         for other, state in self.states.items():
             if other.transactional_id == name and state is TransactionOutcome.OPEN:
@@ -56,7 +56,7 @@ class Coordinator:
         self.states[prepared] = TransactionOutcome.ABORTED
 
     def step(self) -> None:
-        """Something that the driver does; it may die instead, or others may do something before."""
+        """One step of the driver; it may die instead, or others may act first."""
         self.at_each_step()
         if self.steps_until_crash is not None:
             self.steps_until_crash -= 1
@@ -99,7 +99,7 @@ class Coordinator:
 
 
 class DyingStorage(Storage):
-    """Storage of a driver that may die before or after a file is written or removed, or be overtaken by another one."""
+    """A driver's storage; the driver may die before or after a file is written or removed, or be overtaken."""
 
     def __init__(self, location: str, brokers: Coordinator) -> None:
         super().__init__(location)
@@ -130,13 +130,13 @@ def brokers() -> Coordinator:
 
 
 def driver(brokers: Coordinator, tmp_path: Path) -> QueryTransactions:
-    """A driver of the query, which knows what is on disk."""
+    """A driver of the query, which has read the log on disk."""
     return QueryTransactions(CommitLog(DyingStorage(str(tmp_path / "log"), brokers)), brokers, QUERY)
 
 
 @contextmanager
 def dying(brokers: Coordinator, steps: int) -> Iterator[None]:
-    """The driver of the block dies after so many steps."""
+    """The driver in the block dies after that many steps."""
     brokers.steps_until_crash = steps
     with pytest.raises(Crash):
         yield
@@ -156,7 +156,7 @@ async def test_a_batch_is_committed_and_losers_are_aborted(brokers: Coordinator,
 
 
 async def test_a_committed_batch_is_not_committed_again(brokers: Coordinator, tmp_path: Path) -> None:
-    """A replay whose tasks did not know writes anew; that is aborted."""
+    """In a replay, tasks that don't know of the commit write again; their transactions are aborted."""
     one = driver(brokers, tmp_path)
     await one.commit(NOBODY, "q:0", [brokers.write(0, 0)])
     again = brokers.write(0, 0)
@@ -191,7 +191,7 @@ async def test_a_failed_batch_leaves_nothing_open(brokers: Coordinator, tmp_path
 
 
 async def test_abort_keeps_what_is_on_record(brokers: Coordinator, tmp_path: Path) -> None:
-    """Spark aborts a batch whose commit has failed half-way; what is recorded is finished all the same."""
+    """Spark aborts a batch whose commit failed halfway; what is recorded is committed nevertheless."""
     one = driver(brokers, tmp_path)
     winners = [brokers.write(0, partition) for partition in range(3)]
     with dying(brokers, 6):
@@ -203,7 +203,7 @@ async def test_abort_keeps_what_is_on_record(brokers: Coordinator, tmp_path: Pat
 
 
 async def test_a_torn_batch_stops_the_query(brokers: Coordinator, tmp_path: Path) -> None:
-    """Part is committed and part was aborted by force: nobody can mend that, so nobody shall miss it."""
+    """One part is committed and another was forcibly aborted: that can't be repaired, so it must not go unnoticed."""
     winners = [brokers.write(0, partition) for partition in range(2)]
     with dying(brokers, 5):
         await driver(brokers, tmp_path).commit(NOBODY, "q:0", winners)
@@ -231,7 +231,7 @@ async def test_losers_that_can_not_be_aborted_do_not_fail_a_committed_batch(
 
 
 def say(brokers: Coordinator, tmp_path: Path) -> QueryTransactions:
-    """A driver that says what an audit is to find."""
+    """A driver that writes statements for an audit."""
     log = CommitLog(DyingStorage(str(tmp_path / "log"), brokers))
     return QueryTransactions(log, brokers, QUERY, DyingStorage(str(tmp_path / "said"), brokers))
 
@@ -252,7 +252,7 @@ async def test_an_audit_is_told_of_what_is_committed(brokers: Coordinator, tmp_p
 async def test_an_audit_is_told_of_a_batch_that_the_next_driver_commits(
     brokers: Coordinator, tmp_path: Path, steps: int
 ) -> None:
-    """Whenever a driver dies, what is committed is stated, and what is not is not."""
+    """Whenever a driver dies, exactly the committed records are stated."""
     winners = [brokers.write(0, partition) for partition in range(2)]
     brokers.steps_until_crash = steps
     with suppress(Crash):
@@ -274,7 +274,7 @@ def write_where_there_is_no_place_for_statements(self: DyingStorage, name: str, 
 async def test_an_audit_is_told_where_its_place_was_away(
     brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch is on record, so the next driver commits it, and says so."""
+    """The batch is recorded, so the next driver commits it and writes the statement."""
     with monkeypatch.context() as patch:
         patch.setattr(DyingStorage, "write", write_where_there_is_no_place_for_statements)
         with pytest.raises(OSError, match="away"):
@@ -284,7 +284,7 @@ async def test_an_audit_is_told_where_its_place_was_away(
 
 
 async def test_an_audit_is_told_nothing_of_a_batch_that_is_withdrawn(brokers: Coordinator, tmp_path: Path) -> None:
-    """By the driver itself, or by the next one."""
+    """Withdrawn by the driver itself, or by the next one."""
     lost = brokers.write(0, 0)
     brokers.time_out(lost)
     with pytest.raises(SparkWriteError, match="nothing was committed"):
@@ -302,7 +302,7 @@ async def test_an_audit_is_told_nothing_of_a_batch_that_is_withdrawn(brokers: Co
 async def test_nothing_is_on_record_where_the_check_failed(
     brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has begun to commit, so the write has failed as a whole."""
+    """No commit has begun, so the write has failed as a whole."""
     winners = [brokers.write(0, partition) for partition in range(2)]
 
     async def away(_: object) -> None:
@@ -350,7 +350,7 @@ async def test_a_commit_that_fails_half_way_says_what_to_do(
 
 
 async def test_a_driver_that_was_taken_for_dead_tears_nothing(brokers: Coordinator, tmp_path: Path) -> None:
-    """It wakes up when the next one has recorded the same batch and has committed a part of it."""
+    """It wakes up after the next one has recorded the same batch and committed a part of it."""
     before = await driver(brokers, tmp_path).settle()
     old = [brokers.write(0, partition, claim=before.claim) for partition in range(2)]
     settled = await driver(brokers, tmp_path).settle()
@@ -367,7 +367,7 @@ async def test_a_driver_that_was_taken_for_dead_tears_nothing(brokers: Coordinat
 
 
 async def test_tasks_of_an_old_driver_do_not_fence_those_of_the_next(brokers: Coordinator, tmp_path: Path) -> None:
-    """They begin when the next driver's have prepared already; its own commit then ends what they have left."""
+    """They begin after the next driver's tasks have prepared; that driver's commit then ends their transactions."""
     before = await driver(brokers, tmp_path).settle()
     settled = await driver(brokers, tmp_path).settle()
     new = [brokers.write(0, partition, claim=settled.claim) for partition in range(2)]
@@ -380,7 +380,7 @@ async def test_tasks_of_an_old_driver_do_not_fence_those_of_the_next(brokers: Co
 
 
 async def test_an_old_driver_aborts_nothing_that_began_after_it(brokers: Coordinator, tmp_path: Path) -> None:
-    """The next one claims the log and begins to write while the old one asks what is open."""
+    """The next one claims the log and begins to write while the old one lists the open transactions."""
     before = await driver(brokers, tmp_path).settle()
     ask = brokers.list_transactions
     new: list[PreparedTransaction] = []
@@ -397,7 +397,7 @@ async def test_an_old_driver_aborts_nothing_that_began_after_it(brokers: Coordin
 
 
 async def test_a_failed_batch_of_which_no_task_tells_claims_the_log(brokers: Coordinator, tmp_path: Path) -> None:
-    """Who aborts without a claim might abort what the next driver writes; so that one finds that it is not alone."""
+    """Aborting without a claim could abort the next driver's writes; with the claim, that driver notices the other."""
     settled = await driver(brokers, tmp_path).settle()
     one = brokers.write(0, 0, claim=settled.claim)
     await driver(brokers, tmp_path).abort()
@@ -407,7 +407,7 @@ async def test_a_failed_batch_of_which_no_task_tells_claims_the_log(brokers: Coo
 
 
 async def test_what_is_committed_while_it_is_given_up_is_torn(brokers: Coordinator, tmp_path: Path) -> None:
-    """A transaction timed out between the looks of two drivers: one has seen it open, and commits the others."""
+    """A transaction timed out between the checks of two drivers: one has seen it open, and commits the others."""
     winners = [brokers.write(0, partition) for partition in range(2)]
     with dying(brokers, 4):
         await driver(brokers, tmp_path).commit(NOBODY, "q:0", winners)
@@ -468,7 +468,7 @@ async def run_batches(brokers: Coordinator, tmp_path: Path, rng: random.Random) 
 
 
 class Turns:
-    """Lets drivers, each in a thread, go on one at a time; at each step chance says who is next."""
+    """Lets drivers, each in a thread, run one at a time; at each step the next one is chosen at random."""
 
     def __init__(self, brokers: Coordinator, rng: random.Random) -> None:
         self._brokers = brokers
@@ -481,7 +481,7 @@ class Turns:
         self._errors: list[BaseException] = []
 
     def run(self, *programs: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Until all have ended."""
+        """Run all of them until they have ended."""
         self._brokers.at_each_step = self.step
         self._live = list(range(len(programs)))
         threads = [threading.Thread(target=self._run, args=one, daemon=True) for one in enumerate(programs)]
@@ -505,7 +505,7 @@ class Turns:
             self._pass_on()
 
     def step(self) -> None:
-        """What each driver comes to before it does anything; it may be a long time until it goes on."""
+        """Called by each driver before any action; it may take a long time to return."""
         if self._rng.random() < self._chance:
             with self._changed:
                 self._pass_on()
@@ -522,7 +522,7 @@ class Turns:
 
 
 class Query:
-    """What Spark notes of a query that several drivers take for theirs, each on its way from micro-batch to another."""
+    """The checkpoint of a query that several drivers run at once, each going from micro-batch to micro-batch."""
 
     BATCHES = 4
 
@@ -533,7 +533,7 @@ class Query:
         self._tries = 0
 
     async def run(self, restarts: int, deaths: float) -> None:
-        """A driver that is restarted whenever it dies or finds that it is not alone."""
+        """A driver that is restarted whenever it dies or detects another one."""
         while self.noted < self.BATCHES and restarts:
             at = self.noted
             with suppress(Crash, SparkWriteError, KafkaError):

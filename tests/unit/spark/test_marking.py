@@ -1,4 +1,4 @@
-"""Marks of rows, column-wise as record by record."""
+"""Marks of rows: by columns they equal those by records."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_each_topic_has_its_numbers() -> None:
 
 
 def test_a_topic_that_is_not_utf_8_is_one_of_its_own() -> None:
-    """Its rows are refused, each by itself."""
+    """Its rows are refused one by one."""
     marks = audit(None)
     marked, _ = marks.mark_batch(batch(3, topic=pyarrow.array([b"t", b"\xff", b"t"]).view(pyarrow.string())))
     assert headers(marked) == [[mark(0)], [mark(0)], [mark(1)]]

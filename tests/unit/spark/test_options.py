@@ -1,4 +1,4 @@
-"""Options of the sink: what is understood, and what is refused before anything runs."""
+"""Options of the sink: which are valid, and which are refused before anything runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_is_not_said_is_as_sparks_own_sink_has_it() -> None:
 
 
 def test_names_come_in_any_case() -> None:
-    """Spark hands the names over in lower case."""
+    """Spark passes the names in lower case."""
     given = {**SERVERS, "TOPIC": " a ", "deadlettertopic": "b\n", "Writer": "ROWS", "idleTimeoutMs": "5"}
     options = SinkOptions.parse(given)
     assert (options.topic, options.dead_letter_topic, options.arrow, options.idle_timeout_ms) == ("a", "b", False, 5)
@@ -107,7 +107,7 @@ def test_audit() -> None:
 
 
 def test_configs_may_have_names_with_underscores() -> None:
-    """And are by their dotted names in any case, so that nothing is said twice."""
+    """They are stored by their dotted names, so that none can be given twice."""
     given = {"kafka.bootstrap_servers": "x:1", "transactional.id.prefix": "p", "transactionLog": "/log"}
     options = SinkOptions.parse({**given, "kafka.transaction_timeout_ms": "60000"})
     assert options.producer == {"bootstrap.servers": "x:1", "transaction.timeout.ms": "60000"}
@@ -115,7 +115,7 @@ def test_configs_may_have_names_with_underscores() -> None:
 
 @pytest.mark.parametrize(("longest", "longer"), [("x" * 193, "x" * 194), ("ü" * 32, "ü" * 33), ("." * 64, "." * 65)])
 def test_a_job_is_named_as_the_log_can_write_it_down(tmp_path: Path, longest: str, longer: str) -> None:
-    """Else the write would fail when all rows are sent."""
+    """Otherwise the write would fail after all rows are sent."""
     exactly_once = {**SERVERS, "transactional.id.prefix": "p", "transactionLog": str(tmp_path)}
     options = SinkOptions.parse({**exactly_once, "jobId": longest})
     assert options.transactional is not None

@@ -1,4 +1,4 @@
-"""What tasks have written, added up."""
+"""The sums of what tasks have written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_ranges_that_are_added_bit_by_bit_are_the_same_as_all_at_once() -> None:
             parts.append([(end, end := end + rng.randrange(4))])
             end += 1
         if rng.random() < 0.5:
-            rng.shuffle(parts)  # dead letters and rows that were tried again come late
+            rng.shuffle(parts)  # dead letters and retried rows come late
         found: list[tuple[int, int]] = []
         for part in parts:
             found = extended(found, part)

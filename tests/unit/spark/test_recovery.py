@@ -1,4 +1,4 @@
-"""What becomes of a recorded batch, in every mixture of states that its transactions can be in."""
+"""The outcome of a recorded batch, for every combination of its transactions' states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WINNERS = tuple(PreparedTransaction(f"id-{number}", 1000, 3, 2) for number in ra
 @pytest.mark.parametrize("untouched", [False, True])
 @pytest.mark.parametrize("mixture", MIXTURES, ids=lambda three: "-".join(one.value for one in three))
 def test_all_or_none(mixture: Mixture, untouched: bool) -> None:
-    """Three winners: all are committed in the end, or surely none is, or somebody hears of it."""
+    """Three winners: in the end all are committed, or certainly none, or an error reports the rest."""
     found = plan(WINNERS, mixture, untouched=untouched)
     by_state = {OPEN: found.open, COMMITTED: found.committed}
     for state, there in by_state.items():

@@ -38,7 +38,7 @@ def test_absent_columns_and_nulls() -> None:
 
 
 def test_a_header_that_is_null_has_no_name() -> None:
-    """The producer refuses it then, and its row alone."""
+    """The producer then refuses only that row."""
     row = Row(value="v", headers=[None, Row(key=None, value=b"1")])
     (record,) = records_of([row], Columns(frozenset(row.asDict())))
     assert record.headers == [(None, None), (None, b"1")]
@@ -46,7 +46,7 @@ def test_a_header_that_is_null_has_no_name() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 1.999, -0.001, 1_700_000_000.123456, 1_698_541_200.5])
 def test_timestamps_are_rounded_down_to_milliseconds(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also before 1970, and in the hour that a time zone has twice."""
+    """Also before 1970, and in the hour that occurs twice in a time zone."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     try:
@@ -61,7 +61,7 @@ def test_timestamps_are_rounded_down_to_milliseconds(seconds: float, monkeypatch
 def test_timestamps_of_the_first_and_last_day_of_the_calendar(
     zone: str, ahead_h: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which stand for "always" and "never", and which Python itself can't tell in every zone."""
+    """They are used for "always" and "never", and Python can't convert them in every time zone."""
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
@@ -74,7 +74,7 @@ def test_timestamps_of_the_first_and_last_day_of_the_calendar(
 
 
 def test_what_pyspark_can_not_turn_into_rows_is_told_by_its_place() -> None:
-    """It decodes ahead, so this is as near as anybody knows; what was made before is written."""
+    """PySpark decodes ahead, so the place is approximate; rows that it converted before are written."""
 
     def rows() -> Iterator[Row]:
         yield from (Row(value="a"), Row(value="b"))

@@ -1,4 +1,4 @@
-"""A task's rows through a producer: order, what comes back, bad rows and dead letters."""
+"""A task's rows through a producer: order, results, bad rows and dead letters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def put_and_finish(send: TaskSend, chunk: Chunk) -> None:
 
 
 async def test_rows_keep_their_order_over_chunks_and_backpressure(cluster: FakeCluster, producer: Producer) -> None:
-    """Twenty times the buffer, with as many chunks under way as the buffer admits."""
+    """Twenty times the buffer's size, with as many chunks in flight as the buffer admits."""
     send = TaskSend(producer, options(), 0)
     for first in range(0, 40_000, 1_000):
         await send.put(numbered(first, 1_000))
@@ -121,7 +121,7 @@ def chunk_of(way: str, row: dict[str, object], audit: TaskAudit | None = None) -
 async def test_a_bad_row_is_told_by_its_columns_on_either_way(
     cluster: FakeCluster, row: dict[str, object], told: str, way: str
 ) -> None:
-    """What it is, where, and what moves it."""
+    """The error says what is wrong, where, and which config matters."""
     chosen = SinkOptions.parse({"kafka.bootstrap.servers": "x:1"})
     async with Producer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=1_000) as producer:
         send = TaskSend(producer, chosen, 4)
@@ -167,7 +167,7 @@ async def test_bad_rows_become_dead_letters(cluster: FakeCluster, producer: Prod
 async def test_a_timestamp_that_no_topic_takes_becomes_a_header(
     cluster: FakeCluster, producer: Producer, timestamp_ms: int
 ) -> None:
-    """A topic for dead letters has the same limits as others: they get the time at which they are written."""
+    """A dead-letter topic has the same limits, so dead letters get the time at which they are written."""
     for name in ("t", "dead"):
         cluster.create_topic(name, configs={"message.timestamp.after.max.ms": 3_600_000})
     send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
@@ -213,7 +213,7 @@ async def test_rows_that_share_a_batch_with_a_bad_one_are_written(cluster: FakeC
 
 
 async def test_an_audit_hears_what_became_of_the_rows(cluster: FakeCluster, producer: Producer) -> None:
-    """Dead letters are stated as failed, and carry no mark: it counts records of another topic."""
+    """Dead letters are stated as failed, and have no mark, because marks count records of another topic."""
     audit = TaskAudit("p", "a", "t", clock=lambda: 7.5)
     send = TaskSend(producer, options(deadLetterTopic="dead"), 0, audit)
     for rows in ([b"a", b"b" * 2_000_000, b"c"], [b"d"]):
@@ -230,7 +230,7 @@ async def test_an_audit_hears_what_became_of_the_rows(cluster: FakeCluster, prod
 
 
 async def test_marks_stay_with_rows_that_are_sent_again(cluster: FakeCluster, producer: Producer) -> None:
-    """Those whose batch the broker refused for another row's sake."""
+    """Rows whose batch the broker refused because of another row."""
     cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
     audit = TaskAudit("p", "a", "compacted", clock=lambda: 7.5)
     records, second = audit.mark_records([Record(b"v", None if number == 5 else b"k") for number in range(10)])

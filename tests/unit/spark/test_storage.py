@@ -1,4 +1,4 @@
-"""Where a location leads."""
+"""How locations are resolved."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from aioproducer.spark.storage import HADOOP_CONFIGS, Storage, resolved
     ],
 )
 def test_a_local_path_is_taken_whole(location: str, path: str) -> None:
-    """As Hadoop does, which Spark's own checkpoints are written with: nothing is a query, a fragment or an escape."""
+    """As in Hadoop, which writes Spark's own checkpoints: there are no queries, fragments or escapes."""
     assert Storage(location).path("name") == f"{path}/name"
 
 
 @pytest.mark.parametrize("path", ["bucket/cp#1", "bucket/cp#1#2", "bucket/#/log"])
 def test_a_number_sign_is_a_letter_of_a_uri_too(path: str) -> None:
-    """Cut off there, the checkpoints cp#1 and cp#2 would have one log."""
+    """Cut off there, the checkpoints cp#1 and cp#2 would share one log."""
     assert Storage(f"mock:///{path}").path("name") == f"{path}/name"
 
 
@@ -53,7 +53,7 @@ def hadoop(monkeypatch: pytest.MonkeyPatch, directory: Path, file_system: str) -
 @pytest.mark.usefixtures("no_hadoop")
 @pytest.mark.parametrize("location", ["/cp", "file:/cp", "file:///cp", "/cp/"])
 def test_one_local_directory_has_one_name(location: str) -> None:
-    """What names the transactions of a query must not change with the way it is written."""
+    """The name of a query's transactions must not depend on how the path is written."""
     assert resolved(location, "transactionLog") == "/cp"
 
 

@@ -1,4 +1,4 @@
-"""One push: which values, in how many steps, and what it takes for told."""
+"""One push: which values, in how many steps, and which of them count as reported."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_is_left_out() -> None:
 
 
 def test_thousands_of_topics_take_many_steps() -> None:
-    """Between which the loop gets its turn."""
+    """The loop runs between these steps."""
     metrics = ProducerMetrics()
     for number in range(10 * MEMBERS_A_STEP):
         metrics.record_errors(f"topic-{number}", 1, NOW_MS)

@@ -1,4 +1,4 @@
-"""What a cluster asks for, as it is understood."""
+"""How a cluster's telemetry subscription is interpreted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_names_are_those_of_kip_714() -> None:
         (["org.apache.kafka.consumer"], 0),
         ([f"{PREFIX}.producer.node.", f"{PREFIX}.producer.topic.byte."], len(NAMES["producer-node-metrics"]) + 2),
         (["", "nonsense"], sum(map(len, NAMES.values()))),
-        (["*", "nonsense"], 0),  # only alone it stands for everything
+        (["*", "nonsense"], 0),  # it means everything only if it is alone
     ],
 )  # fmt: skip
 def test_what_is_wanted(wanted: list[str], count: int) -> None:
@@ -75,7 +75,7 @@ def test_an_id_as_kafka_writes_it() -> None:
 
 
 def test_codecs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first that is known, installed, and was not refused."""
+    """The first codec that is known, installed, and was not refused."""
     found = subscription(accepted_compression_types=[9, 2, 4, 1])
     assert found.codec(()).name == "snappy"
     assert found.codec({2}).name == "zstd"

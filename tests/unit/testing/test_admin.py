@@ -1,4 +1,4 @@
-"""The addresses of a cluster that somebody else started."""
+"""The addresses of a cluster that was started elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_no_address_at_all_is_refused(nothing: str) -> None:
 
 
 def test_a_connection_that_a_broker_refuses_is_closed() -> None:
-    gc.collect()  # what others have left is not looked at
+    gc.collect()  # garbage of other tests must not count
     with FakeCluster() as cluster, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         cluster.faults.fail("ApiVersions", "UNSUPPORTED_VERSION")

@@ -1,4 +1,4 @@
-"""Jars that are fetched without what they depend on. With dependencies: test_jars.py."""
+"""Jars that are fetched without their dependencies. With dependencies: test_jars.py."""
 
 from __future__ import annotations
 

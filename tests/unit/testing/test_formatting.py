@@ -14,7 +14,7 @@ from aioproducer.testing.properties import Node
 
 
 class Tool:
-    """Stands in for StorageTool: notes how it was called and writes what it would."""
+    """A fake StorageTool: records its calls and writes what the real one would."""
 
     def __init__(self, log_dir: Path, content: bytes | None) -> None:
         self.log_dir = log_dir

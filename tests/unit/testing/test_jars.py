@@ -31,7 +31,7 @@ def jar(*entries: str) -> bytes:
 
 
 class Repository:
-    """A Maven repository with a Kafka 1.2.3, and a list of the answers it shall spoil."""
+    """A Maven repository with a Kafka 1.2.3, and a list of the answers to corrupt."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -69,7 +69,7 @@ def repository() -> Repository:
 
 @pytest.fixture
 def environ(repository: Repository, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """What points a resolve to the repository."""
+    """The environment that makes a resolve use this repository."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

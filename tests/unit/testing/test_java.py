@@ -1,4 +1,4 @@
-"""Which Java is taken."""
+"""Which Java is chosen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aioproducer.testing import JavaNotFoundError, java
 
 
 def make_java(directory: Path, version: str) -> Path:
-    """A Java home whose executable says it has this version."""
+    """A Java home whose executable reports this version."""
     executable = directory / "bin" / "java"
     executable.parent.mkdir(parents=True)
     executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")

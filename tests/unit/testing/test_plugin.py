@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def run_pytest(directory: Path, test: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """A pytest session over one file, in a process of its own."""
+    """A pytest session over one file, in a separate process."""
     (directory / "test_it.py").write_text(test)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--rootdir", str(directory), *options]
     return subprocess.run([*command, "test_it.py"], cwd=directory, capture_output=True, text=True, timeout=60)

@@ -22,7 +22,7 @@ ENVIRON = {"PATH": os.environ["PATH"]}
 
 
 def start(processes: Processes, directory: Path, name: str, script: str) -> int:
-    """Start a shell script; its output goes to a file of its name."""
+    """Start a shell script; its output goes to a file named after it."""
     return processes.start(name, ["/bin/sh", "-c", script], env=ENVIRON, cwd=directory, log=directory / f"{name}.log")
 
 
@@ -133,7 +133,7 @@ def test_closing_in_one_thread_ends_the_wait_of_another(tmp_path: Path) -> None:
 def test_an_answer_that_nobody_waited_for_is_passed_over(tmp_path: Path) -> None:
     processes = Processes()
     try:
-        # As if Ctrl-C had come between the command and its answer.
+        # As if Ctrl-C had been pressed between the command and its answer.
         processes._send({"id": 0, "signal": "a", "number": 9})
         start(processes, tmp_path, "a", "exit 4")
         assert processes.wait("a", PATIENCE_S) == 4
@@ -154,7 +154,7 @@ def test_two_threads_wait_for_different_processes(tmp_path: Path) -> None:
         threads = [threading.Thread(target=wait_for, args=(name,)) for name in ("a", "b")]
         for thread in threads:
             thread.start()
-        # Both wait, and still a third call gets its turn.
+        # Both wait, but a third call is still served.
         start(processes, tmp_path, "c", "touch go")
         for thread in threads:
             thread.join(PATIENCE_S)
@@ -196,7 +196,7 @@ sys.stdin.read()
 
 
 def owner(directory: Path, how: str) -> subprocess.Popen[str]:
-    """A process that has started another and now waits for the end of its input."""
+    """A process that has started another one and now waits for the end of its input."""
     command = [sys.executable, "-W", "ignore", "-c", OWNER, str(directory), how]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
@@ -240,7 +240,7 @@ def test_when_the_supervisor_is_killed_its_children_go_too(tmp_path: Path) -> No
         assert process.stdout
         child, supervisor = map(int, process.stdout.readline().split())
         os.kill(supervisor, signal.SIGKILL)
-        # Nobody may reap it, so its state counts: gone, or a zombie.
+        # Possibly nothing reaps it, so its state counts: gone, or a zombie.
         wait_until(lambda: "" if _has_ended(child) else f"process {child} lives", PATIENCE_S, "its end")
         process.communicate(timeout=PATIENCE_S)
 

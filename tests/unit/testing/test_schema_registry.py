@@ -1,4 +1,4 @@
-"""FakeSchemaRegistry, by way of another client: what a registry answers, and what it is told to."""
+"""FakeSchemaRegistry, used by another client: normal answers and injected faults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def client(fake_schema_registry: FakeSchemaRegistry) -> Iterator[Any]:
 
 
 def test_one_schema_has_one_id(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """Whatever subjects it is under, and however its text is spaced; each subject counts its own versions."""
+    """Under whatever subjects, and with whatever spacing; each subject counts its own versions."""
     assert client.register_schema("a", Schema(SCHEMA)) == 1
     assert client.register_schema("b", Schema(OTHER)) == 2
     assert client.register_schema("b", Schema(SCHEMA.replace(" ", ""))) == 1
@@ -53,7 +53,7 @@ def test_deleted_subjects(client: Any) -> None:
 
 
 def test_deleted_versions(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """Out of sight first, where readers of the id find it; then for good, and a schema goes with its last version."""
+    """First soft-deleted, still found by its id; then for good, and a schema goes with its last version."""
     for schema in (SCHEMA, OTHER):
         fake_schema_registry.register("a", schema)
     fake_schema_registry.register("b", SCHEMA)
@@ -121,7 +121,7 @@ def test_where_a_schema_is(client: Any, fake_schema_registry: FakeSchemaRegistry
 
 
 def test_configs(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """They are kept, for a subject or for all, and nothing is compared by them."""
+    """They are stored, for a subject or globally, but have no effect."""
     assert client.get_compatibility() == "BACKWARD"
     with pytest.raises(SchemaRegistryError, match="40408"):
         client.get_compatibility("a")
@@ -194,7 +194,7 @@ def test_refusals(client: Any, ask: Any, code: int) -> None:
 
 
 def test_faults(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """As often as told, on the paths that were named, in the order in which they were."""
+    """As often as requested, on the given paths, in the given order."""
     fake_schema_registry.fail(503, error_code=50003, message="busy", times=2, path="versions")
     fake_schema_registry.drop(path="versions")
     assert client.get_subjects() == []
@@ -223,7 +223,7 @@ def test_late_answers(fake_schema_registry: FakeSchemaRegistry) -> None:
 
 
 def test_stopped_and_started_again(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """The port and what it holds stay."""
+    """It keeps its port and its content."""
     client.register_schema("a", Schema(SCHEMA))
     fake_schema_registry.stop()
     fake_schema_registry.stop()

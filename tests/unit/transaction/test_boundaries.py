@@ -1,4 +1,4 @@
-"""What began in one transaction and had to wait does not slip into the next."""
+"""Calls that began in one transaction and had to wait do not add records to the next one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 class Gate:
-    """Where a caller's source waits until the next transaction has begun."""
+    """Makes a caller's source wait until the next transaction has begun."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -102,7 +102,7 @@ SENDINGS: tuple[Sending, ...] = (
 @pytest.mark.parametrize("serializes", [False, True], ids=["plain", "serializer"])
 @pytest.mark.parametrize("sending", SENDINGS, ids=lambda each: each.__name__)
 async def test_bulk_that_waits(cluster: FakeCluster, sending: Sending, serializes: bool) -> None:
-    """Neither send_many nor send_arrow, whatever they wait for; the call says so."""
+    """Neither send_many nor send_arrow continue, whatever they wait for; the error says so."""
     serializer = {"value_serializer": plain} if serializes else {}
     async with Producer(
         bootstrap_servers=cluster.bootstrap_servers, transactional_id="t", max_block_ms=10_000, **serializer
@@ -121,5 +121,5 @@ async def test_bulk_that_waits(cluster: FakeCluster, sending: Sending, serialize
     cause = error.__cause__ if isinstance(error, SendManyError) else error
     assert isinstance(cause, TransactionStateError)
     assert "not added to the next" in str(cause)
-    assert "the call began in a transaction that has ended since" in str(cause)  # whatever it waited for
+    assert "the call began in a transaction that has ended since" in str(cause)
     assert [record.value for record in cluster.records(TOPIC, read_committed=True)] == [b"mine"]

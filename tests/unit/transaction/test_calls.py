@@ -21,7 +21,7 @@ def timed_out(name: str, began_ms: int) -> TransactionTimeoutError:
 
 
 class Work:
-    """What a call does until it is told to end."""
+    """The work of a call, which lasts until the test ends it."""
 
     def __init__(self) -> None:
         self.calls = TransactionCalls(
@@ -33,7 +33,7 @@ class Work:
         return await self.end
 
     async def left(self, name: str) -> asyncio.Task[str]:
-        """A call that its caller has left, as he had no time for it."""
+        """A call that its caller has abandoned after a timeout."""
         with pytest.raises(TransactionTimeoutError, match=name) as caught:
             await self.calls.run(name, self.work(), 0)
         assert caught.value.__cause__ is CAUSE
@@ -65,7 +65,7 @@ async def test_the_end_of_a_call_that_was_left_belongs_to_the_same_call(name: st
 
 @pytest.mark.parametrize("name", ["begin_transaction", "send_offsets_to_transaction"])
 async def test_some_calls_are_made_again(name: str) -> None:
-    """A transaction can't begin twice, and other offsets are something else."""
+    """But a transaction can't begin twice, and other offsets make a different call."""
     work = Work()
     await work.left(name)
     work.end.set_result("done")
@@ -73,7 +73,7 @@ async def test_some_calls_are_made_again(name: str) -> None:
 
 
 async def test_a_call_that_was_left_fails_before_another() -> None:
-    """Which only had to wait for its end, and leaves that to whoever made it."""
+    """The other call only waits for its end, and leaves its error to its own caller."""
     work = Work()
     task = await work.left("commit_transaction")
     work.end.set_exception(TransactionStateError("no"))
@@ -109,7 +109,7 @@ async def test_whoever_waits_for_a_call_that_is_cut_short_is_told(name: str) -> 
 
 
 async def test_a_call_of_the_past_has_no_end_to_tell() -> None:
-    """Once the next transaction has begun, the same call means that one."""
+    """Once the next transaction has begun, the same call refers to that one."""
     work = Work()
     await work.left("commit_transaction")
     work.end.set_result("done")

@@ -1,4 +1,4 @@
-"""What each error means for a transaction, request by request, as Kafka's own client takes it."""
+"""What each error means for a transaction, for each request, as in Kafka's own client."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_table(code: int, expected: Reaction, api_key: int) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_errors_of_this_side(error: KafkaError, expected: Reaction) -> None:
-    """A lost connection may lead elsewhere; what was never sent will not do better later."""
+    """A lost connection may be retried at another broker; a request that can't be written will not succeed later."""
     assert reaction(END, error) is expected
 
 
@@ -94,12 +94,12 @@ def test_errors_of_this_side(error: KafkaError, expected: Reaction) -> None:
     [([], 0), ([0, 0], 0), ([0, 3, 0], 3), ([55, 29, 55], 29), ([55, 55], 55), ([3, 16], 16), ([29, 53], 53)],
 )
 def test_worst_of_several(codes: list[int], expected: int) -> None:
-    """The gravest decides; "not attempted" only where nothing says why."""
+    """The gravest error counts; "not attempted" counts only if there is no other."""
     assert worst(PARTITIONS, codes) == expected
 
 
 def test_as_told() -> None:
-    """Two codes for being fenced come out as one class; others keep theirs and get their flags."""
+    """Two codes for fencing become one class; others keep theirs and get their flags."""
     old = InvalidProducerEpochError("old epoch")
     fenced = as_told(Reaction.FENCED, old, "id-1")
     assert isinstance(fenced, ProducerFencedError)

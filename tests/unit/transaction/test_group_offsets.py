@@ -1,4 +1,4 @@
-"""What send_offsets_to_transaction is given is looked at field by field, before anything is sent."""
+"""The arguments of send_offsets_to_transaction are checked field by field before anything is sent."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_wrong_group(group: Any, kind: type[Exception], told: str) -> None:
 
 
 def test_what_is_right_can_be_written() -> None:
-    """The limits themselves are within what the request holds."""
+    """Values at the limits fit the request."""
     longest = "x" * 32_767
     given = {
         HERE: 0,

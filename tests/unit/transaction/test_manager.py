@@ -1,4 +1,4 @@
-"""Sequences, gaps and bumps, state by state."""
+"""Sequences, gaps and epoch bumps, state by state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def number(batch: ProducerBatch) -> tuple[int, int, int]:
 
 
 class Partition:
-    """One partition's batches on their way, as Sender and BatchOutcomes move them."""
+    """One partition's batches, moved as by Sender and BatchOutcomes."""
 
     def __init__(self, manager: TransactionManager, partition: int = 0, topic: str = "orders") -> None:
         self.manager = manager
@@ -52,7 +52,7 @@ class Partition:
             self.accumulator.requeue(batch, 0, 0)
 
     def take(self, batch: ProducerBatch, now_ms: int = 0) -> None:
-        """Take a queued batch alone, whatever waits before it."""
+        """Take a queued batch, whatever waits before it."""
         before = []
         while not batch.in_flight:
             before += [each for each in drain(self.accumulator, now_ms=now_ms) if each is not batch]
@@ -62,7 +62,7 @@ class Partition:
         return self.manager.may_send(batch)
 
     def send(self, batch: ProducerBatch | None = None, *, records: int = 10, now_ms: int = 0) -> ProducerBatch:
-        """Number a batch and put it on the wire."""
+        """Give a batch its sequence and send it."""
         batch = self.batch(records) if batch is None else batch
         assert self.may_send(batch)
         self.take(batch, now_ms)
@@ -74,22 +74,22 @@ class Partition:
         self.end(batch)
 
     def lose(self, batch: ProducerBatch) -> None:
-        """The answer is lost, the batch is queued again."""
+        """The answer is lost, and the batch is requeued."""
         self.requeue(batch)
         self.manager.unanswered(batch)
 
     def retry(self, batch: ProducerBatch) -> None:
-        """An answer that says that it was not written, the batch is queued again."""
+        """An answer that says that it was not written; the batch is requeued."""
         self.requeue(batch)
         self.manager.settle(batch)
 
     def out_of_order(self, batch: ProducerBatch, now_ms: int = 0) -> None:
-        """An answer that refuses it, at this time; the batch is queued again."""
+        """An OUT_OF_ORDER answer at this time; the batch is requeued."""
         self.requeue(batch)
         self.manager.out_of_order(batch, now_ms)
 
     def fail(self, batch: ProducerBatch, *, epoch_refused: bool = False) -> None:
-        """An answer that ends it, or its expiry in the queue."""
+        """A final error for the batch, or its expiry in the queue."""
         self.manager.failed(batch, epoch_refused=epoch_refused)
         self.end(batch)
 
@@ -98,7 +98,7 @@ class Partition:
         self.accumulator.release(batch)
 
     def fail_in_doubt(self, batch: ProducerBatch) -> None:
-        """Its answer is lost, and it is past its time."""
+        """Its answer is lost, and it has expired."""
         self.manager.unanswered(batch)
         self.fail(batch)
 
@@ -114,7 +114,7 @@ class Partition:
 
 
 def go_on_at(partition: Partition, sequence: int) -> None:
-    """Where billions of records would have led."""
+    """Set the next sequence, as after billions of records."""
     partition.manager._books_of(partition.batch()).next = sequence
 
 
@@ -134,7 +134,7 @@ def manager() -> TransactionManager:
 
 @pytest.fixture
 def one(manager: TransactionManager) -> Partition:
-    """A partition whose leader knows the producer."""
+    """One partition whose leader knows the producer."""
     return known(Partition(manager))
 
 
@@ -148,7 +148,7 @@ def test_sequences_as_kafkas(vector: dict[str, int]) -> None:
 
 
 def test_sequences_count_records(one: Partition) -> None:
-    """Each batch begins where the one before it ended."""
+    """Each batch's sequences begin where the previous one's ended."""
     sent = [one.send(records=count) for count in (1, 5, 100)]
     assert [number(batch) for batch in sent] == [(PID, 0, 0), (PID, 0, 1), (PID, 0, 6)]
     for batch in sent:
@@ -157,7 +157,7 @@ def test_sequences_count_records(one: Partition) -> None:
 
 
 def test_sequences_count_by_partition(manager: TransactionManager) -> None:
-    """Partitions and topics count apart."""
+    """Each partition of each topic has its own sequences."""
     partitions = [known(Partition(manager, number)) for number in range(3)]
     assert [partition.send().base_sequence for partition in partitions] == [0, 0, 0]
     assert [partition.send().base_sequence for partition in partitions] == [10, 10, 10]
@@ -177,7 +177,7 @@ def test_sequences_wrap(one: Partition) -> None:
 
 
 def test_a_number_survives_retries(one: Partition) -> None:
-    """However often a batch is sent, it keeps its number."""
+    """However often a batch is sent, it keeps its sequence."""
     batch = one.send()
     for outcome in one.lose, one.retry, one.lose:
         before = number(batch)
@@ -198,7 +198,7 @@ def test_no_number_before_the_producer_id() -> None:
 
 
 def test_not_idempotent() -> None:
-    """Without idempotence everything may go, and nothing has a number."""
+    """Without idempotence every batch may be sent, and none has a sequence."""
     manager = TransactionManager(idempotent=False)
     one = Partition(manager)
     assert not manager.needs_producer_id
@@ -215,7 +215,7 @@ def test_not_idempotent() -> None:
 
 
 def test_five_unresolved(one: Partition) -> None:
-    """At most as many batches of a partition are unresolved as a broker remembers."""
+    """A partition has at most as many unresolved batches as a broker remembers."""
     sent = [one.send() for _ in range(MAX_UNRESOLVED)]
     assert MAX_UNRESOLVED == 5
     waiting = one.batch()
@@ -227,7 +227,7 @@ def test_five_unresolved(one: Partition) -> None:
 
 
 def test_acknowledged_batches_count_behind_an_unresolved_one(one: Partition) -> None:
-    """A broker forgets a batch when five later ones are in the log, whether or not we have heard of those.
+    """A broker forgets a batch once five later ones are in the log, whether or not their answers have arrived.
 
     A batch is written, and answered with a code that leaves that open. Were six written before it is sent again, the
     broker would no longer know it, answer OUT_OF_ORDER, and have it written a second time after the bump.
@@ -243,9 +243,9 @@ def test_acknowledged_batches_count_behind_an_unresolved_one(one: Partition) -> 
 
 
 def test_one_at_a_time_until_the_leader_knows_the_producer(manager: TransactionManager) -> None:
-    """A leader without memory of the producer takes any first sequence: until it has one batch, no second is sent.
+    """A leader that does not know the producer accepts any first sequence, so no second batch is sent until it has one.
 
-    Else the first could be refused for a moment, the second be written, and the first come after it.
+    Otherwise the first could be refused temporarily, the second be written, and the first after it.
     """
     manager.set_producer_id(PID, MAX_EPOCH)
     one = Partition(manager)
@@ -262,7 +262,7 @@ def test_one_at_a_time_until_the_leader_knows_the_producer(manager: TransactionM
 
 
 def test_a_known_producer_needs_no_introduction_after_a_bump(one: Partition, manager: TransactionManager) -> None:
-    """Under a new epoch of a known producer a leader takes no other sequence than 0."""
+    """Under a new epoch of a known producer a leader accepts only sequence 0."""
     one.ack(one.send())
     one.fail_in_doubt(one.send())
     assert manager.epoch == 1
@@ -271,7 +271,7 @@ def test_a_known_producer_needs_no_introduction_after_a_bump(one: Partition, man
 
 
 def test_a_topic_made_again_does_not_know_the_producer(one: Partition, manager: TransactionManager) -> None:
-    """Its log is empty and takes any sequence for the first, so one batch has to be acknowledged before more go."""
+    """Its log is empty and accepts any first sequence, so one batch has to be acknowledged before more are sent."""
     one.ack(one.send())
     one.accumulator.update_topic("orders", bytes(16), [(1, 0)])
     first, second = one.batch(), one.batch()
@@ -284,7 +284,7 @@ def test_a_topic_made_again_does_not_know_the_producer(one: Partition, manager: 
 
 
 def test_only_the_first_is_repeated(one: Partition) -> None:
-    """After a lost connection the batches go again one by one in order: whatever overtakes is out of order."""
+    """After a lost connection the batches are resent one by one: one that overtook others would be out of order."""
     first, second, third = (one.send() for _ in range(3))
     for batch in first, second, third:
         one.lose(batch)
@@ -294,7 +294,7 @@ def test_only_the_first_is_repeated(one: Partition) -> None:
 
 
 def test_a_full_partition_does_not_hold_up_another(manager: TransactionManager) -> None:
-    """Limits are by partition."""
+    """Limits apply per partition."""
     full, free = known(Partition(manager, 0)), known(Partition(manager, 1))
     for _ in range(MAX_UNRESOLVED):
         full.send()
@@ -306,7 +306,7 @@ def test_a_full_partition_does_not_hold_up_another(manager: TransactionManager) 
 
 
 def test_rewind(one: Partition, manager: TransactionManager) -> None:
-    """If the last numbered batch surely is not in the log, the next one takes its number: no gap, no bump."""
+    """If the last numbered batch is certainly not in the log, the next one gets its sequence: no gap, no bump."""
     one.ack(one.send())
     failed = one.send(records=7)
     one.fail(failed)
@@ -324,7 +324,7 @@ def test_rewind_of_several(one: Partition) -> None:
 
 
 def test_expiry_before_the_wire(one: Partition, manager: TransactionManager) -> None:
-    """A batch without a number that fails leaves no trace."""
+    """A batch that fails before it has a sequence leaves no trace."""
     one.fail(one.batch())
     one.ack(one.batch())
     assert number(one.send()) == (PID, 0, 0)
@@ -335,7 +335,7 @@ def test_expiry_before_the_wire(one: Partition, manager: TransactionManager) -> 
 
 
 def test_gap_stops_the_partition(one: Partition) -> None:
-    """When a batch with later ones on the wire fails, nothing new gets a number."""
+    """When a batch with later ones in flight fails, no new batch gets a sequence."""
     first, second = one.send(), one.send()
     one.fail(first)
     assert not one.may_send(one.batch())
@@ -343,7 +343,7 @@ def test_gap_stops_the_partition(one: Partition) -> None:
 
 
 def test_bump_when_the_last_answer_is_there(one: Partition, manager: TransactionManager) -> None:
-    """Once nothing is on the wire, and nothing can be in the log, the rest starts at 0 under the next epoch."""
+    """Once nothing is in flight, and nothing can be in the log, the rest starts at 0 under the next epoch."""
     first, second, third = (one.send() for _ in range(3))
     one.fail(first)
     one.out_of_order(second)
@@ -356,14 +356,14 @@ def test_bump_when_the_last_answer_is_there(one: Partition, manager: Transaction
 
 
 def test_bump_at_once_when_nothing_is_out(one: Partition, manager: TransactionManager) -> None:
-    """A batch in doubt that fails, with nothing behind it, leaves its partition at the start of a new epoch."""
+    """If a batch in doubt fails, with nothing behind it, its partition starts a new epoch at once."""
     one.fail_in_doubt(one.send())
     assert manager.epoch == 1
     assert number(one.send()) == (PID, 1, 0)
 
 
 def test_gap_closed_by_a_later_acknowledgement(one: Partition, manager: TransactionManager) -> None:
-    """If a later batch is in the log, the one whose fate was unknown is, too: no gap, no bump."""
+    """If a later batch is in the log, the one in doubt is, too: no gap, no bump."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
     assert not one.may_send(one.batch())
@@ -373,7 +373,7 @@ def test_gap_closed_by_a_later_acknowledgement(one: Partition, manager: Transact
 
 
 def test_gap_not_closed_by_an_earlier_acknowledgement(one: Partition, manager: TransactionManager) -> None:
-    """An acknowledgement of what was before the failed batch tells nothing about it."""
+    """An acknowledgement of an earlier batch says nothing about the failed one."""
     first, second, third = (one.send() for _ in range(3))
     one.fail_in_doubt(second)
     one.ack(first)
@@ -384,7 +384,7 @@ def test_gap_not_closed_by_an_earlier_acknowledgement(one: Partition, manager: T
 
 
 def test_batch_in_doubt_holds_up_the_bump(one: Partition, manager: TransactionManager) -> None:
-    """A batch of unknown outcome keeps its number and is resolved first: renumbered, it could be written twice."""
+    """A batch in doubt keeps its sequence and is resolved first: renumbered, it could be written twice."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
     one.lose(second)
@@ -403,7 +403,7 @@ def test_batch_in_doubt_holds_up_the_bump(one: Partition, manager: TransactionMa
 
 
 def test_late_copy_of_a_batch_in_doubt(one: Partition, manager: TransactionManager) -> None:
-    """Refused at first, then written by the copy on the connection that was given up: the repetition is a duplicate."""
+    """Refused at first, then written by a copy on the abandoned connection: the next retry is a duplicate."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
     one.lose(second)
@@ -414,7 +414,7 @@ def test_late_copy_of_a_batch_in_doubt(one: Partition, manager: TransactionManag
 
 
 def test_each_lost_answer_leaves_another_copy(one: Partition, manager: TransactionManager) -> None:
-    """The time after the first refusal counts anew once another attempt has stayed without an answer."""
+    """The time after the first refusal starts again once another attempt is not answered."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
     one.lose(second)
@@ -427,7 +427,7 @@ def test_each_lost_answer_leaves_another_copy(one: Partition, manager: Transacti
 
 
 def test_what_is_not_in_doubt_is_ruled_out_at_once(one: Partition, manager: TransactionManager) -> None:
-    """A batch whose every attempt was answered has no copy that could come late."""
+    """If all attempts of a batch were answered, no copy can arrive late."""
     first, second = one.send(), one.send()
     one.fail(first)
     one.out_of_order(second, 5_000)
@@ -435,7 +435,7 @@ def test_what_is_not_in_doubt_is_ruled_out_at_once(one: Partition, manager: Tran
 
 
 def test_batch_in_doubt_turns_out_to_be_written(one: Partition, manager: TransactionManager) -> None:
-    """If the broker has it, what failed before it was written as well."""
+    """If the broker has it, the failed batch before it was written as well."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
     one.lose(second)
@@ -445,7 +445,7 @@ def test_batch_in_doubt_turns_out_to_be_written(one: Partition, manager: Transac
 
 
 def test_nothing_after_an_absent_batch_is_in_doubt(one: Partition, manager: TransactionManager) -> None:
-    """What was numbered after a batch that surely is not in the log can't be there either, answered or not."""
+    """Batches numbered after one that is certainly not in the log can't be there either, answered or not."""
     first, second, third = (one.send() for _ in range(3))
     one.lose(third)
     assert third.in_doubt
@@ -457,7 +457,7 @@ def test_nothing_after_an_absent_batch_is_in_doubt(one: Partition, manager: Tran
 
 
 def test_absent_until_it_is_sent_again(one: Partition) -> None:
-    """That knowledge ends when the absent batch goes to the wire again."""
+    """That is no longer certain once the absent batch is sent again."""
     first, second = one.send(), one.send()
     one.retry(first)
     one.out_of_order(second)
@@ -470,7 +470,7 @@ def test_absent_until_it_is_sent_again(one: Partition) -> None:
 
 
 def test_out_of_order_behind_a_repeated_batch(one: Partition, manager: TransactionManager) -> None:
-    """With an older batch to be repeated, OUT_OF_ORDER is its consequence: both go again, no bump."""
+    """OUT_OF_ORDER follows from an older batch that has to be retried: both are sent again, no bump."""
     first, second = one.send(), one.send()
     one.retry(first)
     one.out_of_order(second)
@@ -480,7 +480,7 @@ def test_out_of_order_behind_a_repeated_batch(one: Partition, manager: Transacti
 
 
 def test_out_of_order_of_the_first(one: Partition, manager: TransactionManager) -> None:
-    """The oldest unresolved batch has no such excuse: the broker has lost its state, and a bump helps."""
+    """For the oldest unresolved batch it means that the broker has lost its state, so an epoch bump is needed."""
     one.ack(one.send())
     first, second = one.send(), one.send()
     one.out_of_order(first)
@@ -492,7 +492,7 @@ def test_out_of_order_of_the_first(one: Partition, manager: TransactionManager) 
 
 
 def test_refused_epoch(one: Partition, manager: TransactionManager) -> None:
-    """INVALID_PRODUCER_EPOCH calls for a bump, though the failed batch was the last."""
+    """INVALID_PRODUCER_EPOCH requires an epoch bump, although the failed batch was the last."""
     one.ack(one.send())
     one.fail(one.send(), epoch_refused=True)
     assert manager.epoch == 1
@@ -500,7 +500,7 @@ def test_refused_epoch(one: Partition, manager: TransactionManager) -> None:
 
 
 def test_expired_in_flight_and_written(one: Partition, manager: TransactionManager) -> None:
-    """While a batch whose Deliveries have failed is out, nothing new is numbered; its own answer may clear that."""
+    """While an expired batch is in flight, no new batch gets a sequence; its own answer may settle that."""
     first = one.send()
     one.expire_in_flight(first)
     assert not one.may_send(one.batch())
@@ -510,7 +510,7 @@ def test_expired_in_flight_and_written(one: Partition, manager: TransactionManag
 
 
 def test_expired_in_flight_and_unknown(one: Partition, manager: TransactionManager) -> None:
-    """If its connection ends, the bump follows: it is not sent again."""
+    """If its connection ends, an epoch bump follows: it is not sent again."""
     first = one.send()
     one.expire_in_flight(first)
     one.fail_in_doubt(first)
@@ -519,7 +519,7 @@ def test_expired_in_flight_and_unknown(one: Partition, manager: TransactionManag
 
 
 def test_expired_in_flight_and_refused(one: Partition, manager: TransactionManager) -> None:
-    """If the broker says that it was not written, the partition starts anew as well."""
+    """If the broker says that it was not written, the partition starts a new epoch as well."""
     first = one.send()
     one.expire_in_flight(first)
     one.fail(first)
@@ -528,7 +528,7 @@ def test_expired_in_flight_and_refused(one: Partition, manager: TransactionManag
 
 
 def test_expiry_itself_does_not_bump(one: Partition, manager: TransactionManager) -> None:
-    """With others on the wire, an expired batch changes nothing yet."""
+    """With others in flight, an expired batch changes nothing yet."""
     first, second = one.send(), one.send()
     one.expire_in_flight(first)
     assert manager.epoch == 0
@@ -564,7 +564,7 @@ def test_queued_batch_in_doubt_expires(one: Partition, manager: TransactionManag
 
 
 def test_other_partitions_finish_on_the_old_epoch(manager: TransactionManager) -> None:
-    """A bump concerns the partition that asked for it; others move when nothing of theirs is unresolved."""
+    """A bump affects the partition that needs it; others follow when they have no unresolved batches."""
     asking, other, idle = (known(Partition(manager, number)) for number in range(3))
     idle.ack(idle.send())
     first, second = other.send(), other.send()
@@ -582,7 +582,7 @@ def test_other_partitions_finish_on_the_old_epoch(manager: TransactionManager) -
 
 
 def test_gap_on_an_old_epoch_needs_no_bump(manager: TransactionManager) -> None:
-    """A partition that has a gap under an old epoch starts at 0 under the present one."""
+    """A partition that has a gap under an old epoch starts at 0 under the current one."""
     asking, other = known(Partition(manager, 0)), known(Partition(manager, 1))
     first, second = other.send(), other.send()
     asking.fail_in_doubt(asking.send())
@@ -593,7 +593,7 @@ def test_gap_on_an_old_epoch_needs_no_bump(manager: TransactionManager) -> None:
 
 
 def test_rewind_on_an_old_epoch(manager: TransactionManager) -> None:
-    """Neither does a failed last batch there."""
+    """Nor does a failed last batch there need a bump."""
     asking, other = Partition(manager, 0), Partition(manager, 1)
     last = other.send()
     asking.fail_in_doubt(asking.send())
@@ -602,7 +602,7 @@ def test_rewind_on_an_old_epoch(manager: TransactionManager) -> None:
 
 
 def test_many_bumps(one: Partition, manager: TransactionManager) -> None:
-    """Epochs count up to 32767; then a new producer id is asked for, and batches wait for it."""
+    """Epochs go up to 32767; then a new producer id is requested, and batches wait for it."""
     manager.set_producer_id(PID, MAX_EPOCH - 1)
     one.fail_in_doubt(one.send())
     assert (manager.producer_id, manager.epoch) == (PID, MAX_EPOCH)
@@ -617,7 +617,7 @@ def test_many_bumps(one: Partition, manager: TransactionManager) -> None:
 
 
 def test_others_finish_on_the_old_producer_id(manager: TransactionManager) -> None:
-    """Numbered batches of other partitions may be repeated while and after the new id is asked for."""
+    """Numbered batches of other partitions may be retried during and after the request for a new id."""
     manager.set_producer_id(PID, MAX_EPOCH)
     asking, other = Partition(manager, 0), Partition(manager, 1)
     batch = other.send()
@@ -658,7 +658,7 @@ def test_failed_piece(one: Partition, manager: TransactionManager) -> None:
 
 
 def test_unnumbered_split() -> None:
-    """Pieces of a batch without a number have none."""
+    """Pieces of a batch without a sequence have none."""
     manager = TransactionManager(idempotent=True)
     one = Partition(manager)
     batch = one.batch()
@@ -682,7 +682,7 @@ def in_transaction(version: int) -> TransactionManager:
 
 
 def test_produce_adds_partitions_with_v2_alone(manager: TransactionManager) -> None:
-    """From version 12 on a Produce would begin a transaction that before V2 the coordinator does not know of."""
+    """From version 12 on a Produce would begin a transaction, which before V2 the coordinator would not know."""
     versions = 9, 11, 12, 13
     assert [manager.produce_version(version) for version in versions] == [9, 11, 12, 13]
     assert [in_transaction(1).produce_version(version) for version in versions] == [9, 11, 11, 11]
@@ -691,7 +691,7 @@ def test_produce_adds_partitions_with_v2_alone(manager: TransactionManager) -> N
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_is_out_of_order_in_a_transaction(version: int) -> None:
-    """Behind an unresolved batch it is sent again; the first of the partition can't be cured, as no bump is allowed."""
+    """Behind an unresolved batch it is retried; for the partition's first one that fails, as no bump is allowed."""
     manager = in_transaction(version)
     one = known(Partition(manager))
     first, second = one.send(), one.send()
@@ -704,7 +704,7 @@ def test_what_is_out_of_order_in_a_transaction(version: int) -> None:
 
 
 def test_what_is_out_of_order_outside_of_transactions(one: Partition, manager: TransactionManager) -> None:
-    """At the latest a bump cures it, where it has a number."""
+    """If the batch has a sequence, an epoch bump helps at the latest."""
     first, second = one.send(), one.send()
     assert manager.cures(first)
     assert manager.cures(second)

@@ -1,4 +1,4 @@
-"""What a coordinator's word says about a prepared transaction: every state, the same transaction or another one."""
+"""What a coordinator's answer says about a prepared transaction: every state, the same transaction or another one."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ def described(
     ],
 )
 def test_the_same_transaction(state: str, expected: TransactionOutcome, epoch: int) -> None:
-    """By its beginning it is known again; the epoch grows at its end, or when it is fenced."""
+    """It is recognized by its start time; the epoch grows at its end, or when it is fenced."""
     assert outcome_of(PREPARED, described(state, epoch=epoch)) is expected
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "CompleteCommit", "CompleteAbort", "Empty"])
 @pytest.mark.parametrize("started_ms", [-1, 1_700_001])
 def test_another_transaction(state: str, started_ms: int) -> None:
-    """Whatever has become of that one says nothing about ours, even under the same epoch."""
+    """Its outcome says nothing about ours, even under the same epoch."""
     assert outcome_of(PREPARED, described(state, started_ms=started_ms)) is O.UNKNOWN
 
 
 def test_forgotten() -> None:
-    """The cluster does not know the id any more."""
+    """The cluster no longer knows the id."""
     assert outcome_of(PREPARED, None) is O.UNKNOWN
 
 
 def test_empty() -> None:
-    """Nothing was written: there is nothing to look at."""
+    """Nothing was written, so there is no start time to compare."""
     assert outcome_of(PreparedTransaction("sink-1", 4000, 7, is_empty=True), None) is O.EMPTY
 
 
 def test_without_a_beginning() -> None:
-    """Prepared where the brokers do not tell: only an open transaction of the very epoch is surely ours."""
+    """Without a start time from the brokers, only an open transaction of the same epoch is certainly ours."""
     old = PreparedTransaction("sink-1", 4000, 7)
     assert outcome_of(old, described("Ongoing")) is O.OPEN
     assert outcome_of(old, described("Ongoing", epoch=8)) is O.UNKNOWN
@@ -70,12 +70,12 @@ def test_without_a_beginning() -> None:
     [("CompleteCommit", O.COMMITTED), ("PrepareAbort", O.ABORTED), ("CompleteAbort", O.ABORTED), ("Empty", O.UNKNOWN)],
 )
 def test_after_its_end(state: str, expected: TransactionOutcome) -> None:
-    """The next epoch belongs to the end of ours, any other one to another transaction."""
+    """The next epoch is that of the end of ours, any other one is another transaction's."""
     assert outcome_after_end(4000, 7, described(state, epoch=8)) is expected
     assert outcome_after_end(4000, 7, described(state, epoch=9)) is O.UNKNOWN
     assert outcome_after_end(4000, 7, described(state, epoch=8, producer_id=4001)) is O.UNKNOWN
 
 
 def test_it_travels() -> None:
-    """To another process, by pickle."""
+    """It can be pickled for another process."""
     assert pickle.loads(pickle.dumps(PREPARED)) == PREPARED

@@ -1,4 +1,4 @@
-"""What belongs to a transaction: when a batch may go out, and whether there is anything to end."""
+"""The partitions of a transaction: when a batch may be sent, and whether there is anything to end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def open_one(version: int) -> tuple[TransactionPartitions, list[int]]:
 
 
 def test_before_v2_a_partition_is_added_first() -> None:
-    """A batch makes its partition wanted once, and may go when the coordinator has it."""
+    """A batch requests its partition once, and may be sent when the coordinator has added it."""
     partitions, calls = open_one(1)
     assert not partitions.may_send(P0)
     assert not partitions.may_send(P0)
@@ -37,7 +37,7 @@ def test_before_v2_a_partition_is_added_first() -> None:
 
 
 def test_with_v2_the_batch_adds_it() -> None:
-    """Nothing is wanted; the transaction has begun with the first batch."""
+    """No partition is requested; the transaction begins with the first batch."""
     partitions, calls = open_one(2)
     assert partitions.may_send(P0)
     assert not partitions.started
@@ -48,7 +48,7 @@ def test_with_v2_the_batch_adds_it() -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_nothing_goes_out_outside(version: int) -> None:
-    """Before and after a transaction no batch may go, and the next one begins with nothing."""
+    """Before and after a transaction no batch may be sent, and the next one begins without partitions."""
     partitions = TransactionPartitions()
     assert not partitions.may_send(P0)
     partitions.begin(version)
@@ -61,7 +61,7 @@ def test_nothing_goes_out_outside(version: int) -> None:
 
 
 def test_a_lost_answer_leaves_doubt() -> None:
-    """A request to add that got no answer may have begun the transaction; one that got it has."""
+    """An unanswered request to add partitions may have begun the transaction; an answered one has."""
     partitions, _ = open_one(1)
     partitions.may_have_added()
     assert (partitions.started, partitions.doubtful) == (True, True)
@@ -75,7 +75,7 @@ def test_a_lost_answer_leaves_doubt() -> None:
     ("sending", "version", "in_doubt"), list(itertools.product([True, False], [1, 2], [True, False]))
 )
 def test_what_is_sent_again(sending: bool, version: int, in_doubt: bool) -> None:
-    """In a transaction that is given up only batches in doubt are, and with V2 not even these."""
+    """In a transaction that is being aborted, only batches in doubt are resent, with V2 not even these."""
     partitions, _ = open_one(version)
     partitions.sending = sending
     assert partitions.gives_up(in_doubt) == (not sending and not (version == 1 and in_doubt))

@@ -1,4 +1,4 @@
-"""What an answer about a transactional id has to hold; one that can't be is told by a ProtocolError."""
+"""What an answer about a transactional id has to contain; an impossible one is a ProtocolError."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMPLETE = {("orders", 0): 0, ("orders", 1): 0, ("audit", 0): 0}
 
 
 class Coordinator:
-    """Stands for Coordinators: has one answer, and tells what is made of it."""
+    """A fake Coordinators with one answer, which returns what the reader makes of it."""
 
     def __init__(self, response: Message) -> None:
         self._response = response
@@ -113,7 +113,7 @@ EACH = pytest.mark.parametrize(
 
 @EACH
 async def test_all_partitions(ask: Asking, api: str) -> None:
-    """In whatever order, and others with them."""
+    """In any order, together with others."""
     assert await ask(COMPLETE) == 0
     assert await ask(dict(reversed(COMPLETE.items())) | {("other", 3): 0}) == 0
 
@@ -128,14 +128,14 @@ async def test_all_partitions(ask: Asking, api: str) -> None:
     ],
 )
 async def test_a_partition_is_left_out(ask: Asking, api: str, left: list[tuple[str, int]], named: str) -> None:
-    """It would count as a part of the transaction that is none, or its offset as committed."""
+    """Otherwise it would count as part of the transaction, or its offset as committed."""
     with pytest.raises(ProtocolError, match=f"{api} for transactional id 'id' was answered without {named}$"):
         await ask(dict.fromkeys(left, 0))
 
 
 @EACH
 async def test_a_partition_is_left_out_beside_an_error(ask: Asking, api: str) -> None:
-    """The error says more."""
+    """The other partition's error is more specific."""
     assert await ask({("orders", 1): TOPIC_NOT_ALLOWED}) == TOPIC_NOT_ALLOWED
 
 
@@ -155,7 +155,7 @@ async def test_an_error_needs_no_id() -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_the_id_after_the_end(committed: bool) -> None:
-    """Another one, or -1 where it stays as it was."""
+    """A new id, or -1 if it does not change."""
     for producer_id, epoch in (-1, -1), (PID, EPOCH + 1), (PID + 1, 0):
         requests, coordinator = asking(EndTxnResponse(producer_id=producer_id, producer_epoch=epoch))
         await requests.end(PID, EPOCH, committed=committed, is_v2=True)

@@ -52,7 +52,7 @@ GROUP = ConsumerGroupMetadata("group")
 
 @dataclass
 class Question:
-    """What the coordinator is asked."""
+    """A request to the coordinator."""
 
     request: Any
     wanted: Callable[[], bool]
@@ -60,20 +60,20 @@ class Question:
     answer: asyncio.Future[Answered[Any]]
 
     def good(self, response: Message | None = None, *, doubtful: bool = False) -> None:
-        """Answer without an error; ``doubtful`` if an earlier attempt was lost and may still come."""
+        """Answer without an error; ``doubtful`` if an earlier attempt was lost and may still arrive."""
         if response is None:
             response = type(self.request).RESPONSE()
         self.answer.set_result(Answered(response, doubtful, cast(Connection, None)))
 
     def bad(self, error: KafkaError, *, maybe_written: bool = False, **flags: bool) -> None:
-        """Answer with an error that stays."""
+        """Answer with a permanent error."""
         told = error.marked(**flags) if flags else error
         told.maybe_written = maybe_written
         self.answer.set_exception(told)
 
 
 class ScriptedCoordinators:
-    """Stands for Coordinators."""
+    """A fake Coordinators, whose answers come from the test."""
 
     def __init__(self) -> None:
         self.questions: asyncio.Queue[Question] = asyncio.Queue()
@@ -94,7 +94,7 @@ class ScriptedCoordinators:
         return await question.answer
 
     async def asked(self, expected: type[Message]) -> Question:
-        """The next question, which has to be of this kind."""
+        """The next request, which has to be of this kind."""
         question = await asyncio.wait_for(self.questions.get(), GENEROUS_S)
         assert type(question.request) is expected
         return question
@@ -106,7 +106,7 @@ class ScriptedCoordinators:
 
 @dataclass
 class ScriptedRecords:
-    """Stands for the rest of the producer."""
+    """A fake for the rest of the producer."""
 
     admits: bool = False
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
@@ -179,7 +179,7 @@ class Scene:
         )
 
     def hurry(self) -> None:
-        """The calls from here on have no patience."""
+        """Give the following calls a short max_block_ms."""
         self.runner._max_block_ms = HURRIED_MS
 
     def be_patient(self) -> None:
@@ -195,21 +195,21 @@ class Scene:
         await starting
 
     async def begun(self, *, sent: bool = True) -> None:
-        """With an open transaction in which something was sent."""
+        """A scene with an open transaction in which something was sent."""
         await self.started()
         await self.runner.begin()
         if sent:
             self.partitions.sent()
 
     async def prepared(self) -> None:
-        """With a transaction that is prepared."""
+        """A scene with a prepared transaction."""
         await self.begun()
         prepare = asyncio.create_task(self.runner.prepare())
         (await self.asked(DescribeTransactionsRequest)).good(described(self))
         await prepare
 
     async def perhaps_committed(self) -> None:
-        """With a transaction whose commit may have been done, and was refused then."""
+        """A scene with a transaction whose commit may have succeeded, and was then refused."""
         commit = asyncio.create_task(self.runner.commit())
         refusal = TransactionAbortableError("for example")
         (await self.asked(EndTxnRequest)).bad(refusal, maybe_written=True, abortable=True)
@@ -275,7 +275,7 @@ async def test_nothing_to_end(version: int, committed: bool) -> None:
 
 
 async def test_abort(version: int) -> None:
-    """What was not sent is dropped; before V2 what may have been written goes on until that is known."""
+    """Unsent records are dropped; before V2, batches in doubt are retried until they are resolved."""
     scene = Scene(version)
     await scene.begun()
     scene.records.pending = True
@@ -294,7 +294,7 @@ async def test_abort(version: int) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_lost_answer_of_the_end(version: int, committed: bool) -> None:
-    """Before V2 the lost request may come late, and must not meet the next transaction: a new epoch first."""
+    """Before V2 the lost request may arrive late and must not affect the next transaction: a new epoch is needed."""
     scene = Scene(version)
     await scene.begun()
     ending = asyncio.create_task(scene.runner.commit() if committed else scene.runner.abort())
@@ -327,7 +327,7 @@ async def test_brokers_that_give_no_new_epoch() -> None:
 
 
 async def test_commit_of_a_spoilt_transaction(version: int) -> None:
-    """Nobody is asked, the error is that of the record, and abort leads on."""
+    """There is no request, the error is that of the record, and abort helps."""
     scene = Scene(version)
     await scene.begun()
     scene.records.pending = True
@@ -377,7 +377,7 @@ async def test_the_end_is_refused_before_v2(error: type[KafkaError]) -> None:
 
 
 async def test_the_end_is_refused_and_nobody_has_taken_over() -> None:
-    """V2: InitProducerId tells that the coordinator has aborted the transaction, and gives the next epoch."""
+    """V2: InitProducerId shows that the coordinator has aborted the transaction, and returns the next epoch."""
     scene = Scene(2)
     await scene.begun()
     commit = asyncio.create_task(scene.runner.commit())
@@ -423,7 +423,7 @@ async def test_a_commit_that_may_have_been_done_is_not_called_aborted(version: i
 async def test_an_abort_after_a_commit_that_may_have_been_done(version: int, refusal: type[KafkaError]) -> None:
     """The coordinator says that the transaction can only be aborted, then that there is nothing to abort.
 
-    A new epoch would prove nothing: whoever has committed gets one too.
+    A new epoch would prove nothing: there is one after a commit too.
     """
     scene = Scene(version)
     await scene.begun()
@@ -442,7 +442,7 @@ async def test_an_abort_after_a_commit_that_may_have_been_done(version: int, ref
 
 
 async def test_an_abort_after_a_commit_that_was_not_done() -> None:
-    """V2: the coordinator tells that the transaction was aborted, for whatever reason."""
+    """V2: the coordinator says that the transaction was aborted, for whatever reason."""
     scene = Scene(2)
     await scene.begun()
     await scene.perhaps_committed()
@@ -471,7 +471,7 @@ async def test_an_abort_after_a_commit_of_which_nothing_is_known() -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_prepared_transaction_that_somebody_else_has_committed(version: int, committed: bool) -> None:
-    """Another producer has the id since, perhaps; the commit of a transaction that is committed still is answered."""
+    """Another producer may own the id since; the commit of a committed transaction still succeeds."""
     scene = Scene(version)
     await scene.prepared()
     end = asyncio.create_task(scene.runner.commit() if committed else scene.runner.abort())
@@ -537,7 +537,7 @@ async def test_partitions_are_added_together() -> None:
 
 
 async def test_a_lost_answer_of_adding_partitions() -> None:
-    """It may come again after the end and begin a transaction that nobody ends, so the next one has a new epoch."""
+    """The lost request may arrive late and begin a transaction that never ends: the next one has a new epoch."""
     scene = Scene(1)
     await scene.begun(sent=False)
     scene.partitions.may_send(TopicPartition("orders", 0))
@@ -552,7 +552,7 @@ async def test_a_lost_answer_of_adding_partitions() -> None:
 
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_partitions_were_perhaps_added(arrived: bool) -> None:
-    """Adding failed after a lost answer: an abort has to ask, and "there is nothing to end" is fine."""
+    """Adding failed after a lost answer: an abort needs a request, and "there is nothing to end" is fine."""
     scene = Scene(1)
     await scene.begun(sent=False)
     scene.partitions.may_send(TopicPartition("orders", 0))
@@ -575,7 +575,7 @@ async def test_partitions_were_perhaps_added(arrived: bool) -> None:
 
 
 async def test_a_prepared_transaction_whose_commit_was_refused() -> None:
-    """Others hold it still, and may end it late: the next one has an epoch of its own, whichever call it ended with."""
+    """Others may still end it late, so the next one has a new epoch, whichever call ended this one."""
     scene = Scene(1)
     await scene.prepared()
     commit = asyncio.create_task(scene.runner.commit())
@@ -637,7 +637,7 @@ async def test_offsets_are_refused(version: int) -> None:
 
 @pytest.mark.parametrize("ends", ["abort", "close"])
 async def test_an_abort_gives_up_offsets_that_find_no_end(version: int, ends: str) -> None:
-    """Those of a partition that is not there would be repeated for ever, and nothing else could be called."""
+    """Offsets of a missing partition would be retried forever, and no other call could be made."""
     scene = Scene(version)
     await scene.begun()
     sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
@@ -687,7 +687,7 @@ async def test_offsets_are_wanted_again_in_the_next_transaction() -> None:
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_lost_answer_to_offsets(version: int, refused: bool) -> None:
-    """Come late, they would set back those of the next transaction; before V2 only a new epoch keeps them out."""
+    """Arriving late, they would overwrite those of the next transaction; before V2 only a new epoch prevents that."""
     scene = Scene(version)
     await scene.begun(sent=False)
     sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
@@ -725,7 +725,7 @@ CALLS: dict[str, Calls] = {
 
 
 def described(scene: Scene, state: str = "Ongoing", newer: int = 0) -> DescribeTransactionsResponse:
-    """How the coordinator sees the id: with the epoch of the scene, or one that is newer by so many."""
+    """The coordinator's description of the id: with the scene's epoch, or one that is newer by this number."""
     told = DescribedState(
         transactional_id="id",
         transaction_state=state,
@@ -737,7 +737,7 @@ def described(scene: Scene, state: str = "Ongoing", newer: int = 0) -> DescribeT
 
 
 async def waiting(scene: Scene, name: str) -> None:
-    """In a state in which the call has to wait for an answer."""
+    """A scene in which the call has to wait for an answer."""
     if name == "begin_transaction":
         await scene.begun()
         commit = asyncio.create_task(scene.runner.commit())
@@ -758,7 +758,7 @@ ANSWERS: dict[str, Callable[[Scene, Question], None]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_max_block_ms_passes(name: str) -> None:
-    """The call raises, and goes on; the same call again gets its end."""
+    """The call raises, and goes on; the same call again gets its result."""
     scene = Scene(1)
     await waiting(scene, name)
     scene.hurry()
@@ -774,13 +774,13 @@ async def test_max_block_ms_passes(name: str) -> None:
         }.get(name, EndTxnRequest)
     )
     with pytest.raises(TransactionTimeoutError):
-        await CALLS[name](scene)  # still not
+        await CALLS[name](scene)  # still no answer
     scene.be_patient()
     ANSWERS[name](scene, question)
     await turns()
     if name == "send_offsets_to_transaction":
         with pytest.raises(RecordTooLargeError):
-            await CALLS[name](scene)  # this one is new, and the transaction can only be aborted
+            await CALLS[name](scene)  # a new call, and the transaction can only be aborted
     else:
         result = await CALLS[name](scene)
         if name == "prepare_transaction":
@@ -813,7 +813,7 @@ async def test_max_block_ms_passes_at_the_start() -> None:
 
 
 async def test_max_block_ms_passes_behind_a_commit(version: int) -> None:
-    """Who wanted to abort has to know that it may be committed."""
+    """The caller of abort has to know that the transaction may be committed."""
     scene = Scene(version)
     await scene.begun()
     scene.hurry()
@@ -836,7 +836,7 @@ async def test_max_block_ms_passes_in_an_abort_after_a_commit_in_doubt(version: 
 
 
 async def test_max_block_ms_passes_in_an_abort_of_what_is_prepared() -> None:
-    """Whoever else has it may have committed it."""
+    """Another owner of the prepared transaction may have committed it."""
     scene = Scene(2)
     await scene.prepared()
     scene.hurry()
@@ -847,7 +847,7 @@ async def test_max_block_ms_passes_in_an_abort_of_what_is_prepared() -> None:
 
 
 async def test_max_block_ms_passes_in_the_abort_after_a_refused_commit(version: int) -> None:
-    """That it was not committed is known."""
+    """It is known that it was not committed."""
     scene = Scene(version)
     await scene.begun()
     commit = asyncio.create_task(scene.runner.commit(or_abort=True))
@@ -864,7 +864,7 @@ async def test_max_block_ms_passes_in_the_abort_after_a_refused_commit(version: 
 
 
 async def test_max_block_ms_passes_while_the_end_of_a_failed_producer_is_not_known(version: int) -> None:
-    """EndTxn has left, whatever else has failed since."""
+    """EndTxn was sent, whatever else has failed since."""
     scene = Scene(version)
     await scene.begun()
     commit = asyncio.create_task(scene.runner.commit())
@@ -880,7 +880,7 @@ async def test_max_block_ms_passes_while_the_end_of_a_failed_producer_is_not_kno
 
 
 async def test_another_call_waits_for_one_that_was_left(version: int) -> None:
-    """An abort behind a commit finds that it has succeeded; a begin goes on."""
+    """An abort behind a commit finds that the commit has succeeded; a begin continues."""
     scene = Scene(version)
     await scene.begun()
     scene.hurry()
@@ -902,7 +902,7 @@ async def test_another_call_waits_for_one_that_was_left(version: int) -> None:
 async def test_the_end_of_a_cancelled_call_waits_for_the_same_call_again(
     version: int, name: str, turns_before: int
 ) -> None:
-    """Whatever else waits for the cancelled one meanwhile, and is refused after it."""
+    """Even if other calls wait for the cancelled one meanwhile, and are refused after it."""
     scene = Scene(version)
     await scene.begun(sent=False)
     first = asyncio.create_task(CALLS[name](scene))
@@ -922,7 +922,7 @@ async def test_the_end_of_a_cancelled_call_waits_for_the_same_call_again(
 
 @pytest.mark.parametrize("name", ["prepare_transaction", "commit_transaction", "send_offsets_to_transaction"])
 async def test_a_call_that_waits_does_nothing_to_the_next_transaction(version: int, name: str) -> None:
-    """One task aborts and begins again; another one's call was meant for what is gone."""
+    """One task aborts and begins again; another task's call was meant for the former transaction."""
     scene = Scene(version)
     await scene.begun()
 
@@ -1009,7 +1009,7 @@ async def test_close_waits_for_a_commit(version: int) -> None:
 
 
 async def test_close_aborts(version: int) -> None:
-    """And whoever is in a block with it is told, as nobody else would tell him."""
+    """A ``transaction()`` block is told, because it would not learn of it otherwise."""
     scene = Scene(version)
     await scene.started()
     transaction = Transaction(scene.runner)
@@ -1030,7 +1030,7 @@ async def test_close_aborts(version: int) -> None:
 
 
 async def left_offsets(scene: Scene, version: int) -> Question:
-    """Send offsets and leave them; who comes next waits for their answer."""
+    """Send offsets and abandon the call; the next call waits for the answer."""
     offsets = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
     if version == 1:
         (await scene.asked(AddOffsetsToTxnRequest)).good(AddOffsetsToTxnResponse())
@@ -1041,7 +1041,7 @@ async def left_offsets(scene: Scene, version: int) -> Question:
 
 
 async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
-    """Behind offsets that somebody has left: closing aborts the transaction before the commit gets to it."""
+    """Behind an abandoned call for offsets: closing aborts the transaction before the commit can start."""
     scene = Scene(version)
     await scene.started()
     transaction = Transaction(scene.runner)
@@ -1060,7 +1060,7 @@ async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
 
 @pytest.mark.parametrize("call", ["prepare_transaction", "send_offsets_to_transaction"])
 async def test_close_while_a_call_waits_for_its_turn(version: int, call: str) -> None:
-    """It is told of the closing, not of a state that nobody has brought about but the closing."""
+    """Its error is about the closing, not about the state that the closing has caused."""
     scene = Scene(version)
     await scene.begun()
     question = await left_offsets(scene, version)
@@ -1114,7 +1114,7 @@ async def test_close_is_cancelled_during_a_commit(version: int) -> None:
 
 
 async def test_close_is_cancelled_before_the_commit_is_asked_for(version: int) -> None:
-    """No EndTxn has left, and none will."""
+    """No EndTxn was sent, and none will be."""
     scene = Scene(version)
     await scene.begun()
     scene.records.pending = True
@@ -1152,7 +1152,7 @@ async def test_close_is_cancelled_during_an_abort_of_what_is_prepared() -> None:
 
 @pytest.mark.parametrize("next_call", ["commit_transaction", "abort_transaction"])
 async def test_a_call_that_was_left_is_cut_short(version: int, next_call: str) -> None:
-    """Nobody knows how it would have ended: that there is nothing to abort would sound like a commit."""
+    """Its outcome is unknown: "nothing to abort" would sound like a commit."""
     scene = Scene(version)
     await scene.begun()
     commit = asyncio.create_task(scene.runner.commit())
@@ -1179,7 +1179,7 @@ async def test_close_is_cancelled_before_it_aborts(version: int) -> None:
 
 
 async def test_it_fails_while_the_end_is_under_way(version: int) -> None:
-    """What the coordinator says counts: the transaction is committed, and no other one can begin."""
+    """The coordinator's answer counts: the transaction is committed, and no other one can begin."""
     scene = Scene(version)
     await scene.begun()
     commit = asyncio.create_task(scene.runner.commit())
@@ -1211,7 +1211,7 @@ async def test_it_fails_before_an_abort_has_begun(version: int) -> None:
     scene = Scene(version)
     await scene.begun()
     abort = asyncio.create_task(scene.runner.abort())
-    await asyncio.sleep(0)  # it has been called, and its task has not run yet
+    await asyncio.sleep(0)  # it was called, but its task has not run yet
     scene.runner.failed(ProducerFailedError("a task has ended"))
     with pytest.raises(ProducerFailedError):
         await abort
@@ -1220,7 +1220,7 @@ async def test_it_fails_before_an_abort_has_begun(version: int) -> None:
 
 @pytest.mark.parametrize("answered", [True, False])
 async def test_it_fails_while_it_gets_a_new_epoch(answered: bool) -> None:
-    """Whatever the coordinator says: what it was asked for would have been repeated, but for the failure."""
+    """Whatever the coordinator answers: without the failure, the request would have been repeated."""
     scene = Scene(1)
     await waiting(scene, "begin_transaction")
     begin = asyncio.create_task(scene.runner.begin())

@@ -17,7 +17,7 @@ from aioproducer.transaction.state import CALLS, MOVES, TransactionState, Transa
 
 S = TransactionState
 
-# The table again, from the other side: from each state, where the program's calls, progress and errors lead.
+# The table from the other side: where the program's calls, progress and errors lead from each state.
 FROM = {
     S.UNINITIALIZED: {S.INITIALIZING},
     S.INITIALIZING: {S.READY},
@@ -58,7 +58,7 @@ def test_every_move(start: TransactionState, to: TransactionState) -> None:
 
 @pytest.mark.parametrize(("start", "name"), list(itertools.product(S, CALLS)))
 def test_every_call(start: TransactionState, name: str) -> None:
-    """A call leads on, or raises and changes nothing: the error of the state if it has one, else that it is wrong."""
+    """A call leads on, or raises and changes nothing: with the state's error if it has one, or for a wrong state."""
     states = at(start)
     if CALLS[name] in FROM[start]:
         states.call(name)
@@ -77,7 +77,7 @@ def test_every_call(start: TransactionState, name: str) -> None:
 
 @pytest.mark.parametrize("start", S)
 def test_records(start: TransactionState) -> None:
-    """Records and offsets are taken inside a transaction alone, whoever asks."""
+    """Records and offsets are accepted only inside a transaction."""
     states = at(start)
     assert states.admits == (start is S.IN_TRANSACTION)
     if states.admits:
@@ -103,7 +103,7 @@ def test_records(start: TransactionState) -> None:
     ("start", "name"), [(start, name) for start in S for name in (*CALLS, "send") if at(start).error is None]
 )
 def test_what_has_to_be_done_first(start: TransactionState, name: str) -> None:
-    """A call that comes too early or too late says where the producer stands, and what leads on from there."""
+    """A call that comes too early or too late names the producer's state, and the calls that are possible."""
     states = at(start)
     if states.admits if name == "send" else CALLS[name] in FROM[start]:
         return
@@ -122,7 +122,7 @@ def test_what_has_to_be_done_first(start: TransactionState, name: str) -> None:
 
 @pytest.mark.parametrize("start", S)
 def test_abortable_error(start: TransactionState) -> None:
-    """It counts while a transaction can still fail; the first one stays; elsewhere it is no news."""
+    """It counts while a transaction can still fail; the first one is kept; in other states it is ignored."""
     states = at(start)
     before = states.error
     news = states.fail(KafkaError("first"))
@@ -134,7 +134,7 @@ def test_abortable_error(start: TransactionState) -> None:
 
 @pytest.mark.parametrize("start", S)
 def test_fatal_error(start: TransactionState) -> None:
-    """It counts in every state; the first one stays."""
+    """It counts in every state; the first one is kept."""
     states = at(start)
     assert states.fail_fatally(KafkaError("first")) == (start is not S.FATAL_ERROR)
     assert states.state is S.FATAL_ERROR
@@ -144,7 +144,7 @@ def test_fatal_error(start: TransactionState) -> None:
 
 
 def test_errors_say_what_to_do() -> None:
-    """The error that spoilt a transaction bears the flag to branch on, also where its class does not."""
+    """The error that made a transaction abortable has the flag to branch on, even if its class does not."""
     states = at(S.IN_TRANSACTION)
     states.fail(MessageTooLargeError("too large"))
     with pytest.raises(MessageTooLargeError) as caught:
@@ -160,7 +160,7 @@ def test_errors_say_what_to_do() -> None:
 
 
 def test_records_of_a_failed_producer_were_not_written() -> None:
-    """A record refused because the producer has failed is not in the log, whatever is with the one it failed of."""
+    """A record refused because the producer has failed is not in the log, unlike perhaps the one that made it fail."""
     states = at(S.IN_TRANSACTION)
     states.fail_fatally(ProducerFencedError("fenced", maybe_written=True))
     with pytest.raises(ProducerFencedError) as refused:

@@ -1,4 +1,4 @@
-"""The records of the demo against the table they come from, read by other means."""
+"""The records of the demo against the table they come from, read independently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aioproducer.cli.outcome import CommandError
 
 @pytest.fixture(scope="module")
 def flights() -> list[Flight]:
-    """All of them."""
+    """All flights."""
     return read_flights()
 
 
@@ -40,13 +40,13 @@ def test_there_are_all_flights(flights: list[Flight]) -> None:
 
 
 def test_every_record_says_what_its_row_says(flights: list[Flight], table: list[dict[str, str]]) -> None:
-    # A step that is prime to the periods of a timetable.
+    # A step that is coprime to the periods of a timetable.
     for (key, value, timestamp_ms), row in list(zip(flights, table, strict=True))[::37]:
         flight: dict[str, Any] = json.loads(value)
         assert {name: "NA" if cell is None else str(cell) for name, cell in flight.items()} == row
         assert list(flight) == list(row)
         assert key == (None if flight["tailnum"] is None else flight["tailnum"].encode())
-        # Scheduled departure: the hour stands there in UTC, the minute is the same in both.
+        # Scheduled departure: the table has the hour in UTC, the minute is the same in both.
         departure = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
         assert departure.strftime("%Y-%m-%dT%H:00:00Z") == flight["time_hour"]
         assert (departure.minute, departure.second) == (flight["minute"], 0)

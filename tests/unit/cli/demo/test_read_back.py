@@ -1,4 +1,4 @@
-"""The comparison finds every kind of damage; a demo that can't fail would show nothing."""
+"""The comparison finds every kind of damage; a demo that can't fail would prove nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLIGHTS: list[Flight] = [
     (None, b"n2", 6),
 ]
 PLACES = [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2), (0, 2)]
-"""Partition and offset of each."""
+"""Partition and offset of each record."""
 
 
 class Stored(NamedTuple):
@@ -39,7 +39,7 @@ LOG = sorted(Stored(*place, *flight) for place, flight in zip(PLACES, FLIGHTS, s
 
 
 def acked(places: Iterable[tuple[int, int]]) -> Published:
-    """What the acks said."""
+    """The acknowledged partitions and offsets."""
     partitions, offsets = zip(*places, strict=True)
     zeros = array("d", bytes(8 * len(partitions)))
     return Published(zeros, zeros, array("i", partitions), array("q", offsets))
@@ -60,7 +60,7 @@ def changed(partition: int, offset: int, change: Callable[[Stored], Stored]) -> 
 
 
 def wrong(verdict: Verdict) -> dict[str, int]:
-    """The checks that failed."""
+    """The names of the checks that failed."""
     return {check: count for check, count in verdict.broken.items() if count}
 
 

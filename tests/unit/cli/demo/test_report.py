@@ -80,7 +80,7 @@ def test_slices_hold_every_record_once() -> None:
     groups = by_slice(published(), slices=7)
     assert sum(map(len, groups)) == 1000
     assert all(group == sorted(group) for group in groups)
-    # The records came evenly, so no slice has much more than its part.
+    # The records came evenly, so no slice has much more than its share.
     assert max(map(len, groups)) < 1000 / 7 + 15
 
 

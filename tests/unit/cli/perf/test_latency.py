@@ -50,7 +50,7 @@ def test_percentiles_are_near_the_true_ones() -> None:
 
 
 def test_below_zero_is_zero() -> None:
-    """A clock that is read twice may tell the same."""
+    """A clock that is read twice may return the same time."""
     assert histogram(-5).least_us == 0
 
 

@@ -1,4 +1,4 @@
-"""The load: every mode sends what it shall, counts what became of it, and hides no wait."""
+"""The load: every mode sends what it should, counts the results, and hides no wait."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_every_record_arrives_and_is_counted(mode: Mode, rate: float | Non
 
 @pytest.mark.parametrize("mode", Mode)
 async def test_a_second_run_goes_on_with_other_records(mode: Mode) -> None:
-    """As after warming up."""
+    """As after the warm-up."""
     with FakeCluster() as cluster:
         async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             await producer.partitions_for("t")
@@ -53,7 +53,7 @@ async def test_a_second_run_goes_on_with_other_records(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", [Mode.SUBMIT_NOWAIT, Mode.SEND])
 async def test_a_wait_shows_in_all_that_had_to_wait(mode: Mode) -> None:
-    """The schedule goes on while nothing is answered: latencies count from when a record was due."""
+    """The schedule continues while nothing is answered: latencies count from the time when a record was due."""
     with FakeCluster() as cluster:
         cluster.create_topic("t")
         async with Producer(
@@ -63,7 +63,7 @@ async def test_a_wait_shows_in_all_that_had_to_wait(mode: Mode) -> None:
             cluster.faults.delay("Produce", 400)
             stats = await load_on(producer, mode, rate=1_000.0, concurrency=1).run(300)
         assert stats.acked == 300
-        # Without the schedule only the one record that was on its way would show it.
+        # Without the schedule only the one record in flight would show it.
         (median_us,) = stats.latencies.percentiles([50])
         assert median_us > 100_000
 

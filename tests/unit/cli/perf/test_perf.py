@@ -49,7 +49,7 @@ def test_a_run_with_everything(tmp_path: Path) -> None:
 @pytest.mark.parametrize("props", ["--producer-props", "--command-property"])
 @pytest.mark.parametrize("file", ["--producer.config", "--command-config"])
 def test_a_command_line_of_kafkas_own_tool(props: str, file: str, tmp_path: Path) -> None:
-    """Several properties behind one option, a file with serializers, which do not concern payloads."""
+    """Several properties after one option, and a file with serializers, which are not applied to payloads."""
     properties, told = tmp_path / "producer.properties", tmp_path / "run.json"
     properties.write_text("value.serializer=org.apache.kafka.common.serialization.LongSerializer\nlinger.ms=9\n")
     with FakeCluster() as cluster:
@@ -131,7 +131,7 @@ def test_a_report_that_can_not_be_written_is_told_after_the_others(tmp_path: Pat
 def test_a_delimiter_may_be_any_bytes(tmp_path: Path) -> None:
     path = tmp_path / "payloads"
     path.write_bytes(b"a\xffb\xffa")
-    make = payloads.from_file(path, "\udcff", 0)  # as Python has what is not UTF-8 on a command line
+    make = payloads.from_file(path, "\udcff", 0)  # Python's form of a command-line argument that is not UTF-8
     assert {make(number)[0] for number in range(3)} == {b"a", b"b"}
 
 

@@ -31,13 +31,13 @@ def pipe() -> Iterator[tuple[LineSource, BinaryIO]]:
 
 
 async def values(feed: RowFeed) -> list[bytes]:
-    """The values of the next bundle."""
+    """The values of the next chunk of rows."""
     async with asyncio.timeout(LIMIT_S):
         return [row.value for row in await anext(feed)]
 
 
 async def end(feed: RowFeed) -> None:
-    """The feed has ended."""
+    """Check that the feed has ended."""
     async with asyncio.timeout(LIMIT_S):
         with pytest.raises(StopAsyncIteration):
             await anext(feed)
@@ -77,7 +77,7 @@ async def test_a_csv_row_that_has_begun_is_not_cut_by_stop(pipe: tuple[LineSourc
 
 
 async def test_a_slow_taker_holds_the_reader_back(tmp_path: Path) -> None:
-    """Invariant: a big file is never held whole."""
+    """Invariant: a big file is never held in memory as a whole."""
     path = tmp_path / "big"
     line = b"x" * 999 + b"\n"
     path.write_bytes(line * 20_000)
@@ -87,7 +87,7 @@ async def test_a_slow_taker_holds_the_reader_back(tmp_path: Path) -> None:
         async with asyncio.timeout(LIMIT_S):
             async for rows in feed:
                 count += len(rows)
-                # Those in the queue, the one the thread wants to put there, and what it has read of the next.
+                # Those in the queue, the one that the thread is about to add, and what it has read of the next.
                 assert source.bytes_read <= count * 1000 + (BUNDLES_AHEAD + 2) * CHUNK_BYTES
         assert count == 20_000
 
@@ -123,7 +123,7 @@ async def test_close_lets_the_thread_end_whatever_it_has(taken: int, tmp_path: P
 
 
 def test_the_end_of_the_loop_ends_the_thread(tmp_path: Path) -> None:
-    """Ctrl-C twice: the loop is torn down while the thread waits to hand over."""
+    """Ctrl-C twice: the loop is closed while the thread waits to hand over rows."""
     path = tmp_path / "big"
     path.write_bytes(b"x\n" * (10 * CHUNK_BYTES))
 

@@ -1,4 +1,4 @@
-"""What becomes of rows: read = acked + failed + rejected, whatever happens."""
+"""The outcome of rows: read = acked + failed + rejected, whatever happens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 
 class FakeDelivery:
-    """One that ends when it is told to."""
+    """A Delivery that the test ends."""
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[Any], None]] = []
@@ -44,7 +44,7 @@ class FakeDelivery:
         return self._error
 
     def end(self, error: KafkaError | None) -> None:
-        """End it; callbacks are scheduled, as those of a real one."""
+        """End it; its callbacks are scheduled, like those of a real one."""
         self._error = error
         for callback in self._callbacks:
             asyncio.get_running_loop().call_soon(callback, self)
@@ -82,13 +82,13 @@ class FakeProducer:
         for delivery in self._held:
             if delivery._error is None and self._hold is not None:
                 delivery.end(ProducerClosedError("closed too early", maybe_written=True))
-        await asyncio.sleep(0)  # as that of a real one, it returns when the callbacks were called
+        await asyncio.sleep(0)  # like a real producer's, it returns when the callbacks were called
 
 
 async def run(
     tmp_path: Path, data: bytes, producer: FakeProducer, kind: Format = Format.LINES
 ) -> tuple[Counts, str | None, list[dict[str, Any]]]:
-    """Counts, trouble and rejects of a run over a file with this content."""
+    """Counts, error and rejects of a run over a file with this content."""
     path = tmp_path / "data"
     path.write_bytes(data)
     rejected = tmp_path / "rejects"
@@ -139,7 +139,7 @@ async def test_a_cluster_that_stays_away_ends_the_reading(tmp_path: Path) -> Non
     assert counts.rejected == counts.read - 3
     assert counts.read == counts.last_line < 200_000
     assert rejects[0] == {"line_number": 4, "error": "memory stayed full", "line": "line 000003"}
-    # Rows that were read and not sent are not lost: they are rejects too.
+    # Rows that were read but not sent are not lost: they are rejects too.
     assert [reject["line"] for reject in rejects] == lines[3 : counts.read]
     assert rejects[1]["error"] == "not sent: memory stayed full"
 
@@ -181,7 +181,7 @@ async def test_cancelled_it_fails_what_is_under_way(tmp_path: Path) -> None:
 
 
 async def test_cancelled_it_counts_what_is_told_after_the_close(tmp_path: Path) -> None:
-    """A close without time leaves done callbacks to the loop; a third Ctrl-C does not lose them either."""
+    """close(0) leaves done callbacks to the loop; a third Ctrl-C does not lose them either."""
     count = 20_000
     path = tmp_path / "data"
     path.write_bytes(b"row\n" * count)

@@ -113,7 +113,7 @@ def test_rows_that_fail_are_named_however_many_they_are(path: Path) -> None:
         rejects = [json.loads(line) for line in Path(f"{path}.rejects").read_text().splitlines()]
         assert [each["row_number"] for each in rejects] == [number + 1 for number in range(rows) if number % 4]
         assert all("max_request_size" in each["error"] for each in rejects)
-        assert not any("maybe_written" in each for each in rejects)  # they were refused here
+        assert not any("maybe_written" in each for each in rejects)  # they were refused by the client
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -128,7 +128,7 @@ def test_rejects_that_are_missing_in_their_file_are_told(path: Path) -> None:
 def test_a_producer_that_fails_between_two_batches_is_told_with_the_counts(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was sent before is in the counts, and the rest is not called read."""
+    """Rows sent before are in the counts, and the rest does not count as read."""
     send_columns, calls = Producer._send_columns, iter([None, ProducerFailedError("its loop is gone")])
 
     async def failing(producer: Producer, *arguments: Any, **named: Any) -> BatchResult:

@@ -14,7 +14,7 @@ SCRIPT = Path(sys.executable).with_name("aioproducer")
 
 
 def test_an_interrupt_that_nobody_reads_of_still_sends_what_was_read(tmp_path: Path) -> None:
-    """The same Ctrl-C ends the ``tee`` that a command's messages go through."""
+    """Ctrl-C also ends a ``tee`` to which the command's messages are piped."""
     reading, writing = os.pipe()
     with FakeCluster() as cluster:
         cluster.create_topic("t")

@@ -1,4 +1,4 @@
-"""A schema registry for each test or for each module, and its client on this side."""
+"""A schema registry for each test or for each module, and its client."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aioproducer.testing import FakeSchemaRegistry
 
 @pytest.fixture
 async def registry(fake_schema_registry: FakeSchemaRegistry) -> AsyncIterator[SchemaRegistry]:
-    """The client of fake_schema_registry, closed at the end."""
-    # Without the certificates of all authorities, whose reading takes longer than most of the tests.
+    """A client of fake_schema_registry, closed at the end."""
+    # Without the system's CA certificates, because loading them takes longer than most of the tests.
     async with SchemaRegistry({"url": fake_schema_registry.url, "ssl.ca.location": False}) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def fake() -> Iterator[FakeSchemaRegistry]:
-    """One for all tests of a module, which use subjects of their own."""
+    """One registry for all tests of a module, which use separate subjects."""
     with FakeSchemaRegistry() as registry:
         yield registry

@@ -1,4 +1,4 @@
-"""Serializers of a registry, used for one value or for many, from tests that are not coroutines."""
+"""Registry serializers, used for one value or for many, from tests that are not coroutines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioproducer.testing import FakeSchemaRegistry
 
 
 def serialized(fake: FakeSchemaRegistry, make: Callable[[SchemaRegistry], Any], topic: str, value: Any) -> bytes | None:
-    """One value by the serializer that ``make`` gives, with a client of its own."""
+    """One value serialized by the serializer that ``make`` returns, with its own client."""
 
     async def write() -> bytes | None:
         async with SchemaRegistry({"url": fake.url, "ssl.ca.location": False}) as registry:
@@ -22,7 +22,7 @@ def serialized(fake: FakeSchemaRegistry, make: Callable[[SchemaRegistry], Any], 
 
 
 def prepared(serializer: Any, topic: str) -> Callable[[Any], bytes]:
-    """The serializer as a function, after it has asked the registry all that it has to."""
+    """The serializer as a function, after it has done all its lookups in the registry."""
 
     async def prepare() -> None:
         async with serializer.registry:

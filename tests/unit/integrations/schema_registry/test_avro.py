@@ -47,7 +47,7 @@ ORDERS = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module")
 def reader(fake: FakeSchemaRegistry) -> Iterator[Any]:
-    """``reader(topic, data)``: what the other client makes of it."""
+    """``reader(topic, data)``: the value as read by the other client."""
     with SchemaRegistryClient({"url": fake.url}) as client:
         deserializer = AvroDeserializer(client)
         yield lambda topic, data: deserializer(data, SerializationContext(topic, MessageField.VALUE))
@@ -85,7 +85,7 @@ def test_schemas_that_are_no_records(fake: FakeSchemaRegistry, reader: Any, sche
 
 
 def test_bytes_are_raw(fake: FakeSchemaRegistry, reader: Any) -> None:
-    """Without Avro's length, as the other serializers do it."""
+    """Without Avro's length prefix, like confluent-kafka's serializers."""
     data = written(fake, "bytes", "raw", bytearray(b"abc"))
     assert data is not None
     assert data[5:] == b"abc"
@@ -93,7 +93,7 @@ def test_bytes_are_raw(fake: FakeSchemaRegistry, reader: Any) -> None:
 
 
 def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
-    """Schemas of other subjects, reached by more than one way."""
+    """Schemas of other subjects, referenced along more than one path."""
     fake.register("line", LINE)
     parcel = {
         "type": "record",
@@ -131,7 +131,7 @@ def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
 def test_references_of_a_schema_that_is_no_record(
     fake: FakeSchemaRegistry, reader: Any, schema: Any, value: Any, validate: bool
 ) -> None:
-    """As several types of events in one topic have it: a union of records that are kept elsewhere."""
+    """As with several event types in one topic: a union of records that are registered separately."""
     cup = {"type": "record", "name": "Cup", "namespace": "shop", "fields": [{"name": "line", "type": "Line"}]}
     fake.register("line", LINE)
     line = SchemaReference("shop.Line", "line", 1)
@@ -166,7 +166,7 @@ def test_references_that_are_missing(fake: FakeSchemaRegistry) -> None:
     ],
 )
 def test_what_does_not_fit(fake: FakeSchemaRegistry, value: Any, problem: str) -> None:
-    """The field is named with the types wanted and given, and never with what it holds."""
+    """The error has the field and the types wanted and given, but never the value."""
     with pytest.raises(SchemaValidationError) as raised:
         written(fake, ORDER, "orders", value)
     assert str(raised.value).endswith(f": {problem}")
@@ -174,7 +174,7 @@ def test_what_does_not_fit(fake: FakeSchemaRegistry, value: Any, problem: str) -
 
 
 def test_what_the_writer_lets_pass(fake: FakeSchemaRegistry) -> None:
-    """fastavro writes an int of any size, which no reader takes; validate=True looks."""
+    """fastavro writes ints of any size, which no reader accepts; validate=True checks that."""
     with pytest.raises(SchemaValidationError, match="int is not int"):
         written(fake, "int", "ints", 2**40, validate=True)
 
@@ -211,7 +211,7 @@ FOLDER: dict[str, Any] = {
 @pytest.mark.parametrize("options", [{}, {"validate": True}, {"strict": True}])
 @pytest.mark.parametrize("union", [False, True], ids=["record", "union"])
 def test_values_without_an_end(fake: FakeSchemaRegistry, union: bool, options: dict[str, Any]) -> None:
-    """fastavro would overflow the C stack, which ends the process."""
+    """fastavro would overflow the C stack, which would crash the process."""
     endless: dict[str, Any] = {}
     endless["next"] = endless
     schema = ["null", NODE] if union else NODE
@@ -233,7 +233,7 @@ def test_a_value_as_deep_as_it_may_be(fake: FakeSchemaRegistry) -> None:
         value = {"next": value}
     data = written(fake, NODE, "nodes", value)
     assert data is not None
-    assert data[5:] == b"\2" * 999 + b"\0"  # by the Avro specification: a branch's number, zigzag
+    assert data[5:] == b"\2" * 999 + b"\0"  # by the Avro specification: a union branch's number as zigzag
     with pytest.raises(SchemaValidationError, match=r"nested in more than 1,000 levels$"):
         written(fake, NODE, "nodes", {"next": value})
 

@@ -1,4 +1,4 @@
-"""Framing: what confluent-kafka's own code reads out of it."""
+"""Framing, as read by confluent-kafka's own code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_same_bytes_as_confluents(schema_id: int, path: list[int]) -> None:
 
 
 def test_by_hand() -> None:
-    """From the description of the wire format."""
+    """Bytes written by hand from the description of the wire format."""
     assert framing.prefix(1) == b"\0\0\0\0\1"
     assert framing.prefix(1, (0,)) == b"\0\0\0\0\1\0"
     assert framing.prefix(1, (1, 0)) == b"\0\0\0\0\1\4\2\0"

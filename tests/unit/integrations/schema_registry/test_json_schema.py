@@ -76,14 +76,14 @@ def test_compact_and_in_utf_8(fake: FakeSchemaRegistry) -> None:
 
 
 def test_a_pydantic_model(fake: FakeSchemaRegistry, reader: Any) -> None:
-    """The model's own schema is registered, its instances are the values, written as that schema has them."""
+    """The model's own schema is registered; values are instances of the model, written as the schema requires."""
     data = written(fake, Line, "lines", Line(item="tea", n=2), subject_name_strategy="record")
     assert reader("lines", data) == {"item": "tea", "n": 2}
     assert json.loads(fake.latest("Line")["schema"])["properties"].keys() == {"item", "n"}
     for other in ({"item": "tea"}, Other(name="secret"), types.SimpleNamespace(item="secret"), ValueError("secret")):
         told = f"subject 'lines-value': Line needed, not {type(other).__name__}$"
         for options in ({}, {"validate": True}):
-            with pytest.raises(SchemaValidationError, match=told):  # Pydantic would write some of them, as {}
+            with pytest.raises(SchemaValidationError, match=told):  # Pydantic would write some of them as {}
                 written(fake, Line, "lines", other, **options)
 
 
@@ -114,7 +114,7 @@ def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
 
 
 def test_what_is_not_among_the_references_is_not_fetched(fake: FakeSchemaRegistry) -> None:
-    """A URL in a schema leads nowhere by itself."""
+    """URLs in a schema are never fetched."""
     before = len(fake.requests)
     with pytest.raises(SchemaValidationError, match="not among its references"):
         written(fake, {"title": "Far", "$ref": f"{fake.url}/far.json"}, "far", {})
@@ -141,7 +141,7 @@ def test_what_does_not_fit(fake: FakeSchemaRegistry, value: Any, problem: str) -
 
 
 def test_without_validation(fake: FakeSchemaRegistry) -> None:
-    """What the encoder takes is written; what it does not is not quoted."""
+    """What the encoder accepts is written; what it refuses is not quoted."""
     assert written(fake, ORDER, "orders", {"id": "x"}, validate=False)
     for value, kind in (({"secret": {1}}, "TypeError"), ({"secret": float("nan")}, "ValueError")):
         with pytest.raises(SchemaValidationError, match=f"dict can't be encoded \\({kind}\\)") as raised:

@@ -1,4 +1,4 @@
-"""Lookups: one for a key at a time, and nobody's cancellation is anybody else's."""
+"""Lookups: one per key at a time; cancelling one waiting task does not affect others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 
 class Lookup:
-    """What is looked up, when the test says so."""
+    """A lookup that ends when the test says so."""
 
     def __init__(self) -> None:
         self.began = 0
@@ -36,7 +36,7 @@ async def turns(count: int = 5) -> None:
 
 
 async def test_many_share_one() -> None:
-    """A thousand that need the same ask once."""
+    """A thousand tasks that need the same key share one lookup."""
     lookups, lookup = Lookups[str](), Lookup()
     waiting = [asyncio.create_task(lookups.wait("a", lookup, PATIENCE_S)) for _ in range(1_000)]
     await turns()
@@ -54,7 +54,7 @@ async def test_another_key_is_another_lookup() -> None:
 
 @pytest.mark.parametrize("cancelled", [0, 1, 2], ids=["first", "second", "all"])
 async def test_cancellation_is_for_one(cancelled: int) -> None:
-    """The lookup goes on when whoever began it is cancelled, also when nobody is left."""
+    """The lookup goes on when the task that began it is cancelled, even if no task is left waiting."""
     lookups, lookup = Lookups[str](), Lookup()
     waiting = [asyncio.create_task(lookups.wait("a", lookup, PATIENCE_S)) for _ in range(2)]
     await turns()
@@ -87,7 +87,7 @@ async def test_a_failure_reaches_all_and_is_held_for_a_while() -> None:
 
 
 async def test_a_failure_is_not_kept_for_longer() -> None:
-    """Its error has a traceback, its key a serializer, and the registry of all of them may live as the program does."""
+    """Its error holds a traceback and its key a serializer, and the registry may live as long as the program."""
     now = 0.0
     lookups, lookup = Lookups[str](failure_hold_s=1.0, clock=lambda: now), Lookup()
     lookup.error = ValueError("no")
@@ -100,7 +100,7 @@ async def test_a_failure_is_not_kept_for_longer() -> None:
 
 
 async def test_a_failure_that_nobody_waits_for_is_not_reported() -> None:
-    """All who waited were cancelled: the failure is kept for the next, and asyncio has nothing to complain of."""
+    """All waiting tasks were cancelled: the failure is kept for the next one, and asyncio logs nothing."""
     lookups, lookup = Lookups[str](clock=lambda: 0.0), Lookup()
     lookup.error = ValueError("no")
     lookups.begin("a", lookup)
@@ -120,7 +120,7 @@ async def test_time_runs_out_for_one_who_waits() -> None:
 
 
 async def test_cancel_tells_who_waits() -> None:
-    """They are not cancelled themselves."""
+    """Waiting tasks get an error; they are not cancelled themselves."""
     lookups, lookup = Lookups[str](), Lookup()
     waiting = asyncio.create_task(lookups.wait("a", lookup, PATIENCE_S))
     await turns()

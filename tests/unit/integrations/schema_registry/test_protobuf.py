@@ -54,7 +54,7 @@ def test_any_order_is_read_back(fake: FakeSchemaRegistry, reader: Any) -> None:
     ("message_type", "path"), [(Customer, (0,)), (Order, (1,)), (Line, (1, 1)), (Part, (1, 1, 0)), (Money, (0,))]
 )
 def test_messages_by_their_place(fake: FakeSchemaRegistry, reader: Any, message_type: Any, path: Any) -> None:
-    """The first of a file, a later one, and those within others."""
+    """The first message of a file, a later one, and nested ones."""
     assert message_path(message_type.DESCRIPTOR) == path
     topic = message_type.DESCRIPTOR.name
     assert reader(topic, message_type, written(fake, message_type, topic, message_type())) == message_type()

@@ -1,4 +1,4 @@
-"""SchemaRegistry: retries, what is refused at once, who closes the client."""
+"""SchemaRegistry: retries, permanent refusals, and which producer closes the client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BYTES = b"\0\0\0\0\1\x0e"
 
 @asynccontextmanager
 async def answering(body: bytes) -> AsyncIterator[SchemaRegistry]:
-    """Something that answers each request by 200 and these bytes."""
+    """A server that answers each request with 200 and these bytes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -46,7 +46,7 @@ def posts(fake: FakeSchemaRegistry) -> list[str]:
 
 
 async def test_passing_faults(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """Answers that say so, and no answers, are tried again until there is one."""
+    """Temporary errors and missing answers are retried until there is a good answer."""
     fake_schema_registry.fail(503)
     fake_schema_registry.drop()
     assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
@@ -78,7 +78,7 @@ async def test_no_answer_in_time(
     assert (raised.value.status, raised.value.error_code) == ((503, 50003) if fault == "failing" else (None, None))
     if fault == "failing":
         assert "HTTP 503, error 50003: busy" in text
-    # Nothing of it stays: the registry is back, and so is the serializer, once the failure is old.
+    # Nothing of it is kept: with the registry back, the serializer works again once the failure is old.
     fake_schema_registry.recover()
     fake_schema_registry.start()
     await registry.lookups.cancel()
@@ -90,7 +90,7 @@ async def test_no_answer_in_time(
 async def test_refusals(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, status: int, error_code: int
 ) -> None:
-    """Asked once; the registry's words and numbers are in the error."""
+    """The registry is asked once; the error has its message and codes."""
     fake_schema_registry.fail(status, error_code=error_code, message="it says\nwhy")
     serializer = AvroSerializer(registry, SCHEMA)
     with pytest.raises(SchemaRegistryError, match=f"HTTP {status}, error {error_code}: it says why") as raised:
@@ -117,7 +117,7 @@ async def test_refusals(
     ],
 )
 async def test_an_answer_of_something_else(body: bytes, told: str) -> None:
-    """Of a proxy, or a page that wants a login; asked once, and told to be that."""
+    """An answer of a proxy or a login page; it is asked once, and the error says so."""
     async with answering(body) as registry:
         with pytest.raises(SchemaRegistryError, match=told) as raised:
             await AvroSerializer(registry, SCHEMA, framing="header").prepare("orders")
@@ -135,9 +135,9 @@ async def test_a_schema_of_the_registry_that_is_none(text: str, told: str) -> No
 async def test_records_that_are_refused_together_ask_once(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry
 ) -> None:
-    """Each has an error of its own; later ones have theirs without asking, for a second."""
+    """Each has its own error; for a second, later records fail without another request."""
     fake_schema_registry.fail(409, error_code=409, times=None)
-    registry.lookups = Lookups(clock=lambda: 0.0)  # that second lasts as long as the test
+    registry.lookups = Lookups(clock=lambda: 0.0)  # the clock stands still, so that second does not end
     serializer = AvroSerializer(registry, SCHEMA)
     errors = await asyncio.gather(
         *(serializer.to_bytes("orders", {"id": 7}) for _ in range(100)), return_exceptions=True
@@ -169,7 +169,7 @@ async def test_a_client_that_was_given_stays_open(fake_schema_registry: FakeSche
 
 
 async def test_confluents_mock_will_do() -> None:
-    """Their own stand-in for a registry, by its URL."""
+    """confluent-kafka's own mock registry, by its URL."""
     async with SchemaRegistry("mock://") as registry:
         assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
 
@@ -177,7 +177,7 @@ async def test_confluents_mock_will_do() -> None:
 async def test_the_last_producer_closes_the_client(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """Two producers share a registry; who closes first leaves it to the other, and a third opens it again."""
+    """Two producers share a registry; the first to close leaves it open for the other, and a third one reopens it."""
 
     def producer() -> Producer:
         serializer = AvroSerializer(registry, SCHEMA)
@@ -200,7 +200,7 @@ async def test_the_last_producer_closes_the_client(
 async def test_a_close_ends_the_wait_of_a_send(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """A send that waits for the registry hears of the close at once, not after max_block_ms."""
+    """A send that waits for the registry ends with the close at once, not after max_block_ms."""
     producer = Producer(
         bootstrap_servers=fake_kafka_cluster.bootstrap_servers, value_serializer=AvroSerializer(registry, SCHEMA)
     )
@@ -215,7 +215,7 @@ async def test_a_close_ends_the_wait_of_a_send(
 
 
 def test_each_loop_has_its_own_client(fake_schema_registry: FakeSchemaRegistry) -> None:
-    """A registry and its serializers outlive the loop that they were first used in; what they know stays known."""
+    """A registry and its serializers may outlive the loop of their first use, and keep what they have looked up."""
     registry = SchemaRegistry(fake_schema_registry.url)
     serializer = AvroSerializer(registry, SCHEMA)
 
@@ -251,7 +251,7 @@ def test_each_loop_has_its_own_client(fake_schema_registry: FakeSchemaRegistry) 
     ],
 )
 def test_what_is_no_registry(bad: Any, told: str) -> None:
-    """Said at once, not by the first record, and without the login."""
+    """Refused at once, not with the first record, and without showing the credentials."""
     with pytest.raises(ConfigError, match=told) as raised:
         SchemaRegistry(bad)
     assert "secret" not in str(raised.value)

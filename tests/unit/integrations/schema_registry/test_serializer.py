@@ -1,4 +1,4 @@
-"""What all serializers by a registry share: which schema they use, and when a record has to wait for it."""
+"""What all registry serializers share: which schema they use, and when a record has to wait for it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def values(cluster: FakeCluster, topic: str = "orders") -> list[bytes | None]:
 
 
 async def test_a_hit_is_a_plain_call(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """The first record of a topic waits, all others are bytes at once."""
+    """The first record of a topic waits, all others are serialized at once."""
     bound = AvroSerializer(registry, ORDER).bind(is_key=False, max_block_ms=60_000)
     first = bound.serialize("orders", None, {"id": 7})
     assert inspect.isawaitable(first)
@@ -87,7 +87,7 @@ async def test_calls_that_wait(
 async def test_submit_nowait(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """It never waits: it says what to do, and the lookup it began serves the next."""
+    """It never waits: its error says what to do, and the lookup that it started serves the next call."""
     async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER)) as sending:
         await sending.partitions_for("orders")
         with pytest.raises(SerializerNotReadyError, match=r"prepare\('orders'\)") as raised:
@@ -107,9 +107,9 @@ async def test_submit_nowait(
 async def test_submit_nowait_after_a_refusal(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """What the lookup came to is told, not that it has not come yet."""
+    """The error is the lookup's result, not that the lookup is still running."""
     fake_schema_registry.fail(409, error_code=409, times=None)
-    registry.lookups = Lookups(clock=lambda: 0.0)  # the second for which it is remembered lasts as long as the test
+    registry.lookups = Lookups(clock=lambda: 0.0)  # the clock stands still, so the failure is remembered throughout
     serializer = AvroSerializer(registry, ORDER)
     async with producer(fake_kafka_cluster, serializer) as sending:
         await sending.partitions_for("orders")
@@ -122,7 +122,7 @@ async def test_submit_nowait_after_a_refusal(
 async def test_prepare(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """After it nothing waits, for keys and values alike, as the producer uses the serializer."""
+    """After prepare() no record waits, whether the producer uses the serializer for keys or for values."""
     serializer = AvroSerializer(registry, ORDER)
     async with producer(fake_kafka_cluster, serializer, key_serializer=serializer) as sending:
         await serializer.prepare("orders", "payments")
@@ -137,7 +137,7 @@ async def test_prepare(
 async def test_cancelled_while_it_looks_up(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """One send is cancelled: it was not sent. The other goes on, with the lookup that the first began."""
+    """A cancelled send is not sent. The other one goes on, with the lookup that the first one started."""
     async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER)) as sending:
         with fake_schema_registry.held():
             first = asyncio.create_task(sending.send("orders", {"id": 1}))
@@ -155,7 +155,7 @@ async def test_cancelled_while_it_looks_up(
 async def test_a_registry_that_is_gone_stops_send_many(
     fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """As a missing topic does: one wait of max_block_ms, not one a record."""
+    """Like a missing topic: there is one wait of max_block_ms, not one per record."""
     fake_schema_registry.fail(503, times=None)
     async with SchemaRegistry(fake_schema_registry.url) as registry:
         sending = producer(fake_kafka_cluster, AvroSerializer(registry, ORDER), max_block_ms=500)
@@ -170,7 +170,7 @@ async def test_a_registry_that_is_gone_stops_send_many(
 async def test_a_record_that_does_not_fit_fails_alone(
     registry: SchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """Its error names topic, subject and field; neither it nor what stands behind it quotes the value."""
+    """Its error names topic, subject and field; neither it nor its cause quotes the value."""
     async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER)) as sending:
         with pytest.raises(SendManyError) as raised:
             await sending.send_many("orders", [{"id": 7}, {"id": "a secret"}, {"id": 7}])
@@ -192,7 +192,7 @@ async def test_a_record_that_does_not_fit_fails_alone(
 async def test_null_needs_no_schema(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """A tombstone is one."""
+    """A null value is a tombstone."""
     async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER)) as sending:
         await sending.send("orders", None, key=b"k")
     assert values(fake_kafka_cluster) == [None]
@@ -226,7 +226,7 @@ async def test_subjects(
 
 
 async def test_without_registration(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """Only what is there is used; what is not there says so, and is asked for again once it may be."""
+    """Only registered schemas are used; a missing one is an error, and is looked up again later."""
     serializer = AvroSerializer(registry, ORDER, auto_register_schemas=False)
     with pytest.raises(SchemaRegistryError, match="40401"):
         await serializer.prepare("orders")
@@ -237,7 +237,7 @@ async def test_without_registration(registry: SchemaRegistry, fake_schema_regist
 
 
 async def test_latest_version(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """Values are written by the registry's newest schema, not by one of the serializer's own."""
+    """Values are written with the registry's newest schema, not with the serializer's own."""
     fake_schema_registry.register("orders-value", ORDER)
     newest = fake_schema_registry.register("orders-value", NEWER)
     serializer = AvroSerializer(registry, use_latest_version=True)
@@ -247,7 +247,7 @@ async def test_latest_version(registry: SchemaRegistry, fake_schema_registry: Fa
 async def test_latest_version_is_looked_for_again(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry
 ) -> None:
-    """Records never wait for that: the old version serves until the new one is there, also while nobody answers."""
+    """Records never wait for that: the old version is used until the new one arrives, even if the registry is down."""
     fake_schema_registry.register("orders-value", ORDER)
     serializer = AvroSerializer(registry, use_latest_version=True, latest_cache_ttl_sec=0.0)
     bound = serializer.bind(is_key=False, max_block_ms=60_000)
@@ -285,7 +285,7 @@ async def test_schema_by_id(registry: SchemaRegistry, fake_schema_registry: Fake
 
 
 async def test_normalized(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """The registry is asked to see through the order of attributes."""
+    """The registry is asked to ignore the order of attributes."""
     fake_schema_registry.register("orders-value", dict(reversed(ORDER.items())))
     assert await AvroSerializer(registry, ORDER, normalize_schemas=True).to_bytes("orders", {"id": 7}) == BYTES
     assert await AvroSerializer(registry, ORDER).to_bytes("orders", {"id": 7}) == b"\0\0\0\0\2\x0e"
@@ -298,7 +298,7 @@ async def test_another_type_of_schema(registry: SchemaRegistry, fake_schema_regi
 
 
 async def test_rules_for_writers_are_not_passed_over(registry: SchemaRegistry) -> None:
-    """A schema may demand that a field be encrypted: better no record than an open one."""
+    """A schema may demand that a field be encrypted: better no record than an unencrypted one."""
     rule = Rule("hide", None, RuleKind.TRANSFORM, RuleMode.WRITEREAD, "ENCRYPT", ["PII"], None, None, None, None, False)
     schema = Schema(json.dumps(ORDER), "AVRO", rule_set=RuleSet(None, [rule]))
     with pytest.raises(SchemaRegistryError, match=r"rules for writers \(hide\)"):
@@ -306,7 +306,7 @@ async def test_rules_for_writers_are_not_passed_over(registry: SchemaRegistry) -
 
 
 async def test_to_dict(registry: SchemaRegistry) -> None:
-    """Objects of the program's own become what the format takes."""
+    """The program's own objects are converted to what the format accepts."""
     serializer = AvroSerializer(registry, ORDER, to_dict=lambda number: {"id": number})
     assert await serializer.to_bytes("orders", 7) == BYTES
 
@@ -317,7 +317,7 @@ async def test_to_dict(registry: SchemaRegistry) -> None:
 async def test_the_schema_in_a_header(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
-    """Payloads stay bare, and each record gets its headers once, whoever owns the list that was given."""
+    """Payloads have no prefix, and each record gets its headers once; the caller's list is not changed."""
     serializer = AvroSerializer(registry, ORDER, framing="header")
     given = [("trace", b"1")]
     async with producer(fake_kafka_cluster, serializer, key_serializer=serializer) as sending:
@@ -347,7 +347,7 @@ async def test_the_header_of_a_schema_that_was_there(
 
 
 async def test_a_registry_without_guids() -> None:
-    """Older registries have none: said at the first record, with what to do."""
+    """Older registries have none: the first record's error says so, with a remedy."""
     async with SchemaRegistry("mock://") as without:
         client = await without.client()
         register = client.register_schema_full_response
@@ -362,7 +362,7 @@ async def test_a_registry_without_guids() -> None:
 
 
 async def test_an_answer_without_an_id(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
-    """Of a proxy, which answers with JSON of its own, and 200."""
+    """An answer of a proxy, with its own JSON and status 200."""
     fake_schema_registry.fail(200)
     with pytest.raises(SchemaRegistryError, match="its answer has no id of a schema"):
         await AvroSerializer(registry, ORDER).prepare("orders")

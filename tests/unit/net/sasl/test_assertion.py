@@ -1,4 +1,4 @@
-"""Assertions: what they say, who can read them, and keys and templates that can't be used."""
+"""Assertions: their claims and signatures, and keys and templates that can't be used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def signed(path: Path, **more: Any) -> str:
 
 
 def refused(path: Path, **more: Any) -> str:
-    """Why there is none."""
+    """The error that prevents an assertion."""
     with pytest.raises(AuthenticationError) as caught:
         signed(path, **more)
     assert "passphrase-7" not in str(caught.value)
@@ -53,7 +53,7 @@ def refused(path: Path, **more: Any) -> str:
 @pytest.mark.parametrize("passphrase", [None, "passphrase-7"])
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 def test_what_it_says(tmp_path: Path, algorithm: str, passphrase: str | None) -> None:
-    """Another reader verifies it by the public key; the claims are those of the configs, and of the time."""
+    """Another library verifies it with the public key; the claims come from the configs and the clock."""
     key = private_key(algorithm)
     path = tmp_path / "key.pem"
     path.write_bytes(pem_of(key, passphrase))
@@ -138,7 +138,7 @@ def test_keys_that_cannot_be_used(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) ->
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 def test_a_key_as_ssh_keygen_writes_it(tmp_path: Path, algorithm: str) -> None:
-    """It is not damaged; the message has the command that makes it PEM."""
+    """The key is valid; the message has the command that converts it to PEM."""
     path = tmp_path / "key.pem"
     path.write_bytes(private_key(algorithm).private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     assert refused(path, algorithm=algorithm).endswith(
@@ -147,7 +147,7 @@ def test_a_key_as_ssh_keygen_writes_it(tmp_path: Path, algorithm: str) -> None:
 
 
 def test_kafkas_older_form_of_keys(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) -> None:
-    """PKCS 1, and all of it in one line, as .properties files have it."""
+    """PKCS 1, and PEM in one line, as in .properties files."""
     path = tmp_path / "key.pem"
     text = rsa_key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
     path.write_text(" ".join(text.split("\n")))

@@ -1,4 +1,4 @@
-"""Logins against a scripted broker: the order of requests, what a refusal becomes, and sessions that end."""
+"""Logins with a scripted broker: the order of requests, errors for refusals, and sessions that expire."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOKEN = b"\0alice\0s3cret"
 
 
 class Client:
-    """One connection that logs in, and what its owner is told."""
+    """One connection that logs in, and the calls to its owner."""
 
     def __init__(self, broker: FakeBroker, **configs: Any) -> None:
         self.broker = broker
@@ -63,7 +63,7 @@ class Client:
 
     @property
     def logins(self) -> tuple[float, float]:
-        """How many succeeded and failed, by the metrics."""
+        """The numbers of successful and failed logins, from the metrics."""
         found = self.metrics.snapshot(int(asyncio.get_running_loop().time() * 1000))["producer-metrics"]
         return found["successful-authentication-total"], found["failed-authentication-total"]
 
@@ -90,7 +90,7 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 
 def accept(broker: FakeBroker, lifetime_ms: int = 0) -> None:
-    """Let everybody in."""
+    """Accept every login."""
     broker.on(SaslHandshakeRequest, lambda _: SaslHandshakeResponse(mechanisms=["PLAIN"]))
     broker.on(
         SaslAuthenticateRequest, lambda _: SaslAuthenticateResponse(auth_bytes=b"", session_lifetime_ms=lifetime_ms)
@@ -118,7 +118,7 @@ async def test_a_login_comes_between_two_looks_at_the_versions(broker: FakeBroke
 
 
 async def test_a_broker_before_1_0_gets_bare_tokens() -> None:
-    """Handshake version 0, and then tokens with nothing but their size."""
+    """Handshake version 0, then tokens with only their size in front."""
     ranges = {**EVERYTHING, HANDSHAKE: (0, 0)}
     del ranges[AUTHENTICATE]
     async with FakeBroker(ranges=ranges) as broker:
@@ -176,7 +176,7 @@ async def test_a_refused_handshake(broker: FakeBroker, code: int, kind: type[Kaf
 
 
 async def test_a_refused_login(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """Who, how, where, the broker's reason in one line of bounded length, and what to look at."""
+    """The error has user, mechanism, address, the broker's reason in one line of bounded length, and a remedy."""
     caplog.set_level(logging.DEBUG)
     reason = "wrong\n" + "x" * 10_000
     answer = SaslAuthenticateResponse(error_code=58, error_message=reason, auth_bytes=b"")
@@ -193,7 +193,7 @@ async def test_a_refused_login(broker: FakeBroker, caplog: pytest.LogCaptureFixt
 
 
 async def test_a_token_that_was_refused_is_not_used_again(broker: FakeBroker) -> None:
-    """However long it would be good by itself: it may have been revoked. One that was accepted is."""
+    """Even if it has not expired, because it may have been revoked. A token that was accepted is reused."""
     tokens = 0
 
     async def provider() -> OAuthToken:
@@ -240,7 +240,7 @@ async def test_nonsense_in_place_of_an_answer(broker: FakeBroker, answer: bytes)
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_mutated_answers_end_the_attempt_and_nothing_else(broker: FakeBroker, seed: int) -> None:
-    """Random bytes in the answers to handshake and login: an error of ours, or a login; never anything else."""
+    """Random bytes in the answers to handshake and login cause a KafkaError or a login, never anything else."""
     rng = random.Random(seed)
 
     def mutated(request: ReceivedRequest, answer: Any) -> bytes:
@@ -267,7 +267,7 @@ async def test_mutated_answers_end_the_attempt_and_nothing_else(broker: FakeBrok
 
 
 async def test_a_session_is_renewed_in_line_with_the_requests(broker: FakeBroker) -> None:
-    """What is in flight is answered first; nothing else is sent until the login is through."""
+    """Requests in flight are answered first; nothing else is sent until the login has succeeded."""
     accept(broker, 60_000)
     client = Client(broker)
     connection = await client.open()
@@ -297,13 +297,13 @@ async def test_a_session_is_renewed_in_line_with_the_requests(broker: FakeBroker
 
 
 async def test_a_connection_that_ends_in_the_turn_in_which_it_is_to_log_in_again(broker: FakeBroker) -> None:
-    """Nothing of the login has begun then, and nothing of it is left."""
+    """The login has not begun then, and leaves nothing behind."""
     accept(broker, 60_000)
     client = Client(broker)
     connection = await client.open()
     client.authenticator._renew(connection, connection._now_ms() + 10_000)
     await end(connection)
-    gc.collect()  # a coroutine that was never awaited says so here
+    gc.collect()  # a coroutine that was never awaited would warn here
     assert kinds(broker).count(HANDSHAKE) == 1
     assert client.internal == []
 
@@ -321,7 +321,7 @@ async def test_a_renewed_session_lets_requests_through_again(broker: FakeBroker)
         client.free.clear()
         await client.free.wait()
     assert kinds(broker)[4:] == [HANDSHAKE, AUTHENTICATE]
-    assert connection.last_used_ms == used_ms  # so that an idle connection still ends
+    assert connection.last_used_ms == used_ms  # so that an idle connection is still closed
     found = connection.metrics.snapshot(connection._now_ms())["producer-metrics"]
     assert (found["successful-authentication-total"], found["successful-reauthentication-total"]) == (1, 1)
     assert found["reauthentication-latency-max"] >= 0
@@ -348,7 +348,7 @@ async def test_a_refused_renewal_costs_the_connection_and_is_no_refusal_of_the_c
 
 @pytest.mark.parametrize("backoff_ms", [0, 1])
 async def test_a_session_that_can_not_be_renewed_ends_when_idle(broker: FakeBroker, backoff_ms: int) -> None:
-    """Until then the connection is used, and the loop has other things to do than to try."""
+    """Until then the connection stays in use, without constant retries."""
     accept(broker, 60_000)
     client = Client(broker, sasl_login_retry_backoff_ms=backoff_ms)
     connection = await client.open()
@@ -371,7 +371,7 @@ async def test_a_session_that_can_not_be_renewed_ends_when_idle(broker: FakeBrok
 
 
 async def test_what_is_in_flight_when_a_session_ends_is_answered_first(broker: FakeBroker) -> None:
-    """And nothing more is asked: the broker would close the connection at that, with the answer outstanding."""
+    """Nothing else is sent: it would make the broker close the connection before it answers."""
     accept(broker, 60_000)
     broker.silent(MetadataRequest)
     client = Client(broker)
@@ -403,7 +403,7 @@ async def test_what_is_in_flight_when_a_session_ends_is_answered_first(broker: F
 async def test_a_token_endpoint_that_is_down_is_not_asked_all_the_time(
     broker: FakeBroker, configs: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the configs name no wait: of an hour's session nine minutes may be left, on each connection."""
+    """Even without a configured back-off: each connection may have nine minutes left of an hour's session."""
     waits_s: list[float] = []
     sleep = asyncio.sleep
 
@@ -433,7 +433,7 @@ async def test_a_token_endpoint_that_is_down_is_not_asked_all_the_time(
 
 @pytest.mark.parametrize("step", ["begin", "respond"])
 async def test_a_renewal_that_somebody_cancels_ends_the_connection(broker: FakeBroker, step: str) -> None:
-    """Nobody would log it in again, or let requests through."""
+    """Otherwise it would never log in again, and its requests would stay paused."""
     accept(broker, 60_000)
     client = Client(broker)
     connection = await client.open()
@@ -462,7 +462,7 @@ async def test_a_renewal_that_somebody_cancels_ends_the_connection(broker: FakeB
 
 
 async def test_after_its_end_a_session_takes_no_requests(broker: FakeBroker) -> None:
-    """The broker would close the connection at the next one; a loop that stood still may find itself there."""
+    """The broker would close the connection at the next request; this happens after the loop was blocked."""
     connection = await Client(broker).open()
     now_ms = connection._now_ms()
     connection.logged_in(now_ms + 1_000)

@@ -1,4 +1,4 @@
-"""AWS_MSK_IAM: a token that is signed here, with no AWS to ask."""
+"""AWS_MSK_IAM: tokens signed locally, without access to AWS."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIG = ProducerConfig.parse(
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """Credentials that belong to nobody, and no way to others."""
+    """Fake credentials, and no access to real ones."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")

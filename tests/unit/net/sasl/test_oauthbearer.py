@@ -145,7 +145,7 @@ async def test_a_provider_whose_token_has_wrong_types_is_told_so(token: OAuthTok
 
 
 async def test_a_provider_that_was_cancelled_is_tried_again_later() -> None:
-    """By somebody else, as its own task may be; not with the attempt to connect."""
+    """The provider itself is cancelled, as its own task may be, not the connection attempt."""
     fetching = asyncio.ensure_future(asyncio.sleep(60))
     fetching.cancel()
 
@@ -170,7 +170,7 @@ async def test_a_login_that_is_cancelled_cancels_the_provider() -> None:
 
 
 async def test_a_provider_that_is_not_async_is_told_so() -> None:
-    """That does not pass: it is no matter of the connection."""
+    """The error is permanent, and not one of the connection."""
     with pytest.raises(
         AuthenticationError, match="returned a str , not an awaitable; it has to be an async function"
     ) as caught:
@@ -205,7 +205,7 @@ async def test_extensions_of_the_login_module_go_along() -> None:
 
 
 async def test_the_name_of_a_file_may_have_any_character(tmp_path: Path) -> None:
-    """Its URL has ``%XX`` for those that mean something there."""
+    """Its URL has ``%XX`` for special characters."""
     token = jwt({"exp": 4_000_000_000})
     (tmp_path / "a b?c#d%20\u00e4").write_text(token)
     config = ProducerConfig.parse(

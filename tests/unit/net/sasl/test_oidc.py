@@ -1,4 +1,4 @@
-"""What a token endpoint may answer, over a socket, and what becomes of it."""
+"""Possible answers of a token endpoint, over a socket, and their results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Endpoint:
             writer.close()
             await writer.wait_closed()
         except ConnectionError:
-            writer.transport.abort()  # the client had enough
+            writer.transport.abort()  # the client has disconnected
 
     async def fetch(self, **configs: Any) -> OAuthToken:
         config = ProducerConfig.parse(
@@ -120,7 +120,7 @@ async def test_what_is_no_http_is_told_in_part(answer: bytes) -> None:
 
 
 async def test_a_compressed_answer_is_not_unpacked() -> None:
-    """Some hundred KB can stand for any number of GB, and nothing had asked for it."""
+    """A few hundred KB could expand to many GB, and compression was not requested."""
     body = gzip.compress(b'{"access_token": "t"}')
     async with answering(http(body, "200 OK", "Content-Encoding: gzip")) as endpoint:
         with pytest.raises(AuthenticationError, match="answered without an access_token"):
@@ -129,7 +129,7 @@ async def test_a_compressed_answer_is_not_unpacked() -> None:
 
 
 class Endless:
-    """An answer as httpx gives it, without an end."""
+    """An endless httpx response."""
 
     def aiter_raw(self) -> Endless:
         return self
@@ -151,7 +151,7 @@ async def test_an_answer_that_comes_byte_by_byte_is_given_up() -> None:
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
         for _ in range(100):
-            if writer.is_closing():  # the client has given up, and uvloop raises RuntimeError for what is written then
+            if writer.is_closing():  # the client has given up, and uvloop raises RuntimeError for later writes
                 return
             writer.write(b" ")
             await writer.drain()
@@ -188,7 +188,7 @@ async def test_a_proxy_of_the_environment_that_can_not_be_used(
 
 @pytest.mark.parametrize("backoff_ms", [0, 1])
 async def test_without_a_back_off_it_is_asked_once(backoff_ms: int) -> None:
-    """As by Java, where a wait of 0 ends the tries."""
+    """As in Java, where a back-off of 0 means no retries."""
     async with answering(http(b"", "503 Service Unavailable")) as endpoint:
         with pytest.raises(ConnectionLostError, match="answered HTTP 503"):
             await endpoint.fetch(sasl_login_retry_backoff_ms=backoff_ms, sasl_login_retry_backoff_max_ms=2_000)
@@ -208,7 +208,7 @@ async def test_answers_that_are_final_are_not_asked_for_again(status: int) -> No
 
 @pytest.mark.parametrize("status", [204, 408, 416, 421, 425, 429, 451, 499, 500, 502, 503, 504, 506, 599])
 async def test_other_answers_may_pass(status: int) -> None:
-    """As by Java, which takes what it does not know for passing."""
+    """As in Java, which treats unknown answers as temporary."""
     answers = [http(b"", f"{status} No"), http(b'{"access_token": "t"}')]
 
     async def next_one(writer: asyncio.StreamWriter) -> None:
@@ -242,7 +242,7 @@ async def test_an_address_of_ipv6_is_shown_as_it_stands_in_the_url() -> None:
 
 @pytest.mark.parametrize("end", ["/token?key=s3cret", "?key=s3cret#s3cret", "/token#s3cret"])
 async def test_the_query_of_the_url_is_in_no_log(end: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Some endpoints take a secret there, and httpx logs what it asks for."""
+    """Some endpoints have a secret there, and httpx logs request URLs."""
     caplog.set_level(logging.DEBUG)
     async with answering(http(b'{"access_token": "t"}')) as endpoint:
         await endpoint.fetch(sasl_oauthbearer_token_endpoint_url=f"http://127.0.0.1:{endpoint.port}{end}")
@@ -256,13 +256,13 @@ def module(options: str) -> str:
 
 
 async def test_the_login_module_says_whom_to_trust_and_which_certificate_to_show(tmp_path: Path) -> None:
-    """As in Java, where its options ``ssl.*`` are about the token endpoint."""
+    """As in Java, where its options ``ssl.*`` are for the token endpoint."""
     authority = CertificateAuthority()
     (tmp_path / "trust me.pem").write_text(authority.pem)
     (tmp_path / "me.pem").write_text(authority.issue("me.test").pem)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=authority.pem)
     server.verify_mode = ssl.CERT_REQUIRED
-    server.maximum_version = ssl.TLSVersion.TLSv1_2  # in 1.3 a client learns later that its certificate is missing
+    server.maximum_version = ssl.TLSVersion.TLSv1_2  # with 1.3 a missing certificate is noticed later
     pem.load_own(server, authority.issue("127.0.0.1").pem, None, "it")
     trust = f'ssl.truststore.location="{tmp_path}/trust me.pem"'
     async with answering(http(b'{"access_token": "t"}'), server) as endpoint:

@@ -29,7 +29,7 @@ def exchange(vector: dict[str, Any], **more: Any) -> ScramExchange:
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['mechanism']}-{vector['user']}")
 async def test_the_messages_are_those_of_kafka(vector: dict[str, Any]) -> None:
-    """Names and passwords as UTF-8, commas and equals signs escaped in names alone, nothing prepared."""
+    """Names and passwords are UTF-8 without SASLprep; commas and equals signs are escaped only in names."""
     login = exchange(vector)
     assert await login.respond(None) == vector["client_first"].encode()
     assert await login.respond(vector["server_first"].encode()) == vector["client_final"].encode()
@@ -37,7 +37,7 @@ async def test_the_messages_are_those_of_kafka(vector: dict[str, Any]) -> None:
 
 
 async def test_a_password_that_saslprep_would_change_is_not_changed() -> None:
-    """SASLprep maps this one to another; two clients that differ in that would log in with different passwords."""
+    """SASLprep would change this one; a client that applies it would log in with a different password."""
     proofs = []
     for password in ("Ⅸ\u00a0", "IX "):
         login = exchange({**VECTORS[0], "password": password})
@@ -64,7 +64,7 @@ async def test_a_delegation_token_says_so() -> None:
 
 
 async def test_extensions_are_signed_too() -> None:
-    """Both sides sign what they have said, by RFC 5802: a client that leaves the extensions out is refused."""
+    """Both sides sign their messages, by RFC 5802: a client that leaves out the extensions is refused."""
     login = exchange(VECTORS[0], extensions=",tokenauth=true")
     first = await login.respond(None)
     assert first is not None
@@ -113,7 +113,7 @@ async def test_a_broker_that_does_not_know_the_password_is_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_mutated_messages_end_in_one_kind_of_error(seed: int) -> None:
-    """Whatever the broker's bytes become: a next message, the end, or an AuthenticationError; never anything else."""
+    """Mutated bytes lead to a next message, the end, or an AuthenticationError, never to anything else."""
     rng = random.Random(seed)
     vector = rng.choice(VECTORS[:2])
     for _ in range(25):
@@ -144,5 +144,5 @@ def _mutated(data: bytes, rng: random.Random) -> bytes:
                 out = out[:at]
             case 4:
                 out += out[at:]
-    # Iterations are what costs: only the digits that take no time are tried here.
+    # Many iterations would take long, so in half of the messages the number is replaced.
     return bytes(out).replace(b"i=", b"i=4096,x=") if rng.random() < 0.5 else bytes(out[:300])

@@ -1,4 +1,4 @@
-"""When tokens are fetched, and who waits for that."""
+"""When tokens are fetched, and which logins wait for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def encoded(claims: dict[str, float]) -> str:
 
 
 class Source:
-    """Gives numbered tokens that live an hour, and tells the time."""
+    """Provides numbered tokens that are valid for an hour, and a clock."""
 
     def __init__(self) -> None:
         self.now_s = 1_000_000.0
@@ -35,7 +35,7 @@ class Source:
         self.fails = False
         self.ends = True
         self.times_s: dict[str, float] = {}
-        """What a JWT says of itself, in place of an end beside the token."""
+        """The claims of a JWT, instead of an expiry given with the token."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.cache = TokenCache(CONFIG, self.fetch, random.Random(1), wall_s=lambda: self.now_s)
@@ -70,7 +70,7 @@ async def test_a_token_without_an_end_is_for_one_login() -> None:
 
 
 async def test_a_token_that_says_itself_when_it_ends() -> None:
-    """A provider may hand out what it has had for a while: its life began when it was issued."""
+    """A provider may return a token from its own cache: the lifetime counts from when it was issued."""
     source = Source()
     source.times_s = {"iat": source.now_s - 1800, "exp": source.now_s + 1800}
     first = await source.value()
@@ -81,7 +81,7 @@ async def test_a_token_that_says_itself_when_it_ends() -> None:
 
 
 def test_the_first_token_may_take_its_time() -> None:
-    """A renewal is not waited for long, as there is a token; without any there is nothing better to do."""
+    """Logins don't wait long for a renewal, because there is a token; without one they have to wait."""
 
     async def run() -> None:
         source = Source()
@@ -126,7 +126,7 @@ async def test_a_renewal_that_hangs_leaves_the_last_token(monkeypatch: pytest.Mo
 
 
 async def test_a_login_given_up_during_a_renewal_leaves_the_last_token() -> None:
-    """The time of a connection may be less than the patience; the next one must not hang at the same place."""
+    """A connection's timeout may be shorter than the wait for a renewal; the next one must not hang there too."""
     source = Source()
     await source.value()
     source.gate.clear()
@@ -164,7 +164,7 @@ async def test_the_last_token_bridges_a_failure_while_it_lives() -> None:
 
 
 async def test_a_failed_renewal_is_tried_again_after_ten_seconds_as_by_java() -> None:
-    """Else each connection waits for a token endpoint that hangs, one after the other, with a good token at hand."""
+    """Otherwise each connection would wait for a hanging token endpoint, although there is a valid token."""
     source = Source()
     await source.value()
     source.fails = True
@@ -198,7 +198,7 @@ async def test_a_failed_renewal_shortly_before_the_end_is_tried_again_at_the_end
         (1_000_000, 1.0, 700_000),  # 300 s before the end
         (361_000, 0.0, 61_000),
         (360_000, 0.0, 60_000),
-        (359_999, 0.0, 287_999),  # too short for the two limits: neither is used
+        (359_999, 0.0, 287_999),  # too short for both limits: neither applies
         (2_000, 0.0, 1_600),
     ],
 )

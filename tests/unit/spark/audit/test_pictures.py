@@ -22,7 +22,7 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("times", [1, 30])
 @pytest.mark.parametrize("latencies", [0, 3, 6])
 def test_pictures(tmp_path: Path, times: int, latencies: int) -> None:
-    """The counts stand in the legend, for one among millions can't be seen; what is not known is not drawn."""
+    """The legend has the counts, because one record among millions can't be seen; unknown values are not drawn."""
     known = dict.fromkeys(LATENCIES[:latencies], 10)
     by_time = [row(number, **(known if number % 2 == 0 else {})) for number in range(times)]
     places = [{"topic": "orders", "partition": partition, **row(1)} for partition in (0, 1, None)]

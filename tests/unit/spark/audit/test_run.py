@@ -1,4 +1,4 @@
-"""What an audit is told before Spark is asked for anything."""
+"""An audit's arguments are checked before Spark is used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS: list[Callable[..., object]] = [
     ],
 )
 def test_one_str_is_no_list(audit: Callable[..., object], topics: Any, statements: Any, message: str) -> None:
-    """Its letters are names of topics and paths too: ``/audit`` would read all that is below ``/``."""
+    """Its letters would count as topics or paths: ``/audit`` would read everything below ``/``."""
     with pytest.raises(TypeError, match=message):
         audit(None, topics, statements)
 

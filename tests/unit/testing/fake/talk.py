@@ -35,7 +35,7 @@ def leader_session(cluster: ClusterModel, topic: str = "orders", partition: int 
 
 
 def send(session: Session, request: Request[Any], version: int | None = None, *, now_ms: int = NOW_MS) -> Answer:
-    """Send one request and return what the broker does about it."""
+    """Send one request and return the broker's reaction."""
     frame = encode_request(request, request.MAX_VERSION if version is None else version, 7, "tests")
     (received,) = session.feed(frame)
     return session.apply(received, now_ms)
@@ -59,7 +59,7 @@ def batch(*values: bytes, producer: tuple[int, int, int] = (-1, -1, -1), **optio
 def produce_request(
     cluster: ClusterModel, records: bytes | None, topic: str = "orders", partition: int = 0, *, acks: int = -1
 ) -> ProduceRequest:
-    """A request with one batch, that can go out in every version."""
+    """A request with one batch, which can be sent in every version."""
     known = cluster.topics.get(topic)
     data = TopicProduceData(
         name=topic,
@@ -80,7 +80,7 @@ def produce(
     now_ms: int = NOW_MS,
     session: Session | None = None,
 ) -> PartitionProduceResponse:
-    """Send one batch to its leader and return the end of it."""
+    """Send one batch to its leader and return its result."""
     session = session or leader_session(cluster, topic, partition)
     request = produce_request(cluster, records, topic, partition, acks=acks)
     (answered,) = ask(session, request, version, now_ms=now_ms).responses

@@ -53,7 +53,7 @@ async def test_every_version_of_kafka(version: str) -> None:
 
 
 async def test_faults_strike_the_producer() -> None:
-    """It tries again, and the record stands there once."""
+    """It retries, and the record is in the log once."""
     async with FakeCluster(3) as cluster:
         cluster.create_topic("orders", 1)
         refused = cluster.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
@@ -152,7 +152,7 @@ def test_numbers_that_no_broker_starts_with_are_refused(configs: dict[str, Any],
     ],
 )
 def test_configs_that_no_topic_has_are_refused(config: str, value: object, told: str) -> None:
-    """In the words of Kafka 4.3.1, which was asked the same; but it wants a segment of at least a mebibyte."""
+    """With the messages of Kafka 4.3.1; but Kafka requires segments of at least a mebibyte."""
     cluster = FakeCluster()
     cluster.create_topic("orders", configs={"max.message.bytes": " +0 ", "message.timestamp.after.max.ms": 1 << 62})
     told = f"Invalid value {value} for configuration {config}: {told}"
@@ -164,7 +164,7 @@ def test_configs_that_no_topic_has_are_refused(config: str, value: object, told:
 
 
 def test_two_topics_whose_metrics_would_have_one_name() -> None:
-    """As Kafka 4.3.1 answers: a topic that is there already comes first."""
+    """As in Kafka 4.3.1, where the error of an existing topic takes precedence."""
     cluster = FakeCluster()
     cluster.create_topic("a.b_c")
     for name in ("a_b.c", "a_b_c", "a.b.c"):
@@ -280,7 +280,7 @@ async def test_coordinators_move() -> None:
 
 
 async def test_metrics_that_clients_push() -> None:
-    """The last push comes at the client's end; its sums tell all that was sent."""
+    """The last push comes when the client closes; its sums cover everything that was sent."""
     async with FakeCluster(receives_metrics=True) as cluster:
         cluster.subscribe_metrics("org.apache.kafka.producer.record.", delta=False)
         async with quick(cluster) as producer:

@@ -89,7 +89,7 @@ class TestFail:
                 model().faults.fail("Produce", no_code)  # type: ignore[arg-type]
 
     def test_so_are_the_ways_to_go_wrong(self) -> None:
-        """A word that is not known would be taken for the first one, and the test that has it would prove nothing."""
+        """An unknown word would count as the default, and a test with it would prove nothing."""
         with pytest.raises(ValueError, match="when='afterwards': before or after"):
             model().faults.drop("Produce", when="afterwards")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="when='never': before or after"):
@@ -115,7 +115,7 @@ class TestWithoutAnAnswer:
 
     @pytest.mark.parametrize(("when", "written"), [("before", 0), ("after", 1)])
     def test_swallowed(self, when: object, written: int) -> None:
-        """The connection stays, and says nothing to later requests either: answers keep their order."""
+        """The connection stays open, but does not answer later requests either, because answers keep their order."""
         cluster = model()
         session = leader_session(cluster)
         cluster.faults.swallow("Produce", when=when)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Produce at the cluster model: what is taken, what is refused, and what then stands in the log."""
+"""Produce in the cluster model: what is accepted, what is refused, and what is then in the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def name(code: int) -> str:
 
 @pytest.mark.parametrize("version", range(3, 14))
 def test_every_version_is_taken(version: int) -> None:
-    """Offsets count up, and the log has what was sent."""
+    """Offsets increase, and the log has what was sent."""
     cluster = model()
     first = produce(cluster, batch(b"a", b"b"), version=version)
     second = produce(cluster, batch(b"c"), version=version)
@@ -103,7 +103,7 @@ class TestSequences:
         ],
     )
     def test_a_producer_that_was_forgotten(self, version: str, produce_version: int, error: str) -> None:
-        """Newer brokers take its next batch, older ones did not."""
+        """Newer brokers accept its next batch, older ones do not."""
         cluster = model(version=version)
         produce(cluster, batch(b"a", producer=(1, 0, 0)), version=produce_version)
         cluster.forget_producers("orders", 0)
@@ -245,7 +245,7 @@ class TestWhere:
 
 
 def test_no_bytes_do_worse_than_be_refused() -> None:
-    """Damaged batches whose checksum fits: the reader looks at every field itself."""
+    """Damaged batches with a valid checksum: the reader checks every field itself."""
     rng = random.Random(5)
     cluster = model()
     good = batch(b"a", b"bc", producer=(1, 0, 0))

@@ -1,4 +1,4 @@
-"""A connection to the model: framing, versions, and what happens when the broker goes."""
+"""A connection to the model: framing, versions, and what happens when the broker stops."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class TestMetadata:
         assert ask(Session(model(), 1), topics_of("no/slash")).topics[0].error_code == 17
 
     def test_a_name_whose_metrics_are_taken_gets_no_topic(self) -> None:
-        """The broker that is asked does not know why, and so answers this each time; as Kafka 4.3.1 does."""
+        """The broker does not know the reason, so it gives the same answer each time, like Kafka 4.3.1."""
         cluster = model()
         cluster.create_topic("a.b")
         for _ in range(2):
@@ -202,7 +202,7 @@ def test_producer_ids_are_never_given_twice() -> None:
 
 
 def test_one_seed_makes_one_cluster() -> None:
-    """Ids and leaders come from the generator alone."""
+    """Ids and leaders depend only on the generator."""
     first, second = model(), model()
     assert first.topic("orders").topic_id == second.topic("orders").topic_id
     assert first.cluster_id == second.cluster_id

@@ -131,7 +131,7 @@ def test_old_brokers_do_not_ask_whether_a_partition_was_added() -> None:
 
 
 class TestVerification:
-    """What a leader has asked the coordinator about holds back what comes later, even if the answer was no."""
+    """A batch that a leader has to verify delays later ones, even if the verification fails."""
 
     def test_a_later_sequence_does_not_overtake(self) -> None:
         one = client()
@@ -159,7 +159,7 @@ class TestVerification:
 
 class TestMarkers:
     def test_they_can_be_late(self) -> None:
-        """Until they are written, the next transaction has to wait."""
+        """The next transaction has to wait until the markers are written."""
         one = client()
         one.cluster.coordinators.transactions.marker_delay_ms = 100
         one.produce(b"a")
@@ -199,7 +199,7 @@ class TestMarkers:
         assert one.state() == "PrepareCommit"
 
     def test_a_partition_that_knows_a_newer_epoch_takes_none(self) -> None:
-        """Somebody made that epoch up; a real transaction hangs there as well."""
+        """The epoch was made up; in a real Kafka the transaction hangs as well."""
         one = client()
         one.add(0)
         assert produce(one.cluster, batch(b"v", producer=(one.producer_id, one.epoch + 1, 0))).error_code == 0
@@ -216,7 +216,7 @@ class TestMarkers:
 
 class TestEpochs:
     def test_used_up_by_v2_ends(self) -> None:
-        """The next producer id comes with the answer, and a repeated question gets it again."""
+        """The answer has the next producer id, and a repeated request gets it again."""
         one = client()
         known = one.cluster.coordinators.transactions.get("txn")
         assert known is not None
@@ -346,7 +346,7 @@ class TestOffsets:
         assert group.pending == {}
 
     def test_their_log_knows_a_fenced_producer(self) -> None:
-        """Also where the coordinator is not asked: the end of the transaction stands there with a newer epoch."""
+        """Even without asking the coordinator: the log has the transaction's end with a newer epoch."""
         one = Client(model(version="2.8"))
         init = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
         first = one.ask(init, 2)
