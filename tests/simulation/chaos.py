@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when: drawn from the seed, all of it over at ``chaos_s``."""
+"""The faults of a run and their times, drawn from the seed; all of them end at ``chaos_s``."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ VITAL = ("aioproducer sender", "aioproducer metadata")
 
 
 class Chaos:
-    """See the module."""
+    """The faults of one run, see the module's docstring."""
 
     apis: tuple[str | None, ...] = APIS
-    """Whose requests are spoilt; None for any."""
+    """The APIs whose requests get faults; None for any."""
 
     def __init__(
         self,
@@ -66,18 +66,18 @@ class Chaos:
         self._rng = rng
         self._story = story
         self.topics: list[Topic] = []
-        """Every topic that ever was, in the order of their making."""
+        """Every topic that has existed, in the order of creation."""
         self.throttle_ms = 0
-        """The longest time that any broker demanded."""
+        """The longest throttle time that any broker demanded."""
         self.dead_s: float | None = None
-        """When a task was cancelled that the producer can't live without."""
+        """When an essential task of the producer was cancelled."""
 
     def begin(self) -> list[asyncio.Task[None]]:
-        """Set the faults going; the tasks end with them."""
+        """Start the faults; the tasks end with them."""
         return [self._loop.create_task(self._some_time()) for _ in range(self._scenario.faults)]
 
     def kinds(self) -> list[tuple[Callable[[], Awaitable[None] | None], int]]:
-        """What can go wrong in this run, and how often one beside the other."""
+        """The faults that are possible in this run, with their relative frequencies."""
         if self._scenario.overtakes:
             if self._scenario.recreates:
                 return [(self.make_again, 4), (self.leave_behind, 1), (self.reset_connections, 1)]
@@ -136,7 +136,7 @@ class Chaos:
         )
 
     def heal(self) -> None:
-        """All of it is over."""
+        """End all faults."""
         self._story.tell("everything heals")
         self._model.faults.clear()
         for node_id, broker in self._model.brokers.items():
@@ -228,7 +228,7 @@ class Chaos:
                 self._story.tell("chaos: the leader of %s-%d moves to %d", *place, self._model.move_leader(*place))
 
     async def leave_behind(self) -> None:
-        """A leader moves away while its broker holds requests or owes answers, for less or more than a client waits."""
+        """A leader moves while its broker has requests to read or answer, for less or more time than a client waits."""
         place = self._partition()
         if place is None or (node_id := self._model.leader_of(*place)) is None:
             return
@@ -252,7 +252,7 @@ class Chaos:
         self._story.tell("chaos: broker %d goes on", node_id)
 
     async def make_again(self) -> None:
-        """A topic is made again while answers of the former one are to come, and what goes to it first is refused."""
+        """A topic is recreated while answers for the old one are in flight, and its first batches are refused."""
         name = self._topic()
         if name is None:
             return
@@ -326,7 +326,7 @@ class Chaos:
             self._model.create_topic(name, self._rng.choice((partitions, partitions, 1, partitions + 1)))
 
     def remember_topics(self) -> None:
-        """Take down what topics there are, before one of them goes."""
+        """Record the existing topics before one of them is deleted."""
         for topic in self._model.topics.values():
             if topic not in self.topics:
                 self.topics.append(topic)
@@ -359,7 +359,7 @@ class Chaos:
             self._model.forget_producers(*place)
 
     def move_addresses(self) -> None:
-        """All brokers get new addresses; those who ask for the bootstrap names find the new ones."""
+        """All brokers get new addresses, to which the bootstrap names then resolve."""
         names = self._rng.random() < 0.5
         self._story.tell("chaos: all brokers get new addresses%s", " and names" * names)
         for node_id, broker in list(self._model.brokers.items()):
@@ -420,7 +420,7 @@ class Chaos:
             link.swallows_down = link.swallows_down or not up
 
     def swap_answers(self) -> None:
-        """What no broker does: two answers of a connection change their places."""
+        """Swap two answers of a connection, which no real broker does."""
         node_id = self._node()
         self._story.tell("chaos: broker %d sends two answers in the wrong order", node_id)
         for link in self._network.links_of(node_id):
@@ -458,7 +458,7 @@ class Chaos:
         self._story.tell("chaos: the wall clock is %d s off", self._loop.wall_shift_s)
 
     def cancel_a_task(self) -> None:
-        """What no program should do: cancel tasks that are not its own."""
+        """Cancel tasks of the producer, which no program should do."""
         tasks = sorted(
             (task for task in asyncio.all_tasks(self._loop) if task.get_name().startswith("aioproducer")),
             key=lambda task: task.get_name(),

@@ -1,4 +1,4 @@
-"""What always holds, looked at during a run and after it. The numbers are those of "What always holds" in
+"""What always holds, checked during a run and after it. The numbers are those of "What always holds" in
 docs/architecture.md."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLACK_S = 0.1
 
 
 class Invariants:
-    """See the module."""
+    """The checks of one run, see the module's docstring."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Invariants:
     # --- how long things may take -------------------------------------------------------------------------------------
 
     def recovery_s(self) -> float:
-        """After how long without faults everything has to work again."""
+        """How long after the last fault everything has to work again."""
         scenario = self._scenario
         return (
             2.0
@@ -71,14 +71,14 @@ class Invariants:
         )
 
     def patience_s(self) -> float:
-        """How long any call may take that has no timeout of its own."""
+        """How long any call without its own timeout may take."""
         scenario = self._scenario
         return self.recovery_s() + (scenario.ms("delivery_timeout_ms") + scenario.ms("max_block_ms")) / 1000 + 5
 
     # --- during the run -----------------------------------------------------------------------------------------------
 
     def watch(self, producer: SimulatedProducer) -> None:
-        """Look at each turn of the loop from now on."""
+        """Check each turn of the loop from now on."""
         engine = producer.engine
         assert engine is not None
         pool = engine.accumulator.pool
@@ -91,12 +91,12 @@ class Invariants:
         self._loop.on_turn = look
 
     def _request(self, link: Link, request: RequestFrame) -> None:
-        """10: repetitions keep to their back-off."""
+        """10: retries respect their back-off."""
         if request.api_name != "Produce" or request.message.acks == 0:
             return
         for key, partition in self._batches(request):
             attempts, answered_s, met = self._attempts.get(key, (0, -1.0, None))
-            # A new leader is tried at once, and so is the leader of a topic that was made again.
+            # A new leader is tried at once, and so is the leader of a recreated topic.
             if attempts and answered_s >= 0 and met is partition and partition.leader_epoch == 0 and link.is_held:
                 wait_ms = 0.8 * min(
                     self._scenario.ms("retry_backoff_ms") * 2 ** (attempts - 1),
@@ -137,7 +137,7 @@ class Invariants:
     # --- after it -----------------------------------------------------------------------------------------------------
 
     def after_the_end(self, producer: SimulatedProducer) -> None:
-        """Everything that has to be so once the producer is closed."""
+        """Everything that has to hold once the producer is closed."""
         self._nothing_left(producer)
         assert producer.engine is not None
         self._ends(producer.engine.accumulator.appended_records)
@@ -147,7 +147,7 @@ class Invariants:
             self._broken("nobody took: %s %r", context.get("message"), context.get("exception"))
 
     def _nothing_left(self, producer: SimulatedProducer) -> None:
-        """3, 6: no memory, task, timer, connection is left."""
+        """3, 6: no memory, task, timer or connection is left."""
         engine = producer.engine
         assert engine is not None
         pool, accumulator = engine.accumulator.pool, engine.accumulator
@@ -173,7 +173,7 @@ class Invariants:
             self._broken("timers are left after close: %s", timers)
 
     def _ends(self, appended: int) -> None:
-        """1, 11: every record ended, once, in time; ``appended`` is how many the producers took."""
+        """1, 11: every record ended once and in time; ``appended`` is how many the producers accepted."""
         delivery_s = self._scenario.ms("delivery_timeout_ms") / 1000
         block_s = self._scenario.ms("max_block_ms") / 1000
         for record in self._books.records:
@@ -303,7 +303,7 @@ class Invariants:
     # --- failures that nobody looked at -------------------------------------------------------------------------------
 
     def _unobserved(self) -> None:
-        """9: each failure that nobody looked at is told of once."""
+        """9: each unobserved failure is reported once."""
         surely = [
             r for r in self._books.records if r.look is Look.NEVER and r.state is State.FAILED and not r.closed_off
         ]
@@ -328,10 +328,10 @@ class Invariants:
                 early.append((flush, flush.record_count - self._one_flush(flush, surely, perhaps, early)))
 
     def _one_flush(self, flush: Flush, surely: list[Sent], perhaps: list[Sent], early: list[tuple[Flush, int]]) -> int:
-        """How many failures it had to tell of.
+        """How many failures a flush had to report.
 
-        It may tell of more, of records that came and failed while it waited; a later flush tells of so many less.
-        ``early`` are the flushes that ended before, with how many those were.
+        It may report more, of records that came and failed while it waited; a later flush then reports that many fewer.
+        ``early`` are the flushes that ended before, with the numbers of such failures.
         """
 
         def covered(record: Sent) -> bool:

@@ -1,4 +1,4 @@
-"""One simulated connection: bytes on their way in both directions, and the broker that reads and answers them."""
+"""One simulated connection: bytes in transit in both directions, and the broker that reads and answers them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 TICK_S = 1e-6
-"""Between two things of one connection that must come in their order: timers of the same time have none."""
+"""The time between two events of a connection that must stay in order: timers for the same time have no order."""
 
 
 @dataclass(slots=True)
 class Conditions:
-    """How the network is at the moment, for everybody.
+    """The current state of the network, for all connections.
 
     Attributes:
-        latency_s: (least, most) of one way.
-        cuts: how bytes arrive: ``whole``, ``pieces`` of random size, or ``bytes``: the first ones one by one.
-        room: how many bytes a connection holds on the way to a broker; more have to wait in the client.
-        work_s: (least, most) that a broker thinks about a request before it acts.
+        latency_s: (least, most) for one direction.
+        cuts: how bytes arrive: ``whole``, in ``pieces`` of random size, or as ``bytes``: the first ones one by one.
+        room: how many bytes a connection holds in transit to a broker; more have to wait in the client.
+        work_s: (least, most) time until a broker acts on a request that it has read.
     """
 
     latency_s: tuple[float, float] = (0.0002, 0.001)
@@ -38,10 +38,10 @@ class Conditions:
 
 
 class Link:
-    """See the module. Answers come in the order of the requests, one at a time, as a broker's do.
+    """One connection, see the module's docstring. As with a real broker, answers come one at a time, in order.
 
     Attributes:
-        swallows_up, swallows_down: what goes to the broker, or comes from it, is lost.
+        swallows_up, swallows_down: bytes to the broker, or from it, are lost.
         stalled: the broker does not read.
         swaps: the next answer waits until the one after it has been sent.
     """
@@ -52,7 +52,7 @@ class Link:
         self.session = session
         self.transport: MemoryTransport | None = None
         self.client_id: str | None = None
-        """As its latest request says."""
+        """The client id of its latest request."""
         self.client_gone = False
         self.swallows_up = False
         self.swallows_down = False
@@ -79,11 +79,11 @@ class Link:
 
     @property
     def is_held(self) -> bool:
-        """Whether the client has not let go of it; what it wrote before that may come later."""
+        """Whether the client still holds it; bytes written before it lets go may arrive later."""
         return self.transport is not None and not self.transport.is_closing()
 
     def attach(self, protocol: asyncio.BaseProtocol, peer: tuple[str, int], *, keeps_views: bool) -> MemoryTransport:
-        """Make the client's end."""
+        """Create the client's end."""
         self.transport = MemoryTransport(self._loop, protocol, self, peer, keeps_views=keeps_views)
         self.transport.on_write = self._client_writes
         return self.transport
@@ -125,7 +125,7 @@ class Link:
         self.read()
 
     def read(self) -> None:
-        """Let the broker read what is there, unless it stands still."""
+        """Let the broker read the bytes that have arrived, unless it is frozen."""
         while self._inbox and not self._dead and not self.stalled and not self._network.is_frozen(self.node_id):
             piece = self._inbox.popleft()
             self._on_the_way -= len(piece)
@@ -144,12 +144,12 @@ class Link:
         self.work()
 
     def make_room(self) -> None:
-        """Bytes that wait in the client may come."""
+        """Accept bytes that wait in the client."""
         if self.transport is not None and not self.client_gone:
             self.transport.has_room()
 
     def work(self) -> None:
-        """Let the broker take the next request, unless it stands still or thinks."""
+        """Let the broker handle the next request, unless it is frozen or busy."""
         if self._requests and not self._busy and not self._dead and not self._network.is_frozen(self.node_id):
             self._busy = True
             self._loop.call_later(self._rng.uniform(*self._network.conditions.work_s), self._apply)
@@ -232,13 +232,13 @@ class Link:
         return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True) if end > start]
 
     def end(self) -> None:
-        """The broker's side is done."""
+        """Close the broker's side."""
         self._dead = True
         self.session.close()
         self._network.forget(self)
 
     def reset(self) -> None:
-        """Both sides lose the connection, and what is on the way is gone."""
+        """Both sides lose the connection, and all bytes in transit."""
         self.end()
         if self.transport is not None:
             self.transport.reset()

@@ -1,8 +1,8 @@
-"""An event loop whose time is made up: it stands still while anything can run, and jumps to the next timer when not.
+"""An event loop with virtual time, which stands still while anything can run, and otherwise jumps to the next timer.
 
-asyncio's own loop with nothing below it: no selector, no sockets, no threads. Connections come from the simulated
-network, names from its book of hosts, and work for threads is done on the spot and takes effect later. So a run depends
-on nothing but its seed, and an hour of back-off passes in no time.
+asyncio's own loop without real I/O: no selector, no sockets, no threads. Connections come from the simulated
+network, names from its table of hosts, and work for threads is done at once and takes effect later. So a run depends
+only on its seed, and an hour of back-off takes no real time.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 TURN_S = 0.000_01
-"""What a turn of the loop takes. Not nothing, so that whoever goes round and round sees time pass."""
+"""The duration of a turn of the loop. It is not 0, so that time passes for code that polls."""
 
 MAX_TURNS = 400_000
-"""Of a whole run; the longest ones take a tenth."""
+"""The limit for a whole run; the longest ones take a tenth."""
 
 WALL_EPOCH_S = 1_700_000_000.0
 
 
 class StuckError(Exception):
-    """Nothing can run and no timer is set, or the loop goes round without end."""
+    """Nothing can run and no timer is set, or the loop never stops turning."""
 
 
 class Network(Protocol):
-    """Where connections and names come from."""
+    """The source of connections and names."""
 
     async def connect(self, protocol: asyncio.BaseProtocol, host: str, port: int) -> asyncio.Transport:
         """Connect to an address; raises OSError."""
@@ -39,12 +39,12 @@ class Network(Protocol):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """See the module.
+    """An event loop with virtual time, see the module's docstring.
 
     Attributes:
-        rng: how long work for threads takes comes from here.
+        rng: the source of the durations of work for threads.
         on_turn: called before each turn.
-        errors: what tasks and callbacks raised and nobody took.
+        errors: exceptions of tasks and callbacks that were not handled.
         wall_shift_s: how far the wall clock has been set forward, or back.
     """
 
@@ -69,11 +69,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now
 
     def spend(self, seconds: float) -> None:
-        """Let what runs take so long, in which the loop can do nothing else."""
+        """Let the running code take this long, during which the loop can do nothing else."""
         self._now += seconds
 
     def wall_time(self) -> float:
-        """What time.time() would say in a machine whose clock somebody sets."""
+        """What time.time() would return on a machine whose clock is changed."""
         return WALL_EPOCH_S + self._now + self.wall_shift_s
 
     @property
@@ -82,7 +82,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return int(self._now * 1000)
 
     def select(self, timeout: float | None) -> list[Any]:
-        """What the loop does between two turns: wait, which here is to set the clock."""
+        """Between two turns the loop waits, which here means to advance the clock."""
         self.turns += 1
         if self.turns > MAX_TURNS:
             raise StuckError(f"the loop has made {self.turns:,} turns and does not come to rest")
@@ -102,7 +102,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         pass
 
     def timers(self) -> list[asyncio.TimerHandle]:
-        """Those that are set and not cancelled."""
+        """The timers that are set and not cancelled."""
         return [timer for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
 
     # --- what lies outside --------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
     def run_in_executor(self, executor, func, *args):  # type: ignore[no-untyped-def]
-        """Do the work now and tell of it later."""
+        """Do the work now and deliver the result later."""
         done = self.create_future()
         self.jobs += 1
         try:

@@ -23,13 +23,13 @@ Address = tuple[str, int]
 
 
 class SimulatedNetwork:
-    """Brings the connections of one producer to the brokers of one model.
+    """Connects one producer to the brokers of one model.
 
     Args:
-        broken: told what must never happen, as a template and its facts.
-        acknowledged: whether the broker answers everything; else nobody here knows how many requests are in flight.
+        broken: called with violated invariants, as a template and its arguments.
+        acknowledged: whether the broker answers everything; otherwise the number of requests in flight is unknown here.
         keeps_views: see MemoryTransport.
-        on_request: called with each request that a broker has read, and the link it came by.
+        on_request: called with each request that a broker has read, and its link.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class SimulatedNetwork:
     # --- names and addresses ------------------------------------------------------------------------------------------
 
     def place(self, node_id: int, host: str, port: int) -> None:
-        """Let a broker be found at a new address, by this name, and nowhere else."""
+        """Move a broker to a new address, to which only this name resolves."""
         self._addresses += 1
         address = f"10.0.{node_id}.{self._addresses}"
         self.listeners = {place: node for place, node in self.listeners.items() if node != node_id}
@@ -85,7 +85,7 @@ class SimulatedNetwork:
         self.hosts[host] = [address]
 
     def point(self, host: str, node_id: int) -> None:
-        """Let a name stand for a broker too."""
+        """Let another name resolve to a broker too."""
         self.hosts.setdefault(host, [])
         addresses = [address for (address, _), node in self.listeners.items() if node == node_id]
         known = [address for (address, _) in self.listeners]
@@ -120,7 +120,7 @@ class SimulatedNetwork:
     # --- what links tell ----------------------------------------------------------------------------------------------
 
     def left(self, link: Link) -> None:
-        """The client has let go of its end."""
+        """The client has closed its end."""
         self.story.tell("net: #%d let go", link.number)
         assert link.transport is not None
         self.transports.remove(link.transport)
@@ -140,7 +140,7 @@ class SimulatedNetwork:
         self.on_request(link, request)
 
     def applied(self, link: Link, request: RequestFrame, answer: Answer) -> int:
-        """A broker has acted on a request; for how many ms the client must be quiet once it has the answer."""
+        """A broker has acted on a request; returns for how many ms the client must be quiet once it has the answer."""
         self.story.tell(
             "  <- #%d c%d %s%s",
             link.number,
@@ -149,22 +149,22 @@ class SimulatedNetwork:
             " and the end" if answer.close else "",
         )
         if request.message is None:
-            return 0  # the answer to an unknown version of ApiVersions is one of version 0, which tells of no throttle
+            return 0  # the answer to an unknown version of ApiVersions has version 0, which has no throttle time
         muted_until_ms: int = link.session._muted_until_ms
         return max(muted_until_ms - self.model_now_ms() - answer.delay_ms, 0)
 
     # --- what goes wrong ----------------------------------------------------------------------------------------------
 
     def is_frozen(self, node_id: int) -> bool:
-        """Whether a broker stands still."""
+        """Whether a broker is frozen."""
         return node_id in self._frozen
 
     def freeze(self, node_id: int) -> None:
-        """Stop a broker as SIGSTOP does: it neither reads nor answers, and goes on later where it was."""
+        """Freeze a broker as SIGSTOP does: it neither reads nor answers, and continues later."""
         self._frozen[node_id] = None
 
     def thaw(self, node_id: int) -> None:
-        """Let it go on."""
+        """Let a frozen broker continue."""
         self._frozen.pop(node_id, None)
         for link in self.links_of(node_id):
             link.read()
@@ -174,14 +174,14 @@ class SimulatedNetwork:
         return [link for link in self.links if link.node_id == node_id]
 
     def kill(self, client_id: str) -> None:
-        """Let a client be gone as by kill -9: it sends and hears nothing more; what is under way may still arrive."""
+        """End a client as by kill -9: it sends and receives nothing more; bytes in transit may still arrive."""
         self._dead[client_id] = self.connects
         for link in list(self.links):
             if link.client_id == client_id:
                 link.swallows_up = link.swallows_down = True
 
     def is_ghost(self, link: Link, client_id: str | None) -> bool:
-        """Whether a connection was made for a client that was gone by then."""
+        """Whether a connection was made for a client that had already been killed."""
         return client_id is not None and link.number > self._dead.get(client_id, link.number)
 
     def reset(self, node_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The real producer, with chance and time from the simulation, and an eye on those who wait for memory."""
+"""The real producer, with randomness and time from the simulation, and a check of the order of waits for memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WatchedEngine(Engine):
         self.last_served = 0
         self.waiting: dict[int, None] = {}
         self.overtaken: dict[int, int] = {}
-        """Waiters by number, and the number of the record that came before them; of no matter if they give up."""
+        """Waiters by number, and the number of the record that overtook them; ignored if they give up."""
 
     async def wait_for_memory(self, attempt: Callable[[], T | None], deadline_ms: int) -> T | None:
         self.tickets = ticket = self.tickets + 1
@@ -70,7 +70,7 @@ class SimulatedProducer(Producer):
         broken: Callable[..., None],
         **configs: Any,
     ) -> SimulatedProducer:
-        """Make one whose chance is ``rng``."""
+        """Create one whose randomness comes from ``rng``."""
         producer = cls(**configs)
         producer.simulated, producer.rng, producer.model, producer.broken = loop, rng, model, broken
         return producer
@@ -87,13 +87,13 @@ class SimulatedProducer(Producer):
         return engine
 
     def overtook(self, number: int, ahead: list[int]) -> None:
-        """A record was admitted that came after these had begun to wait."""
+        """A record was admitted before these, although they had begun to wait earlier."""
         for ticket in ahead:
             if self.engine is not None and ticket in self.engine.waiting:
                 self.engine.overtaken[ticket] = number
 
     def waiting_for_memory(self) -> list[int]:
-        """Who waits, in the order of arrival."""
+        """The waiters, in the order of arrival."""
         return list(self.engine.waiting) if self.engine is not None else []
 
     @property
@@ -102,5 +102,5 @@ class SimulatedProducer(Producer):
         return self.engine is not None and self.engine._failure is not None
 
     def partitions_of_model(self) -> list[tuple[str, int]]:
-        """Every partition that there is now."""
+        """Every partition that currently exists."""
         return [(topic.name, one.index) for topic in self.model.topics.values() for one in topic.partitions]

@@ -1,4 +1,4 @@
-"""The program that uses the producer: some tasks, each with a list of things to do that the seed chose."""
+"""The program that uses the producer: some tasks, each with a list of chores chosen by the seed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.simulation.story import Story
 
 
 class UserError(Exception):
-    """What the program's own code raises."""
+    """The exception raised by the program's own code."""
 
 
 class Program:
-    """See the module."""
+    """The program of one run, see the module's docstring."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class Program:
         self._cancelled: dict[asyncio.Task[Any], None] = {}
         self.background: dict[asyncio.Task[Any], None] = {}
         self.closing = False
-        """Whether the tasks are to begin nothing more."""
+        """Whether the tasks should begin nothing more."""
 
     # --- what there is to do ------------------------------------------------------------------------------------------
 
     async def run(self, number: int) -> None:
-        """One task's work, until the faults are over or it has done it all."""
+        """One task's chores, until the faults are over or all are done."""
         await asyncio.sleep(self._rng.choice((0, 0, self._rng.uniform(0, self._scenario.chaos_s))))
         chores = (
             (self.submit_some, 6),
@@ -89,7 +89,7 @@ class Program:
                 break
 
     async def submit(self, record: Sent) -> bool:
-        """Whether it was admitted."""
+        """Submit a record; returns whether it was admitted."""
         self._begin(record)
         ahead = self._producer.waiting_for_memory()
         try:
@@ -136,7 +136,7 @@ class Program:
         await self.send(self._record(task))
 
     async def send(self, record: Sent) -> bool:
-        """Whether it was acknowledged."""
+        """Send a record; returns whether it was acknowledged."""
         self._begin(record)
         record.look = Look.AS_SEND
         try:
@@ -160,7 +160,7 @@ class Program:
         await asyncio.gather(*(self.send(record) for record in records))
 
     async def send_many(self, task: int) -> None:
-        """One call for some records, from an iterable of either kind that may raise in the middle."""
+        """One call for some records, from a plain or async iterable that may raise in the middle."""
         rng = self._rng
         topic = self._topic()
         records = [self._record(task) for _ in range(rng.choice((1, 5, 20, 60)))]
@@ -260,7 +260,7 @@ class Program:
             self._broken("flush(%s) took %.3f s", timeout, self._loop.time() - flush.began_s)
 
     async def wait_for_some(self, task: int) -> None:
-        """Look at records that nobody has looked at yet."""
+        """Observe records that have not been observed yet."""
         for _ in range(min(len(self._held), self._rng.choice((1, 3, 10)))):
             if not self._held:
                 return
@@ -279,7 +279,7 @@ class Program:
                 self._broken("%s raises %r", record, error)
 
     async def cancel_something(self, task: int) -> None:
-        """Begin something, and cancel it at some await."""
+        """Begin a call, and cancel it at some await."""
         chore = self._rng.choice(
             (
                 self.submit_some,
@@ -309,7 +309,7 @@ class Program:
         gc.collect()
 
     async def look_at_the_rest(self) -> None:
-        """Look at what the program meant to look at some time."""
+        """Observe the records that the program intended to observe later."""
         while self._held:
             await self._look_at(*self._held.pop())
 
@@ -391,7 +391,7 @@ class Program:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def probe(self, limit_s: float) -> None:
-        """Everything works again: each partition has to take a record within the limit."""
+        """Without faults, each partition has to accept a record within the time limit."""
         until_s = self._loop.time() + limit_s
         for topic, partition in self._producer.partitions_of_model():
             while True:
@@ -414,7 +414,7 @@ class Program:
                 await asyncio.sleep(0.02)
 
     async def close(self) -> None:
-        """End the producer in one of the ways there are."""
+        """Close the producer in one of the possible ways."""
         rng = self._rng
         timeout = rng.choice((None, None, None, 0, 0.05, 1.0))
         self.closing = True
@@ -433,7 +433,7 @@ class Program:
                 raise error
 
     async def close_again(self) -> None:
-        """Wait for the end of a close that was cancelled, if it was."""
+        """If close was cancelled, wait for its end."""
         await self._close(None)
 
     async def _close(self, timeout: float | None) -> None:
@@ -460,7 +460,7 @@ class Program:
 
 
 class Interceptor:
-    """Counts what it is shown."""
+    """Counts its calls."""
 
     def __init__(self, books: Books, rng: random.Random) -> None:
         self._books = books
@@ -479,7 +479,7 @@ class Interceptor:
 
 
 def serializer(rng: random.Random) -> Callable[[Any], Awaitable[bytes]]:
-    """One that takes its time, and sometimes raises."""
+    """A serializer that takes some time, and sometimes raises."""
 
     async def serialize(value: bytes) -> bytes:
         if rng.random() < 0.5:
@@ -492,7 +492,7 @@ def serializer(rng: random.Random) -> Callable[[Any], Awaitable[bytes]]:
 
 
 def number_of(value: bytes | None) -> int:
-    """The number of the record that has this value."""
+    """The number of the record with this value."""
     assert value is not None
     return int(value[: value.index(b":")])
 

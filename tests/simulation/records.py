@@ -1,4 +1,4 @@
-"""The records that a program tries to send, and what it is told about each."""
+"""The records that a program tries to send, and what it learns about each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioproducer.records import RecordMetadata
 
 
 class Look(Enum):
-    """Whether, and when, the program looks how a record ended."""
+    """Whether, and when, the program observes a record's outcome."""
 
     AT_ONCE = "a callback from the start"
     LATER = "an await, some time"
@@ -20,7 +20,7 @@ class Look(Enum):
 
 
 class State(Enum):
-    """What the program knows of a record."""
+    """What the program knows about a record."""
 
     MADE = "made"
     CALLING = "calling"
@@ -35,8 +35,8 @@ class State(Enum):
 class Sent:
     """One record.
 
-    ``began`` and ``admitted`` are steps of the run: numbers that grow with each thing that the program does. Whatever
-    was admitted before another one's call began is before it in its partition.
+    ``began`` and ``admitted`` are steps of the run: numbers that grow with each action of the program. A record that
+    was admitted before another one's call began is before it in their partition.
     """
 
     number: int
@@ -85,7 +85,7 @@ class Flush:
 
 @dataclass(slots=True)
 class Books:
-    """Everything that the program did and heard."""
+    """Everything that the program did and learned."""
 
     records: list[Sent] = field(default_factory=list)
     flushes: list[Flush] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Books:
     step: int = 0
 
     def next_step(self) -> int:
-        """The number of the next thing that happens."""
+        """The number of the next step."""
         self.step += 1
         return self.step
 
@@ -107,20 +107,20 @@ class Books:
         record.state = State.ACKED if error is None else State.FAILED
 
     def forget_tracebacks(self) -> None:
-        """Let go of the frames that errors hold, and of the Deliveries in them.
+        """Release the frames that errors hold, and the Deliveries in them.
 
-        The collector does not see through a Delivery, so the whole run would stay in memory.
+        The collector does not track Deliveries, so the whole run would stay in memory.
         """
         for record in self.records:
             if record.error is not None:
                 record.error.__traceback__ = record.error.__cause__ = record.error.__context__ = None
 
     def on_error(self, error: KafkaError, records: int) -> None:
-        """The producer's config of that name."""
+        """The callback for the producer's on_error."""
         self.on_error_records += records
         self.on_error_calls.append((type(error).__name__, records))
 
 
 def maybe_written(error: Any) -> bool:
-    """What an error says about the log."""
+    """Whether an error says that the record may be in the log."""
     return bool(getattr(error, "maybe_written", False))

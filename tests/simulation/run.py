@@ -1,4 +1,4 @@
-"""One run: a program, a producer, a cluster and a seed; and whether everything held that always holds."""
+"""One run: a program, a producer, a cluster and a seed; and whether all invariants held."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tests.simulation.story import Story
 MAX_COMPLAINTS = 20
 
 CROWDED = 5
-"""One seed in so many has all its records in few partitions."""
+"""One seed in this many has all its records in few partitions."""
 
 OVERTAKING, OVERTAKING_REST = 20, 3
-"""One seed in so many, those with this rest, has leaders move, and topics made again, under what is in flight."""
+"""One seed in this many, with this remainder, has leaders move, and topics recreated, with batches in flight."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         name: the seed as ``make simulate`` takes it.
-        complaints: what should have held and did not; empty for a good run.
-        virtual_s: how much time passed in it.
+        complaints: the violated invariants; empty for a good run.
+        virtual_s: how much virtual time passed.
     """
 
     seed: int
@@ -53,11 +53,11 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether something is wrong."""
+        """Whether an invariant was violated."""
         return bool(self.complaints)
 
     def report(self) -> str:
-        """All that there is to say, for somebody who has to find out why."""
+        """Everything known about the run, to find out why it failed."""
         return "\n".join(
             (
                 f"seed {self.name}: {self.scenario}",
@@ -75,9 +75,9 @@ def simulate(seed: int) -> Outcome:
 
 
 def run(kind: type[Run], seed: int) -> Outcome:
-    """Run one seed of some kind of simulation."""
+    """Run one seed of a kind of simulation."""
     was_enabled = gc.isenabled()
-    gc.disable()  # cycles are collected where the seed says so, not when the process has made many objects
+    gc.disable()  # cycles are collected where the seed says so, not whenever there are many objects
     try:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
@@ -93,7 +93,7 @@ class Run:
     """The simulation of one program with one producer."""
 
     prefix = ""
-    """Of the seeds' names."""
+    """The prefix of the seeds' names."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -152,14 +152,14 @@ class Run:
     # ---
 
     def _broken(self, template: str, *facts: object) -> None:
-        """Something does not hold that always should."""
+        """Record a violated invariant."""
         complaint = template % facts
         self._story.tell("!!! %s", complaint)
         if len(self._complaints) < MAX_COMPLAINTS:
             self._complaints.append(complaint)
 
     def outcome(self) -> Outcome:
-        """Run, and tell."""
+        """Run, and return the outcome."""
         loop = self._loop
         began_s = loop.time()
         asyncio.set_event_loop(None)
@@ -189,7 +189,7 @@ class Run:
         )
 
     def _where(self) -> str:
-        """What every task waits for."""
+        """Where every task waits."""
         places = []
         for task in sorted(asyncio.all_tasks(self._loop), key=lambda task: task.get_name()):
             stack, inner = [], task.get_coro()
@@ -200,7 +200,7 @@ class Run:
         return "; ".join(places)
 
     def _give_up(self) -> None:
-        """End what is left of a run that got stuck, so that the next one is not disturbed."""
+        """End what is left of a stuck run, so that it does not affect the next one."""
         self._loop.on_turn = None
         self._loop.turns = -10_000
         tasks = asyncio.all_tasks(self._loop)
@@ -229,7 +229,7 @@ class Run:
         else:
             await self._healed(chaos)
             program.closing = True
-        late_s = scenario.chaos_s if scenario.calm else 0.0  # then nobody has waited for the tasks to begin
+        late_s = scenario.chaos_s if scenario.calm else 0.0  # then nothing has waited for the tasks to begin
         await asyncio.wait(tasks, timeout=self._invariants.patience_s() + scenario.ms("max_block_ms") / 1000 + late_s)
         for task in tasks:
             if task.done():
@@ -270,7 +270,7 @@ class Run:
         )
 
     async def _started(self, producer: SimulatedProducer, chaos: list[asyncio.Task[None]]) -> bool:
-        """Start, again and again if need be; at the latest when everything works it has to do."""
+        """Start, repeatedly if necessary; without faults it has to succeed."""
         began_s = self._loop.time()
         for _ in range(1000):
             try:

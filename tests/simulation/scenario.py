@@ -1,4 +1,4 @@
-"""What a seed stands for: the producer's configs, the cluster, and how much goes wrong."""
+"""What a seed determines: the producer's configs, the cluster, and the faults."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ VERSIONS = ("4.3", "4.3", "4.3", "4.3", "3.9", "3.9", "2.8", "2.1", "0.11")
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run's givens.
+    """The parameters of one run.
 
     Attributes:
-        configs: of the producer, without its addresses and callbacks.
-        topics: partitions of each topic.
+        configs: the producer's, without addresses and callbacks.
+        topics: the number of partitions of each topic.
         chaos_s: for how long things go wrong; then everything heals.
-        relentless: whether one fault follows the other, most of them around Produce.
-        calm: whether nothing goes wrong at all.
-        fatal: whether a broker may say what ends a producer for good.
+        relentless: whether faults follow one another without pause, most of them around Produce.
+        calm: whether there are no faults at all.
+        fatal: whether a broker may send errors that end a producer for good.
         forgets: whether brokers forget producers, after which a batch may be written twice.
         recreates: whether topics are deleted and made again.
-        sabotage: whether somebody cancels tasks of the producer.
+        sabotage: whether tasks of the producer are cancelled.
         closes_early: whether the program closes the producer in the middle of it.
-        interceptors, serializers: whether the program has such.
-        chores: how many things a task does, one of these.
-        overtakes: whether the faults are those in which an order of requests or answers can be lost, and no others.
+        interceptors, serializers: whether the program has them.
+        chores: the possible numbers of chores of a task.
+        overtakes: whether there are only faults that may change the order of requests or answers.
     """
 
     configs: dict[str, Any]
@@ -59,16 +59,16 @@ class Scenario:
 
     @property
     def loses_state(self) -> bool:
-        """Whether brokers forget a producer unnoticed, after which they take its batches twice or in any order.
+        """Whether brokers forget a producer unnoticed, after which they accept its batches twice or in any order.
 
-        A topic that is made again knows nobody; before Produce 13, which names topics by their ids, batches that are on
-        their way go to the new one unnoticed.
+        A recreated topic knows no producer; before Produce 13, which identifies topics by their ids, batches in flight
+        go to the new one unnoticed.
         """
         return self.forgets or (self.recreates and self.version != "4.3")
 
     @property
     def acks(self) -> int | str:
-        """As the producer is told."""
+        """The producer's acks."""
         acks: int | str = self.configs["acks"]
         return acks
 
@@ -79,7 +79,7 @@ class Scenario:
 
 
 def draw(rng: random.Random) -> Scenario:
-    """A scenario by chance."""
+    """Draw a random scenario."""
     version = rng.choice(VERSIONS)
     idempotent = rng.random() < 0.75
     configs = _configs(rng, idempotent, version)
@@ -108,7 +108,7 @@ def draw(rng: random.Random) -> Scenario:
 
 
 def crowd(scenario: Scenario, rng: random.Random) -> Scenario:
-    """The same with everything around few partitions: many small batches in flight, retried until they are through."""
+    """The same scenario with few partitions: many small batches in flight, retried until they succeed."""
     configs = scenario.configs | {
         "enable_idempotence": True,
         "acks": "all",
@@ -139,7 +139,7 @@ def crowd(scenario: Scenario, rng: random.Random) -> Scenario:
 
 
 def overtake(scenario: Scenario, rng: random.Random) -> Scenario:
-    """The same with one kind of trouble: what is on its way at one broker while more goes to another one."""
+    """The same scenario with one kind of fault: batches in flight at one broker while later ones go to another."""
     idempotent = rng.random() < 0.6
     configs = scenario.configs | {
         "enable_idempotence": idempotent,

@@ -1,7 +1,7 @@
-"""Runs many seeds over the processors of the machine.
+"""Runs many seeds on all processors of the machine.
 
-There are three kinds of runs, each with seeds of its own: 17 is one of a producer without transactions, t17 one with,
-m17 one whose cluster wants its metrics.
+There are three kinds of runs, each with its own seeds: 17 has a producer without transactions, t17 one with them,
+m17 a cluster that requests its metrics.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from tests.simulation.run import Outcome
 
 CPU_LIMIT_S = 60
-"""Of one run. They take some hundredths of a second; one that goes round in a single step of the loop never ends."""
+"""The limit for one run. Runs take hundredths of a second, but an endless loop in one turn would never stop."""
 
 CHUNK = 20
 
 TRANSACTIONS = "t"
-"""Before the seeds of runs with transactions."""
+"""The prefix of seeds with transactions."""
 METRICS = "m"
-"""Before the seeds of runs with a cluster that wants metrics."""
+"""The prefix of seeds with a cluster that requests metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run came to, small enough to be sent to another process."""
+    """The result of a run, small enough to be sent to another process."""
 
     seed: str
     complaints: tuple[str, ...]
@@ -51,7 +51,7 @@ class Result:
 
 
 class HangsError(Exception):
-    """A run has used more time of the processor than any run needs."""
+    """A run has used more CPU time than any run needs."""
 
 
 def simulation(seed: str) -> Outcome:
@@ -68,7 +68,7 @@ def simulation(seed: str) -> Outcome:
 
 
 def one(seed: str) -> Result:
-    """Run one seed, with a limit to the time of the processor."""
+    """Run one seed, with a limit for its CPU time."""
 
     def hangs(number: int, frame: FrameType | None) -> None:
         raise HangsError(f"the run does not end; it is at {frame}")
@@ -117,7 +117,7 @@ def many(seeds: Sequence[str], *, jobs: int | None = None) -> Iterator[Result]:
     """Run seeds, in no particular order.
 
     Args:
-        jobs: processes; None for one a processor.
+        jobs: number of processes; None for one per processor.
     """
     jobs = jobs or os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")

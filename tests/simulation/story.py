@@ -1,4 +1,4 @@
-"""What happened in a run, in order; told when the run fails."""
+"""What happened in a run, in order; printed if the run fails."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 
 
 class Story:
-    """Events with their times. Their texts are made only when somebody wants to read them."""
+    """Events with their times. They are formatted only when needed."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
         self._events: list[tuple[float, str, tuple[object, ...]]] = []
 
     def tell(self, template: str, *facts: object) -> None:
-        """Note an event; the facts are plain values that do not change any more."""
+        """Record an event; the facts are plain values that no longer change."""
         self._events.append((self._time(), template, facts))
 
     def lines(self) -> Iterator[str]:
-        """The story, with seconds since its begin."""
+        """The story, with seconds since its beginning."""
         began = self._events[0][0] if self._events else 0.0
         for time, template, facts in self._events:
             yield f"{time - began:11.5f}  {template % facts}"
 
     def digest(self) -> str:
-        """Equal if and only if two runs were."""
+        """Equal if and only if two runs were equal."""
         return hashlib.sha256("\n".join(self.lines()).encode()).hexdigest()

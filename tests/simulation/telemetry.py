@@ -1,4 +1,4 @@
-"""Runs in which the cluster wants the producer's metrics, often, and changes its mind."""
+"""Runs in which the cluster often requests the producer's metrics, and changes its subscription."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def simulate_telemetry(seed: int) -> Outcome:
 
 
 class TelemetryChaos(Chaos):
-    """What goes wrong with metrics, besides all that goes wrong anyhow."""
+    """Faults around metrics, in addition to the usual ones."""
 
     apis = (ASK, PUSH, PUSH, "Produce", "Produce", "Metadata", None)
 
@@ -38,7 +38,7 @@ class TelemetryChaos(Chaos):
         self._model.faults.fail(api, code, times=times)
 
     def want(self) -> None:
-        """Ask for something else from now on."""
+        """Change the subscription."""
         rng = self._rng
         names = rng.choice((("*",), ("*",), (SENT,), ("org.apache.kafka.producer.topic.", SENT), ()))
         interval_ms, max_bytes = rng.choice((10, 100, 1000)), rng.choice((1 << 20, 5_000, 10))
@@ -48,7 +48,7 @@ class TelemetryChaos(Chaos):
 
 
 class TelemetryInvariants(Invariants):
-    """That records live as if there were no telemetry, and that it tells nothing twice."""
+    """Checks that telemetry does not affect records, and reports nothing twice."""
 
     def after_the_end(self, producer: SimulatedProducer) -> None:
         super().after_the_end(producer)
@@ -70,7 +70,7 @@ def _sent(push: Push) -> float:
 
 
 class TelemetryRun(Run):
-    """See the module."""
+    """A run with telemetry, see the module's docstring."""
 
     prefix = "m"
 

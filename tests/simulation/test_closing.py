@@ -23,7 +23,7 @@ from aioproducer import (
 from tests.simulation.world import World
 
 SLACK_S = 0.1
-"""What a timeout may be passed by."""
+"""By how much a timeout may be exceeded."""
 
 DAYS_MS = 1_000_000_000
 CALLBACK_S = 0.0001
@@ -31,7 +31,7 @@ RECORDS = 20_000
 
 
 async def took(world: World, work: Awaitable[object]) -> float:
-    """Seconds that it takes; errors aside."""
+    """How many seconds an awaitable takes, ignoring errors."""
     began_s = world.loop.time()
     with suppress(KafkaError):
         await work
@@ -39,7 +39,7 @@ async def took(world: World, work: Awaitable[object]) -> float:
 
 
 async def slow_callbacks(world: World) -> list[Delivery]:
-    """Records with callbacks that take two seconds together; those that were called, in their order."""
+    """Records with callbacks that take two seconds in total; returns those that were called, in order."""
     called: list[Delivery] = []
 
     def callback(delivery: Delivery) -> None:
@@ -59,7 +59,7 @@ async def until_called(called: list[Delivery]) -> None:
 
 
 class SlowSerializer:
-    """One whose end takes its time; ``stubborn``: whoever cancels it."""
+    """A serializer that closes slowly; if ``stubborn``, even when it is cancelled."""
 
     adds_headers = False
 
@@ -93,7 +93,7 @@ class SlowSerializer:
 
 @pytest.mark.parametrize("waits", ["flush", "close"])
 def test_a_throttle_of_days(waits: str) -> None:
-    """A quota may be exceeded by that much. What is in flight is answered after it, which nobody waits for so long."""
+    """Possible if a quota is far exceeded. Requests in flight are answered only after it, but not awaited so long."""
     world = World(linger_ms=0, delivery_timeout_ms=40_000, request_timeout_ms=5_000, connections_max_idle_ms=-1)
 
     async def main() -> None:
@@ -119,7 +119,7 @@ def test_a_throttle_of_days(waits: str) -> None:
 
 
 def test_the_shortest_time_that_anybody_gives_holds() -> None:
-    """A later, shorter timeout holds for the close that is under way; a longer one changes nothing."""
+    """A later, shorter timeout applies to the running close; a longer one changes nothing."""
     world = World()
 
     async def main() -> None:
@@ -180,7 +180,7 @@ def test_a_shorter_time_holds_while_requests_without_answers_leave() -> None:
 @pytest.mark.parametrize("timeout", [None, 0])
 @pytest.mark.parametrize("waits_for", ["a name", "a connection", "ApiVersions", "Metadata", "InitProducerId"])
 def test_close_ends_a_start(waits_for: str, timeout: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it waits for: start() raises at once, and no connection and no task is left."""
+    """Whatever start() waits for: it raises at once, and leaves no connection and no task."""
     world = World(transactional_id="t" if waits_for == "InitProducerId" else None)
     if waits_for == "a name":
         monkeypatch.setattr(world.network, "resolve", lambda host: asyncio.sleep(100))
@@ -224,7 +224,7 @@ def test_a_start_that_is_cancelled_while_it_is_closed_is_cancelled() -> None:
 
 
 def stubborn(world: World, seconds: float) -> Callable[[str], Awaitable[list[str]]]:
-    """A look-up, as a token provider might be, that goes on to its end whoever cancels it."""
+    """An awaitable, such as a token provider, that ignores its cancellation."""
     resolve = world.network.resolve
 
     async def look_up(host: str) -> list[str]:
@@ -241,7 +241,7 @@ def stubborn(world: World, seconds: float) -> Callable[[str], Awaitable[list[str
 def test_close_does_not_wait_longer_for_a_start(
     timeout: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is left of it ends by itself, with its connection."""
+    """The rest of the start ends by itself, with its connection."""
     world = World()
     monkeypatch.setattr(world.network, "resolve", stubborn(world, 3))
 
@@ -261,7 +261,7 @@ def test_close_does_not_wait_longer_for_a_start(
 def test_close_waits_for_the_end_of_a_start_that_has_failed(
     timeout: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start that is ending what it began is not over: neither for close() nor for another start()."""
+    """A start that is still cleaning up is not over: neither for close() nor for another start()."""
     world = World(transactional_id="t")
     world.model.faults.swallow("InitProducerId", times=None)
 
@@ -318,7 +318,7 @@ def test_close_does_not_wait_longer_for_an_attempt_to_connect(
 
 @pytest.mark.parametrize("timeout", [0.2, 1.0])
 def test_flush_does_not_wait_longer_for_callbacks(timeout: float) -> None:
-    """They go on being called, and a later flush waits for them."""
+    """The callbacks are still called, and a later flush waits for them."""
     world = World()
 
     async def main() -> None:
@@ -339,7 +339,7 @@ def test_flush_does_not_wait_longer_for_callbacks(timeout: float) -> None:
 
 
 def test_flush_that_waits_only_for_memory_says_so() -> None:
-    """A batch that expired in flight has ended, and keeps its memory until its request has."""
+    """A batch that expired in flight has ended, but keeps its memory until its request ends."""
     world = World(delivery_timeout_ms=3_000, request_timeout_ms=1_900)
 
     async def main() -> None:
@@ -359,7 +359,7 @@ def test_flush_that_waits_only_for_memory_says_so() -> None:
 
 
 def test_close_does_not_wait_longer_for_callbacks(caplog: pytest.LogCaptureFixture) -> None:
-    """The loop goes on calling them, and a line in the log says how many they are."""
+    """The loop continues to call them, and a log line says how many are left."""
     world = World()
 
     async def main() -> None:
@@ -390,7 +390,7 @@ def test_close_in_no_time_does_not_wait_for_callbacks() -> None:
 
 
 def test_close_still_raises_what_nobody_looked_at() -> None:
-    """Failures are told, however long the callbacks of others take."""
+    """Failures are raised, however long the callbacks of other records take."""
     world = World()
 
     async def main() -> None:
@@ -411,7 +411,7 @@ def test_close_still_raises_what_nobody_looked_at() -> None:
 
 
 def test_close_does_not_wait_longer_for_worker_threads() -> None:
-    """A job that runs can't be stopped; nobody hears of its end."""
+    """A running job can't be stopped; its end is ignored."""
     world = World(compression_type="gzip", batch_size=1 << 20)
 
     async def main() -> None:
@@ -433,7 +433,7 @@ def test_close_does_not_wait_longer_for_worker_threads() -> None:
 
 
 def test_who_waits_to_be_admitted_is_turned_away_at_once() -> None:
-    """However long close then waits for what was admitted before."""
+    """However long close then waits for records admitted before."""
     world = World(buffer_memory=40_000, batch_size=1_000)
 
     async def main() -> None:
@@ -460,7 +460,7 @@ def test_who_waits_to_be_admitted_is_turned_away_at_once() -> None:
 
 
 def test_close_in_no_time_has_ended_what_runs(caplog: pytest.LogCaptureFixture) -> None:
-    """A connection and the producer's tasks need no time but their turns; there is nothing to warn of."""
+    """A connection and the producer's tasks end within a few turns, so there is no warning."""
     world = World()
 
     async def main() -> None:
@@ -478,7 +478,7 @@ def test_close_in_no_time_has_ended_what_runs(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_close_does_not_wait_longer_for_serializers(stubborn: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """One that does not end is cancelled, which is logged; the other is closed all the same."""
+    """One that does not end is cancelled, which is logged; the other is still closed."""
     slow, quick = SlowSerializer(3, stubborn=stubborn), SlowSerializer(0)
     world = World(key_serializer=slow, value_serializer=quick)
 
@@ -549,7 +549,7 @@ def test_without_a_timeout_serializers_have_their_time() -> None:
 
 
 def test_interceptors_are_closed_though_somebody_cancels_all_tasks() -> None:
-    """As asyncio.run does at a second Ctrl-C; an audit has its last lines to write then."""
+    """As asyncio.run does at a second Ctrl-C; an audit has to write its last lines then."""
     closed: list[bool] = []
 
     class Interceptor:

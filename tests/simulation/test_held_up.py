@@ -1,4 +1,4 @@
-"""What a broker that holds back the answer to a Produce keeps waiting, and what not; in virtual time."""
+"""What has to wait when a broker holds back the answer to a Produce, and what does not; in virtual time."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tests.simulation.world import World
 
 HELD_S = 20
 ASKED_ASIDE_S = 1.5
-"""By when a second connection has told: it is made after a second."""
+"""When a second connection has brought an answer: it is opened after one second."""
 
 
 def connections(world: World) -> float:
-    """How many are open."""
+    """The number of open connections."""
     count: float = world.producer.metrics()["producer-metrics"]["connection-count"]
     return count
 
 
 @pytest.mark.parametrize(("brokers", "in_flight"), [(1, 5), (1, 1), (3, 5)])
 def test_new_topics_do_not_wait_for_a_slow_replica(brokers: int, in_flight: int) -> None:
-    """Not even where all brokers hold an answer back. The records that are held up stand in their order, once."""
+    """Not even if all brokers hold back an answer. The delayed records are in the log in order, once."""
     world = World(brokers=brokers, linger_ms=0, max_in_flight_requests_per_connection=in_flight, batch_size=1)
 
     async def main() -> None:
         await world.producer.start()
-        for partition in range(brokers):  # so that each has a connection, and its partition a batch that is written
+        for partition in range(brokers):  # so that each broker has a connection, and its partition a written batch
             await world.producer.send("orders", b"first", partition=partition)
         settled = connections(world)
         world.model.create_topic("later", 1, 1)

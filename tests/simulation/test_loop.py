@@ -1,4 +1,4 @@
-"""The simulated loop and its transport, by themselves."""
+"""The simulated loop and its transport, tested separately."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_work_for_threads_ends_later() -> None:
 
 
 class Wire:
-    """Takes as many bytes as there is room for."""
+    """Accepts as many bytes as it has room for."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -76,7 +76,7 @@ class Wire:
 
 
 class Writer(asyncio.Protocol):
-    """Notes what a transport tells it."""
+    """Records a transport's calls."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -96,7 +96,7 @@ class Writer(asyncio.Protocol):
 
 @pytest.mark.parametrize("keeps_views", [False, True])
 def test_a_full_wire_makes_the_writer_wait(keeps_views: bool) -> None:
-    """What has no room stays in the transport, and who keeps views holds the caller's memory until it has."""
+    """Bytes without room stay in the transport, which, with keeps_views, holds the caller's memory until then."""
     loop = SimulatedLoop(random.Random(1))
     wire, protocol = Wire(3), Writer()
     transport = MemoryTransport(loop, protocol, wire, ("10.0.0.1", 9092), keeps_views=keeps_views)

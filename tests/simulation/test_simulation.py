@@ -1,4 +1,4 @@
-"""The producer under seeded faults: nothing lost, doubled or reordered, and nothing left behind."""
+"""The producer under seeded faults: nothing lost, duplicated or reordered, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_once_failed(seed: str) -> None:
 
 
 def test_a_seed_is_one_run() -> None:
-    """The same events at the same times, in this process after other runs, and in another with other hashes."""
+    """The same events at the same times, in this process after other runs, and in another one with other hash seeds."""
     here = {seed: simulation(seed).story.digest() for seed in REPEATED}
     again = {seed: simulation(seed).story.digest() for seed in reversed(REPEATED)}
     assert again == here
@@ -81,7 +81,7 @@ def test_mutants_apply(patch: Path) -> None:
     ],
 )
 def test_mutants_are_found(name: str) -> None:
-    """Some of what ``make mutants`` tries: the simulation finds a bug when there is one."""
+    """Some of the bugs of ``make mutants``: the simulation finds them."""
     patch = PATCHES / f"{name}.patch"
     assert not is_compiled(patch)
     finding = hunt(patch)

@@ -1,4 +1,4 @@
-"""Metrics pushed to a simulated cluster: when, what, and what becomes of errors, in virtual time."""
+"""Metrics pushed to a simulated cluster: when, what, and how errors are handled, in virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INVALID_REQUEST, UNSUPPORTED_COMPRESSION, INVALID_RECORD, UNKNOWN_SUBSCRIPTION, 
 
 
 class World(simulation.World):
-    """A cluster that wants metrics, and the times at which the brokers read a request."""
+    """A cluster that requests metrics, and the times at which its brokers read requests."""
 
     def __init__(self, seed: int = 1, *, brokers: int = 1, receives_metrics: bool = True, **configs: Any) -> None:
         super().__init__(seed, brokers=brokers, receives_metrics=receives_metrics, **configs)
@@ -41,11 +41,11 @@ class World(simulation.World):
         self, *names: str, interval_ms: int = INTERVAL_MS, max_bytes: int = MAX_BYTES, delta: bool = True,
         codecs: tuple[int, ...] = CODECS,
     ) -> None:  # fmt: skip
-        """What the cluster asks for from now on."""
+        """Set the cluster's subscription."""
         self.model.client_metrics.subscribe(names, interval_ms, max_bytes, delta, codecs)
 
     def run(self, work: Callable[[World], Awaitable[None]]) -> None:
-        """Start the producer, do the work, close."""
+        """Start the producer, do the work, and close it."""
 
         async def main() -> None:
             async with self.producer:
@@ -55,15 +55,15 @@ class World(simulation.World):
 
     @property
     def pushes(self) -> list[Push]:
-        """What brokers took."""
+        """The pushes that brokers accepted."""
         return self.model.client_metrics.pushes
 
     def times(self, api: str) -> list[float]:
-        """When brokers read such a request."""
+        """When brokers read requests of this kind."""
         return [at_s for at_s, _, request in self.requests if request.api_name == api]
 
     def asked(self) -> list[str]:
-        """The requests of telemetry, in their order."""
+        """The telemetry requests, in order."""
         return [request.api_name for _, _, request in self.requests if request.api_name in (ASK, PUSH)]
 
     def _arrived(self, link: Link, request: RequestFrame) -> None:
@@ -71,7 +71,7 @@ class World(simulation.World):
 
 
 def metrics(push: Push) -> dict[str, Metric]:
-    """By name without what they all begin with."""
+    """The metrics by name, without their common prefix."""
     data = MetricsData.FromString(push.metrics)
     (resource,) = data.resource_metrics
     (scope,) = resource.scope_metrics
@@ -173,7 +173,7 @@ def test_one_broker_gets_it_all_as_long_as_it_is_there() -> None:
 
 
 def test_it_connects_to_nobody() -> None:
-    """With all connections idle too long, pushes wait for the next that somebody needs."""
+    """If all connections were closed as idle, pushes wait until one is opened for something else."""
 
     async def work(world: World) -> None:
         await asyncio.sleep(10 * INTERVAL_S)
@@ -237,7 +237,7 @@ def test_sums_since_the_start() -> None:
 
 
 def test_a_cluster_that_changes_how_it_counts() -> None:
-    """From deltas to sums and back: nothing is told twice, and what was told before the change starts anew."""
+    """From deltas to sums and back: nothing is reported twice, and metrics start again after the change."""
 
     async def work(world: World) -> None:
         await world.producer.send_many("orders", [b"value"] * 5)
@@ -302,7 +302,7 @@ def test_what_the_cluster_likes_best(offered: tuple[int, ...], chosen: str) -> N
 
 
 def test_what_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    """First that of topics, then that of nodes; the sums that were left out are told when there is room."""
+    """First metrics of topics, then of nodes; sums that were left out are reported once there is room."""
 
     async def work(world: World) -> None:
         for number in range(40):
@@ -328,7 +328,7 @@ def test_what_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None
     assert value(small, "record.send.total") == 40
     assert value(large, "record.send.total") == 0
     told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
-    assert len(told) == 1  # more would be of no help to anybody
+    assert len(told) == 1  # repeated lines would not help anyone
 
 
 def test_no_room_for_anything() -> None:
@@ -343,7 +343,7 @@ def test_no_room_for_anything() -> None:
 
 @pytest.mark.parametrize("code", [UNKNOWN_SUBSCRIPTION, UNSUPPORTED_COMPRESSION])
 def test_a_push_that_is_refused_because_of_what_was_agreed(code: int) -> None:
-    """The subscription is asked for again at once."""
+    """The subscription is requested again at once."""
 
     async def work(world: World) -> None:
         world.model.faults.fail(PUSH, code, times=1)
@@ -396,7 +396,7 @@ def test_what_no_repetition_helps_against_ends_it(api: str, code: int, caplog: p
 
 
 def test_a_subscription_that_is_refused_is_asked_for_later() -> None:
-    """Never at once, whatever the broker says, or it would be asked without end."""
+    """Never at once, whatever the broker says, or there would be endless requests."""
 
     async def work(world: World) -> None:
         world.model.faults.fail(ASK, UNKNOWN_SUBSCRIPTION, times=2)
@@ -413,7 +413,7 @@ def test_a_subscription_that_is_refused_is_asked_for_later() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_push_without_an_answer_is_told_at_most_once(when: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """The connection is lost; nothing of the producer's work is, and nothing is pushed twice."""
+    """The connection is lost, but no records are, and nothing is pushed twice."""
 
     async def work(world: World) -> None:
         await world.producer.send("orders", b"value")
@@ -451,7 +451,7 @@ def test_only_the_first_failure_is_told_to_people(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize("how", ["garbage", "correlation_id", "truncated"])
 @pytest.mark.parametrize("api", [ASK, PUSH])
 def test_answers_that_make_no_sense(api: str, how: Any) -> None:
-    """They cost the connection, as everywhere, and nothing more."""
+    """As with other requests they cost the connection, and nothing else."""
 
     async def work(world: World) -> None:
         world.model.faults.garble(api, how=how, times=1)
@@ -466,7 +466,7 @@ def test_answers_that_make_no_sense(api: str, how: Any) -> None:
 
 
 def test_throttling_is_honoured() -> None:
-    """A broker that wants to be left alone after a push is left alone, by records too: it asked for that."""
+    """A broker that throttles a push gets no records either during that time."""
 
     async def work(world: World) -> None:
         await world.producer.send("orders", b"value")
@@ -483,7 +483,7 @@ def test_throttling_is_honoured() -> None:
 
 
 def test_at_full_load_it_gets_its_place() -> None:
-    """Though records would take every free place of the only connection."""
+    """Although records would take every free place of the only connection."""
 
     async def load(world: World) -> None:
         while world.loop.time() < 1000 + 4 * INTERVAL_S:
@@ -562,7 +562,7 @@ def test_close_before_the_cluster_has_said_what_it_wants() -> None:
 
 
 def test_its_id() -> None:
-    """The same one for life, as Kafka writes it; at once when it is known, and None when it is not known in time."""
+    """It never changes, and has Kafka's format; it is returned at once if known, and is None if not known in time."""
 
     async def work(world: World) -> None:
         assert await world.producer.client_instance_id(0) is None
@@ -586,11 +586,11 @@ def test_its_id() -> None:
     world.wants("*")
     world.run(work)
     ids = {request.message.client_instance_id for _, _, request in world.requests if request.api_name in (ASK, PUSH)}
-    assert len(ids) == 2  # the first request has none yet
+    assert len(ids) == 2  # the first request has no id yet
 
 
 def test_an_error_of_its_own_reaches_nobody(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Telemetry that breaks ends; records go on."""
+    """Telemetry ends after an internal error; records go on."""
 
     async def work(world: World) -> None:
         monkeypatch.setattr("aioproducer.telemetry.report.Report.encoded", lambda report: 1 // 0)

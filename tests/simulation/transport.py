@@ -12,23 +12,23 @@ Data = bytes | bytearray | memoryview
 
 
 class Wire(Protocol):
-    """What a transport hands its bytes to."""
+    """What a transport writes its bytes to."""
 
     def take(self, data: Data) -> int:
-        """Copy as many bytes as there is room for; how many."""
+        """Copy as many bytes as there is room for; returns their number."""
         ...
 
     def client_ended(self) -> None:
-        """The client has let go of the connection."""
+        """The client has closed the connection."""
         ...
 
 
 class MemoryTransport(transports._FlowControlMixin, asyncio.Transport):  # type: ignore[misc,name-defined]
-    """Holds what the wire has no room for, and pauses its protocol meanwhile.
+    """Keeps bytes for which the wire has no room, and pauses its protocol meanwhile.
 
     Args:
-        keeps_views: what ``writelines`` could not hand over stays the caller's memory, as from Python 3.12 on and in
-            uvloop; else it is copied, as before.
+        keeps_views: unsent data of ``writelines`` stays in the caller's memory, as from Python 3.12 on and in
+            uvloop; otherwise it is copied, as before.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MemoryTransport(transports._FlowControlMixin, asyncio.Transport):  # type:
             self._buffer.popleft()
 
     def has_room(self) -> None:
-        """The wire takes bytes again."""
+        """The wire accepts bytes again."""
         if self._lost or not self._buffer:
             return
         self._hand_over()

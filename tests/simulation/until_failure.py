@@ -1,4 +1,4 @@
-"""Runs seeds from 0 or t0 in this process until one fails; prints seed, number of runs and complaint, apart by tabs."""
+"""Runs seeds from 0 or t0 in this process until one fails; prints seed, runs and complaint, separated by tabs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.simulation.seeds import one, parse, prepare
 
 
 def main(seeds: str) -> None:
-    """Print what there is to say."""
+    """Run seeds and print the first failure."""
     prepare()
     tried = 0
     for tried, seed in enumerate(parse(seeds), 1):

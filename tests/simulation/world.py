@@ -1,4 +1,4 @@
-"""A simulated cluster and a producer of it, for tests that ask what happens when, in virtual time."""
+"""A simulated cluster and a producer, for tests of what happens when, in virtual time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.simulation.story import Story
 
 
 class World:
-    """A cluster with the topic ``orders``, and a producer that is not started.
+    """A cluster with the topic ``orders``, and a producer that is not yet started.
 
     Attributes:
-        complaints: what should have held and did not.
+        complaints: the violated invariants.
     """
 
     def __init__(self, seed: int = 1, *, brokers: int = 1, receives_metrics: bool = False, **configs: Any) -> None:
@@ -52,7 +52,7 @@ class World:
         self.complaints.append(template % facts)
 
     def run_alone(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run it; afterwards no task may be left, and nothing have gone wrong."""
+        """Run a scenario; afterwards no task may be left, and no invariant violated."""
 
         try:
             self.loop.run_until_complete(main())

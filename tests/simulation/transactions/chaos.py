@@ -1,4 +1,4 @@
-"""What goes wrong around transactions, besides all that goes wrong anyhow."""
+"""Faults around transactions, in addition to the usual ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSING_BY_API = {
     "TxnOffsetCommit": (7, 14, 15, 16, 3),
 }
 DONE_ALL_THE_SAME = (7, 15, 16)
-"""Codes that a coordinator sends although what it was asked for may have been done: its log did not answer in time."""
+"""Codes that a coordinator sends although the request may have been executed: its log write timed out."""
 
 ABORTABLE = {
     "AddPartitionsToTxn": (29, 120),
@@ -40,11 +40,11 @@ FATAL = {
     "FindCoordinator": (53,),
 }
 OF_PRODUCE = (51, 51, 120, 47)
-"""What leaders say about transactions."""
+"""Leaders' errors about transactions."""
 
 
 class TransactionChaos(Chaos):
-    """See the module."""
+    """The faults of one run with transactions."""
 
     _scenario: TransactionScenario
     apis = (*CALLS, "Produce", "Produce", "Metadata", "ApiVersions", None)
@@ -127,7 +127,7 @@ class TransactionChaos(Chaos):
             self._story.tell("chaos: the group is in generation %d", group.generation_id)
 
     def cancel_a_task(self) -> None:
-        """Only of those that a producer can't live without: a call that somebody cancels in it need not end."""
+        """Only the producer's essential tasks: a call whose task is cancelled may never end."""
         tasks = [task for producer in self.producers if producer.engine for task in producer.engine._tasks]
         tasks = [task for task in tasks if not task.done()]
         if tasks:

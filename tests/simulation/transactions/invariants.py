@@ -1,4 +1,4 @@
-"""What always holds of transactions, looked at after a run: what readers see beside what the programs were told."""
+"""What always holds for transactions, checked after a run: what readers see, compared with what programs were told."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NEVER = (-1, -1)
 
 
 class TransactionInvariants(Invariants):
-    """See the module."""
+    """The checks of one run with transactions."""
 
     ledger: Ledger
     _pools: list[BufferPool] | None = None
 
     def watch_also(self, producer: SimulatedProducer) -> None:
-        """Look at its memory in each turn of the loop from now on."""
+        """Check this producer's memory in each turn of the loop from now on."""
         assert producer.engine is not None
         if self._pools is None:
             self._pools = []
@@ -43,13 +43,13 @@ class TransactionInvariants(Invariants):
                 self._broken("%d bytes in use, buffer_memory=%d", pool.used_bytes, pool.total_bytes)
 
     def _request(self, link: Link, request: RequestFrame) -> None:
-        """Back-offs are looked at in the other runs; a leader that waits for the end of a transaction has its own."""
+        """Back-offs are checked in the other runs; while a transaction is ending, leaders cause a different one."""
 
     def _answer(self, link: Link, request: RequestFrame) -> None:
         pass
 
     def after_all(self, processes: list[Process]) -> None:
-        """Everything that has to be so once all producers are closed, or gone."""
+        """Everything that has to hold once all producers are closed, or killed."""
         self._model.advance(self._network.model_now_ms() + MUCH_LATER_MS)
         appended = 0
         for process in processes:
@@ -78,7 +78,7 @@ class TransactionInvariants(Invariants):
             self._broken("nobody took: %s %r", context.get("message"), context.get("exception"))
 
     def _written(self, topic: Topic, index: int, log: list[LogRecord]) -> None:
-        """8: what is there at all, visible or not."""
+        """8: what is in the log at all, visible or not."""
         for entry in log:
             number = _number(entry.value)
             if number is None or number >= len(self._books.records):
@@ -101,7 +101,7 @@ class TransactionInvariants(Invariants):
         order: dict[str, tuple[int, int]],
         seen: dict[int, list[str]],
     ) -> None:
-        """2: what a reader of committed records gets: each record once, in the order in which they were sent."""
+        """2: what a read_committed consumer gets: each record once, in the order in which they were sent."""
         latest: dict[str, int] = {}
         newest: dict[str, tuple[int, int]] = {}
         for entry in view:
@@ -122,7 +122,7 @@ class TransactionInvariants(Invariants):
                 self._broken("%s: %s was acknowledged at %d", where, record, record.metadata.offset)
 
     def _one_transaction(self, one: Written, seen: dict[int, list[str]]) -> None:
-        """14: all of it or nothing, and what the program was told."""
+        """14: all or none of a transaction is visible, in agreement with what the program was told."""
         visible = [record for record in one.records if record.number in seen and not self._may_be_late(record)]
         offsets = self._model.coordinators.group(GROUP).offsets
         has_offsets = one.position in offsets
@@ -146,18 +146,18 @@ class TransactionInvariants(Invariants):
             self._broken("%s is committed, %s, and its offsets are not", one, reason)
 
     def _may_be_late(self, record: Sent) -> bool:
-        """Whether a broker may have got it after the end, and made it part of the next transaction.
+        """Whether a record may have arrived after its transaction's end, and become part of the next one.
 
-        Those before Kafka 3.6 do not ask the coordinator, and before V2 both have the same epoch (KIP-890).
+        Brokers before Kafka 3.6 do not ask the coordinator, and before V2 both have the same epoch (KIP-890).
         """
         return not self._model.version.verifies_transactions and maybe_written(record.error)
 
     def _offsets_may_be_late(self, one: Written) -> bool:
-        """As with records: the group's coordinator does not ask either, and a copy may come on another connection."""
+        """As with records: the group's coordinator does not verify either, and copies may come by other connections."""
         return not self._model.version.verifies_transactions and not self._scenario.calm and one.offsets_sent
 
     def _positions(self, seen: dict[int, list[str]]) -> None:
-        """The position that all of them set is that of one that was committed."""
+        """The position that all transactions set is that of a committed one."""
         offsets = self._model.coordinators.group(GROUP).offsets
         if POSITION in offsets:
             one = self.ledger.written[offsets[POSITION].offset]

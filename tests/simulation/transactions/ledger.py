@@ -1,4 +1,4 @@
-"""The transactions that programs began, and what they were told has become of each."""
+"""The transactions that programs began, and what they were told about their outcome."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.simulation.records import Sent
 
 GROUP = "group"
 POSITION = TopicPartition("input", 0)
-"""What every transaction with offsets sets; each sets one of its own besides."""
+"""Set by every transaction with offsets; each also sets its own position."""
 
 
 class Fate(enum.Enum):
-    """What has become of a transaction."""
+    """The outcome of a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -27,11 +27,11 @@ class Written:
 
     Attributes:
         number: over all producers, in the order of begin_transaction().
-        records: that were sent while it was open, admitted or not.
-        calls: of the program to end it, without repetitions.
-        muddled: a call was cancelled, or ran out of time, so nobody knows any more which ones have begun.
+        records: those sent while it was open, admitted or not.
+        calls: the program's calls to end it, without repetitions.
+        muddled: a call was cancelled, or timed out, so it is unknown which ones have begun.
         has_rivals: another task of the program has called to end it as well.
-        spoilt: a call told that it can only be aborted.
+        spoilt: a call said that it can only be aborted.
     """
 
     number: int
@@ -51,28 +51,28 @@ class Written:
 
     @property
     def position(self) -> TopicPartition:
-        """What nobody else commits an offset of."""
+        """The partition whose offset only this transaction commits."""
         return TopicPartition("input", 1 + self.number)
 
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What it commits for the group."""
+        """The offsets that it commits for the group."""
         return {POSITION: OffsetAndMetadata(self.number), self.position: OffsetAndMetadata(self.number)}
 
     @property
     def may_be_committed(self) -> bool:
-        """Whether anybody has asked for that."""
+        """Whether any call has asked for a commit."""
         return "commit" in self.calls
 
     def called(self, name: str) -> None:
-        """The program calls ``commit``, ``abort`` or ``prepare``, or somebody else does for it."""
+        """The program, or another process for it, calls ``commit``, ``abort`` or ``prepare``."""
         self.calls[name] = None
 
 
 class Ledger:
-    """See the module.
+    """All transactions of a run.
 
     Args:
-        broken: told what must never happen.
+        broken: called with violated invariants.
         tell: a template and its facts, for the story.
     """
 
@@ -95,7 +95,7 @@ class Ledger:
         self.of_record[record.number] = one
 
     def told(self, one: Written, fate: Fate, by: str) -> None:
-        """Somebody was told what has become of it."""
+        """A caller was told a transaction's outcome."""
         self._tell("%s says that transaction %d is %s", by, one.number, fate.value)
         for other, source in one.fates.items():
             if other is not fate:

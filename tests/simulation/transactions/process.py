@@ -1,8 +1,8 @@
 """One process: a producer with its transactional id, and the program that writes transactions with it.
 
-The program deals with errors as docs/transactions.md tells it to: what can be called again it calls again, or gives up
-waiting and goes on to the next transaction; after an abortable error it aborts; after a fatal one it closes the
-producer. It is cancelled in the middle of its calls, closed by somebody else, or killed.
+The program handles errors as docs/transactions.md says: it repeats calls that may be repeated, or gives up
+waiting and continues with the next transaction; after an abortable error it aborts; after a fatal one it closes the
+producer. It is cancelled in the middle of its calls, closed by another task, or killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.simulation.transactions.run import TransactionRun
 
 SLACK_S = 0.05
-"""What a call may take above max_block_ms: turns of the loop, nothing that anybody waits for."""
+"""By how much a call may exceed max_block_ms: a few turns of the loop."""
 
 MOST_TRIES = 4
 
@@ -49,14 +49,14 @@ IN_CALM = (
     UnsupportedVersionError,
     TransactionStateError,
 )
-"""What can happen although nothing goes wrong: large records, newer producers, transactions that take too long."""
+"""Errors that can occur without faults: large records, newer producers, transactions that take too long."""
 
 ENDS = {"commit": "commit_transaction", "abort": "abort_transaction", "prepare": "prepare_transaction"}
 
 
 @dataclass(slots=True)
 class Told:
-    """What a call came to: cancelled, or a result, or an error."""
+    """A call's outcome: cancelled, a result, or an error."""
 
     result: Any = None
     error: BaseException | None = None
@@ -64,7 +64,7 @@ class Told:
 
     @property
     def ok(self) -> bool:
-        """Whether it returned."""
+        """Whether the call returned."""
         return self.error is None and not self.cancelled
 
     @property
@@ -76,19 +76,19 @@ class Told:
 
     @property
     def tells_nothing(self) -> bool:
-        """Whether it leaves open what has become of the transaction, and what to do with it."""
+        """Whether the transaction's outcome, and what to do next, stay unknown."""
         in_another_state = isinstance(self.error, (TransactionTimeoutError, TransactionStateError))
         return self.cancelled or self.fatal or in_another_state
 
 
 class TransactionalProgram(Program):
-    """Knows to which transaction each record belongs."""
+    """A program that records to which transaction each record belongs."""
 
     ledger: Ledger
     process: Process
 
     async def chore(self, task: int) -> None:
-        """Something that sends, or is done beside it."""
+        """One chore: sending, or something else at the same time."""
         chores = (
             (self.submit_some, 6),
             (self.burst, 2),
@@ -118,7 +118,7 @@ class TransactionalProgram(Program):
 
 
 class Process:
-    """See the module."""
+    """One producer and its program, see the module's docstring."""
 
     def __init__(
         self, run: TransactionRun, transactional_id: str, number: int, transaction_timeout_ms: int | None = None
@@ -129,20 +129,20 @@ class Process:
         self.transaction_timeout_ms = transaction_timeout_ms or run.scenario.transaction_timeout_ms
         self.producer: SimulatedProducer = run.make_producer(self.name, transactional_id, self.transaction_timeout_ms)
         self.started: tuple[int, int] | None = None
-        """Its first producer id and epoch, which tell who of several has fenced whom."""
+        """Its first producer id and epoch, which show which of several producers fenced which."""
         self.over = False
-        """Whether its producer can do nothing more."""
+        """Whether its producer can no longer be used."""
         self._run = run
         self._scenario = run.scenario
         self._rng = random.Random(run.rng.getrandbits(64))
         self._loop = run.loop
         self._ledger = run.ledger
         self._open: dict[int, Written] = {}
-        """By the number that the producer gives its transactions."""
+        """Open transactions by the producer's number for them."""
         self._began_s = 0.0
-        """When it began its latest transaction."""
+        """When its latest transaction began."""
         self._left: Written | None = None
-        """What the program has stopped to wait for."""
+        """The transaction for which the program has stopped waiting."""
         self.closing = False
         self._senders: list[asyncio.Task[None]] = []
         self._rivals: list[asyncio.Task[None]] = []
@@ -155,14 +155,14 @@ class Process:
         return self.name
 
     def open_transaction(self) -> Written | None:
-        """The one to which a record belongs that is sent now."""
+        """The transaction to which a record sent now belongs."""
         engine = self.producer.engine
         if engine is None or engine.transaction is None or not engine.transaction.states.admits:
             return None
         return self._written_as(engine.transaction.number)
 
     def _written_as(self, number: int) -> Written:
-        """The transaction of this number: a sender may see it begun before the program that began it goes on."""
+        """The transaction with this number: a sender may see it before the program that began it continues."""
         if number not in self._open:
             self._open[number] = self._ledger.begin(self.name)
         return self._open[number]
@@ -170,7 +170,7 @@ class Process:
     # --- its life -----------------------------------------------------------------------------------------------------
 
     async def live(self) -> None:
-        """From start to end."""
+        """Run the process from start to end."""
         work = self._loop.create_task(self._work(), name=f"{self} works")
         waits_s = self._rng.uniform(0, self._scenario.chaos_s) if self._rng.random() < self._scenario.crashes else None
         await asyncio.wait([work], timeout=waits_s)
@@ -202,7 +202,7 @@ class Process:
         await self.program.close_again()
 
     async def _rivals_end(self) -> None:
-        """Their calls have ended with the producer."""
+        """Check that the rivals' calls have ended with the producer."""
         if self._rivals:
             _, going_on = await asyncio.wait(self._rivals, timeout=5)
             for task in going_on:
@@ -273,7 +273,7 @@ class Process:
         await self.program.close()
 
     def _crash(self) -> None:
-        """As kill -9: nothing more leaves the process, and nothing of it is told any more."""
+        """End as by kill -9: the process sends nothing more, and its state no longer counts."""
         self._run.story.tell("%s is killed", self)
         self.closing = True
         self._run.network.kill(self.name)
@@ -311,7 +311,7 @@ class Process:
         elif self._left is not None:
             left = self._left
             if not isinstance(told.error, TransactionStateError):
-                # What it was left with was a commit, which has failed.
+                # The abandoned call was a commit, which has failed.
                 self._note_abortable(left, told, "begin")
             await self._finish(left, "abort")
         else:
@@ -367,7 +367,7 @@ class Process:
             one.called("abort")
             notes = getattr(told.error, "__notes__", ())
             if told.cancelled and stage == "body":
-                one.muddled = True  # the abort itself may have been what was cancelled
+                one.muddled = True  # the abort itself may have been cancelled
             elif not notes and not told.cancelled:
                 self._ledger.told(one, Fate.ABORTED, f"the block of {self}")
             if told.fatal or (notes and self._failed()):
@@ -394,7 +394,7 @@ class Process:
         return self.producer.has_failed or self.closing
 
     async def _send_in(self, one: Written) -> BaseException | None:
-        """Records from several tasks, and perhaps offsets; the error of the latter."""
+        """Send records from several tasks, and perhaps offsets; returns the error for the offsets."""
         tasks = [
             self._loop.create_task(self._sender(number), name=f"{self} sends")
             for number in range(self._rng.choice((0, 1, 1, 2)))
@@ -436,14 +436,14 @@ class Process:
         elif not told.fatal and not isinstance(told.error, TransactionStateError):
             self._note_abortable(one, told, "send_offsets_to_transaction")
         elif not told.fatal:
-            # Only if a straggler of ours, the transaction before, has something to do with it, which it has not.
+            # Only possible through a late request of the previous transaction, of which there is none.
             self._run.broken("%s: send_offsets_to_transaction() raised %r", self, told.error)
         return told.error
 
     # --- its end ------------------------------------------------------------------------------------------------------
 
     async def _finish(self, one: Written, wish: str) -> None:
-        """Call until the end is known, or leave it to what comes next."""
+        """Repeat the call until the outcome is known, or leave that to the next step."""
         self._left = None
         for _ in range(MOST_TRIES):
             if self.closing or self.over:
@@ -482,14 +482,14 @@ class Process:
         self._left = one
 
     async def _prepared(self, one: Written, prepared: PreparedTransaction) -> bool:
-        """Whether somebody else ends it, and this producer does not."""
+        """Whether another process ends the transaction instead of this producer."""
         one.prepared = prepared
         others = self._rng.choice((0, 0, 1, 1, 2))
         for _ in range(others):
             wish = self._rng.choices(("commit", "abort"), (3, 1))[0]
             self._run.decide(one, wish)
         if others and self._rng.random() < 0.6:
-            self.over = True  # as far as this program is concerned
+            self.over = True  # for this program
             return True
         return False
 
@@ -506,7 +506,7 @@ class Process:
             self._rivals.append(self._loop.create_task(self._rival(one, wish, waits_s), name=f"{self}'s other {wish}"))
 
     async def _rival(self, one: Written, wish: str, waits_s: float) -> None:
-        """What it is told is as true as what the program is told; a wrong state is no surprise to either."""
+        """A rival task; its results count like the program's, and a wrong state is possible for both."""
         await asyncio.sleep(waits_s)
         engine = self.producer.engine
         if self.closing or self.over or engine is None or engine.transaction is None:
@@ -549,7 +549,7 @@ class Process:
             self.over = True
             return
         if one.prepared is not None:
-            return  # somebody else may have ended it
+            return  # another call may have ended it
         one.spoilt = one.spoilt or f"{by} of {self} said {type(error).__name__}: {error}"
         if Fate.COMMITTED in one.fates:
             self._run.broken("%s: %s", one, one.spoilt)
@@ -557,13 +557,13 @@ class Process:
     def _is_undisturbed(self) -> bool:
         """Whether nothing can have fenced this producer, or aborted its transaction.
 
-        Where requests come late, those of its own start can.
+        If requests may arrive late, those of its own start can.
         """
         calm = self._scenario.calm and not self._scenario.overlaps and not self._scenario.prepares
         return calm and self._loop.time() - self._began_s < self.transaction_timeout_ms / 1000
 
     def _note_fatal(self, one: Written | None, told: Told) -> None:
-        """The producer can do nothing more; without ``maybe_written`` nobody has asked for a commit."""
+        """The producer can no longer be used; without ``maybe_written`` no commit was requested."""
         self.over = True
         error = told.error
         closed = isinstance(error, ProducerClosedError) or self.closing
@@ -576,12 +576,12 @@ class Process:
             self._ledger.told(one, Fate.ABORTED, f"{type(error).__name__} of {self}")
 
     def _note_wrong_state(self, one: Written, told: Told, wish: str) -> None:
-        """There is nothing to end any more, which tells how it ended if only one other thing was ever called."""
+        """There is nothing left to end; if only one other call was ever made, that shows how the transaction ended."""
         if not one.muddled:
             self._run.broken("%s: %r", one, told.error)
             self.over = True
         elif one.has_rivals or one.spoilt is not None:
-            pass  # a commit was refused, or may have been, and an abort that came after it was not waited for
+            pass  # a commit was refused, or may have been, and a later abort was not awaited
         elif list(one.calls) == ["commit", "abort"] and wish == "abort":
             self._ledger.told(one, Fate.COMMITTED, f"the wrong state of {self}")
         elif list(one.calls) == ["abort", "commit"] and wish == "commit":
@@ -598,7 +598,7 @@ class Process:
         longest_s: float = 0.5,
         by: str = "",
     ) -> Told:
-        """Call, and perhaps cancel; in any case it has to end in time."""
+        """Make a call, and perhaps cancel it; it has to end in time."""
         run = self._run
         rng = self._rivals_rng if by and self._rivals_rng is not None else self._rng
         limit_s = self._scenario.ms("max_block_ms") / 1000 if limit_s is None else limit_s

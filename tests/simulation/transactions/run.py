@@ -1,4 +1,4 @@
-"""One run with transactions: programs one after the other and beside each other, a cluster and a seed."""
+"""One run with transactions: consecutive and concurrent programs, a cluster and a seed."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tests.simulation.transactions.process import SLACK_S, Process
 from tests.simulation.transactions.scenario import TransactionScenario, draw_transactions
 
 MOST_PROCESSES = 3
-"""Of one transactional id; in the end comes one more, for which everything works."""
+"""Per transactional id; at the end there is one more, without faults."""
 
 COLLECTED = 4
-"""One seed in so many looks for what only the garbage collector finds, which takes its time."""
+"""One seed in this many looks for cyclic garbage, which takes time."""
 
 RIVALRY, RIVALRY_REST = 5, 3
-"""In one run of so many, other tasks of a program call the producer while it ends a transaction."""
+"""In one run of this many, other tasks of a program call the producer while it ends a transaction."""
 
 SERVERS = ["bootstrap-a.invalid:9092", "bootstrap-b.invalid:9092"]
 
@@ -49,7 +49,7 @@ def simulate_transactions(seed: int) -> Outcome:
 
 
 class SimulatedClient(TransactionClient):
-    """Ends what others have prepared."""
+    """A client that ends transactions prepared by others."""
 
     def __init__(self, rng: random.Random, **configs: Any) -> None:
         super().__init__(**configs)
@@ -60,14 +60,14 @@ class SimulatedClient(TransactionClient):
 
 
 class ClusterWithInput(ClusterModel):
-    """A cluster that also has the topic whose positions are committed. Nobody writes to it, and no fault reaches it."""
+    """A cluster that also has the topic whose positions are committed. It gets no records and no faults."""
 
     def has_partition(self, topic: str, partition: int) -> bool:
         return topic == POSITION.topic or super().has_partition(topic, partition)
 
 
 class TransactionRun(Run):
-    """See the module."""
+    """A run with transactions, see the module's docstring."""
 
     prefix = "t"
     _scenario: TransactionScenario
@@ -77,7 +77,7 @@ class TransactionRun(Run):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.closing = False
-        """Whether nothing more is to be begun."""
+        """Whether nothing more should be started."""
         self.processes: list[Process] = []
         self.ledger = self._invariants.ledger = Ledger(self._broken, self._story.tell)
         self._deciders: list[asyncio.Task[None]] = []
@@ -118,7 +118,7 @@ class TransactionRun(Run):
         return self._rng
 
     def rivals_of(self, name: str) -> random.Random | None:
-        """The chance of a process's other tasks; None: it has none. It is not drawn from that of the run."""
+        """The random generator for a process's rival tasks, separate from the run's; None if it has none."""
         return random.Random(f"{self._seed} {name}") if self._seed % RIVALRY == RIVALRY_REST else None
 
     @property
@@ -146,15 +146,15 @@ class TransactionRun(Run):
         return self._invariants
 
     def broken(self, template: str, *facts: object) -> None:
-        """Something does not hold that always should."""
+        """Record a violated invariant."""
         self._broken(template, *facts)
 
     def where(self) -> str:
-        """What every task waits for."""
+        """Where every task waits."""
         return self._where()
 
     def make_producer(self, name: str, transactional_id: str, transaction_timeout_ms: int) -> SimulatedProducer:
-        """One that is not started yet."""
+        """Create a producer, not yet started."""
         scenario, rng = self._scenario, random.Random(self._rng.getrandbits(64))
         configs: dict[str, Any] = dict(scenario.configs)
         if scenario.serializers:
@@ -209,7 +209,7 @@ class TransactionRun(Run):
                 task.cancel()
 
     async def _line(self, transactional_id: str) -> None:
-        """The processes that have a transactional id, one after the other, or the next one before the former ends."""
+        """The processes with one transactional id, one after the other, or overlapping."""
         rng, running = self._rng, []
         for number in range(MOST_PROCESSES):
             if self.closing:
@@ -228,7 +228,7 @@ class TransactionRun(Run):
     # --- prepared transactions ----------------------------------------------------------------------------------------
 
     def decide(self, one: Written, wish: str) -> None:
-        """Have somebody else commit or abort it."""
+        """Have another process commit or abort a prepared transaction."""
         name = f"decider {len(self._deciders)}"
         one.called(wish)
         self._deciders.append(self._loop.create_task(self._decide(one, wish, name), name=name))
@@ -248,7 +248,7 @@ class TransactionRun(Run):
             await asyncio.sleep(0.05)
 
     async def _decided(self, client: SimulatedClient, one: Written, wish: str, name: str) -> bool:
-        """Whether it is known what has become of it, or never will be."""
+        """Whether its outcome is known, or can never be known."""
         assert one.prepared is not None
         limit_s = self._scenario.ms("max_block_ms") / 1000
         for _ in range(3):
@@ -283,14 +283,14 @@ class TransactionRun(Run):
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def _successor(self, transactional_id: str) -> None:
-        """A new producer of an id has to work, whatever became of those before it."""
+        """A new producer with the same id has to work, whatever happened to the previous ones."""
         process = Process(self, transactional_id, MOST_PROCESSES, 60_000)
         self.processes.append(process)
         await self.works_again(process)
         await self._in_time(process.producer.close(), "close")
 
     async def works_again(self, process: Process) -> None:
-        """Everything works again: a producer has to, within a bound, unless it was fenced."""
+        """Without faults, a producer has to work within a time limit, unless it was fenced."""
         limit_s = self._invariants.recovery_s() + 2 * self._scenario.ms("max_block_ms") / 1000 + 2
         until_s = self._loop.time() + limit_s
         last: BaseException | None = None
@@ -306,9 +306,9 @@ class TransactionRun(Run):
                 self._story.tell("%s: %s", process, str(error).replace("\n", ";"))
                 last = error
                 if process.closing:
-                    return  # somebody else has closed it meanwhile
+                    return  # another task has closed it meanwhile
                 if error.fatal and process.number < MOST_PROCESSES:
-                    process.over = True  # fenced, or its brokers give no new epoch to a producer that runs
+                    process.over = True  # fenced, or its brokers give no new epoch to a running producer
                     return
                 if error.fatal or (process.number == MOST_PROCESSES and isinstance(error, InvalidProducerEpochError)):
                     break
@@ -319,7 +319,7 @@ class TransactionRun(Run):
         process.over = True
 
     async def _probe(self, process: Process) -> None:
-        """A record for each partition, and an offset."""
+        """Send a record to each partition, and an offset."""
         await process.abort_what_is_open()
         one: Written | None = None
         records = []

@@ -1,4 +1,4 @@
-"""What a seed stands for, where programs write transactions."""
+"""What a seed determines for runs with transactions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MEMBERS_SINCE = ("4.3", "3.9", "2.8")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionScenario(Scenario):
-    """One run's givens.
+    """The parameters of one run.
 
     Attributes:
-        transaction_version: of the cluster: 2 for transactions V2.
-        transactional_ids: what programs there are; each has one producer after the other.
-        transaction_timeout_ms: of each producer.
-        members: whether the group has members, so that offsets come with generation and member.
+        transaction_version: the cluster's; 2 for transactions V2.
+        transactional_ids: one per program; each has one producer after the other.
+        transaction_timeout_ms: the config of each producer.
+        members: whether the group has members, so that offsets have a generation and a member id.
         prepares: whether transactions are prepared, and ended by others.
-        overlaps: whether the next producer of an id starts while the former one still works.
+        overlaps: whether the next producer of an id starts while the previous one still works.
         crashes: how often a producer ends by kill -9, or in the middle of a call.
         rounds: how many transactions a producer writes at most.
     """
@@ -37,7 +37,7 @@ class TransactionScenario(Scenario):
 
 
 def draw_transactions(rng: random.Random) -> TransactionScenario:
-    """A scenario by chance."""
+    """Draw a random scenario."""
     base = draw(rng)
     given = {field.name: getattr(base, field.name) for field in fields(base)}
     version = rng.choice(VERSIONS)
