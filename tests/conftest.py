@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings for all tests."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 TOGETHER = "tests/spark/"
-"""The tests of this folder share a Spark, and are for one process; of the others each file is."""
+"""The tests of this folder share a Spark session, so they run in one process; otherwise each file does."""
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    # Started in the background by a shell: the programs that tests interrupt would inherit that, and never hear Ctrl-C.
+    # Shells start background jobs with SIGINT ignored; programs that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A machine that stands still for a moment fails no example. As it is by itself where CI is set in the environment.
+# A machine that stalls for a moment must not fail an example. This is Hypothesis's default if CI is set.
 settings.register_profile("untimed", parent=settings(), deadline=None)
 settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
 def _producers_are_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests start more producers than a program has use for; each is warned of its own alone."""
+    """Tests start more producers than programs do; the warning about that counts those of each test separately."""
     monkeypatch.setattr(producer, "_starts", StartCount())
 
 

@@ -1,4 +1,4 @@
-"""A proxy for tests: SOCKS5 (RFC 1928, RFC 1929) and CONNECT of HTTP on one port, with names of its own."""
+"""A proxy for tests: SOCKS5 (RFC 1928, RFC 1929) and HTTP CONNECT on one port, with its own host names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Self
 
 CHUNK_BYTES = 65_536
 TURNS = 20
-"""Of the loop, which is the client's too: it has read by then what was written before."""
+"""Turns of the loop, shared with the client, which has read earlier bytes by then."""
 NO_LOGIN, BY_PASSWORD, NOTHING_ACCEPTED = 0, 2, 255
 SUCCEEDED, REFUSED = 0, 5
 IP4, NAME, IP6 = 1, 3, 4
@@ -20,14 +20,14 @@ IP4, NAME, IP6 = 1, 3, 4
 
 @dataclass
 class ProxyServer:
-    """Passes connections on, in the running loop; use it in an ``async with`` block.
+    """Forwards connections, in the running loop; use it in an ``async with`` block.
 
     Args:
-        names: what hosts it resolves, and to which address; others stand for themselves.
-        login: user and password that it asks for.
-        silent: whether it takes connections and says nothing.
-        says: what it answers to anything, as if it were no proxy.
-        in_pieces: whether its answers by HTTP come a line at a time.
+        names: the hosts that it resolves, and their addresses; other names are used unchanged.
+        login: the user and password that it requires.
+        silent: whether it accepts connections but never answers.
+        says: its answer to anything, as if it were not a proxy.
+        in_pieces: whether its HTTP responses come line by line.
     """
 
     names: Mapping[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class ProxyServer:
     says: bytes | None = None
     in_pieces: bool = False
     asked_for: list[tuple[str, int]] = field(default_factory=list)
-    """Where clients wanted to go."""
+    """The targets that clients asked for."""
     port: int = 0
 
     async def __aenter__(self) -> Self:

@@ -1,11 +1,11 @@
 """``make sanitize``: the compiled core under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-Builds the package into a folder of its own, build/sanitized, beside the normal build, and runs the unit tests of the
+Builds the package into a separate folder, build/sanitized, beside the normal build, and runs the unit tests of the
 compiled core and some seeds of the simulation there; ``python tests/sanitize.py COMMAND ...`` runs another command of
 this Python's instead, such as ``-m pytest tests/unit/cli``.
 
-Every object has memory of its own (PYTHONMALLOC=malloc): in Python's arenas a read past the end of one object would be
-a read of the next. Leaks are not looked for here: Python itself never frees its interned strings, types and modules, a
+Every object has separate memory (PYTHONMALLOC=malloc): in Python's arenas a read past the end of one object would be
+a read of the next. Leaks are not checked here: Python itself never frees its interned strings, types and modules, a
 few thousand blocks at the end of each process, and a suppression for them would suppress ours too, because everything
 we allocate has been called from Python. `tests/unit/test_leaks.py` counts what is alive instead, and the soak does.
 """
@@ -30,11 +30,11 @@ TESTS = (
     "delivery", "exactly_once", "hashing", "leaks", "produce", "producer", "record_batch", "sealer", "send_many",
     "tally",
 )  # fmt: skip
-"""Of the compiled core, and of the producer as a whole; the rest of the package has no memory to get wrong."""
+"""Tests of the compiled core and of the producer as a whole; the rest of the package does not manage memory."""
 LOOP_TESTS = ("do_not_starve", "the_loop_gets_turns", "two_hundred_producers", "a_batch_of_very_many_calls")
-"""Names of tests that are left out here, where they take minutes: of turns, and of many of the same."""
+"""Names of tests that are skipped because they would take minutes: tests of turns, and of many repetitions."""
 OTHER_LOOP = "debug"
-"""The first of the two loops that async tests run on: memory is used in the same way on both."""
+"""Async tests run on two loops, of which this one is skipped: memory is used in the same way on both."""
 SEEDS = "100"
 OPTIONS = {
     "PYTHONMALLOC": "malloc",
@@ -67,7 +67,7 @@ def default_commands() -> list[list[str]]:
 
 
 def find_runtime(compiler: str) -> Path | str:
-    """The shared library that has to be in the process from its start; a string says why there is none."""
+    """The shared library that has to be preloaded; or a string that says why there is none."""
     if sys.platform != "linux":
         return "they are set up for Linux"
     if shutil.which(compiler) is None:
@@ -81,7 +81,7 @@ def find_runtime(compiler: str) -> Path | str:
 
 
 def works(compiler: str, runtime: Path) -> bool:
-    """Whether a library can be built with it, and Python started under it."""
+    """Whether a library can be built with it, and Python started with it."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "empty.c"
         source.write_text("int aioproducer_empty(void) { return 0; }\n")
@@ -93,7 +93,7 @@ def works(compiler: str, runtime: Path) -> bool:
 
 
 def link_flags(runtime: Path) -> list[str]:
-    """What a compiler needs to use the shared runtime, which gcc does anyway."""
+    """The flags with which a compiler uses the shared runtime; gcc needs none."""
     return ["-shared-libasan"] if "clang" in runtime.name else []
 
 
@@ -109,7 +109,7 @@ def build(runtime: Path) -> None:
 
 
 def run(command: list[str], environment: dict[str, str], cwd: Path) -> int:
-    """Run one command to its end, its output being ours."""
+    """Run one command until it ends, with this process's output."""
     return subprocess.run(command, env=environment, cwd=cwd, check=False).returncode
 
 

@@ -1,4 +1,4 @@
-"""What an installed package has to do with its hard dependencies alone: ``python -I tests/smoke.py``.
+"""What an installed package has to do with only its required dependencies: ``python -I tests/smoke.py``.
 
 Run in a clean environment by `tests/test_packaging.py`, and for each wheel by cibuildwheel.
 """
@@ -47,7 +47,7 @@ async def main() -> None:
 
 
 def check_environment() -> None:
-    """What came along, and what did not."""
+    """Check which packages are installed, and which are not."""
     files = {str(path).replace("\\", "/") for path in distribution("aioproducer").files or ()}
     assert "aioproducer/py.typed" in files
     assert "aioproducer/_delivery.pyi" in files

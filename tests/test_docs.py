@@ -1,6 +1,6 @@
-"""The pages say what is so: their Python compiles and runs, their links lead somewhere, their tables are up to date.
+"""The documentation is right: its Python compiles and runs, its links work, its tables are up to date.
 
-Also the site that is made of them: it builds without a warning, shows every public name, loads nothing from elsewhere.
+Also the site that is built from it: no warnings, every public name is there, nothing is loaded from elsewhere.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def section(page: Path, title: str) -> str:
 
 
 def first_cells(text: str) -> list[str]:
-    """What stands in backticks in the first column of the tables."""
+    """The text in backticks in the first column of the tables."""
     return [name for cell in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)]
 
 
@@ -89,7 +89,7 @@ def test_python_compiles(page: Path) -> None:
 
 
 def snippet(page: Path, having: str, cluster: TopicAdmin, **topics: str) -> str:
-    """The one Python block of a page with some text in it, for this cluster and these topics in place of its own."""
+    """The only Python block of a page with this text, changed to use this cluster and these topics."""
     (code,) = (block for block in blocks(page, "python") if having in block)
     code = code.replace("localhost:9092", cluster.bootstrap_servers)
     for old, new in topics.items():
@@ -99,7 +99,7 @@ def snippet(page: Path, having: str, cluster: TopicAdmin, **topics: str) -> str:
 
 
 def names_in(code: str) -> dict[str, Any]:
-    """What a block defines."""
+    """The names that a block defines."""
     names: dict[str, Any] = {"__name__": "snippet"}
     exec(compile(code, "snippet", "exec"), names)
     return names
@@ -141,7 +141,7 @@ async def test_the_web_application_runs(kafka_cluster: TopicAdmin, kafka_topic_f
         click = await client.post("/clicks", params={"page": "home"})
     assert (order.status_code, order.json()) == (201, {"partition": 0, "offset": 0})
     assert click.status_code == 202
-    # The end of the application sent what was still in the buffer.
+    # When the application ended, it sent what was still in the buffer.
     assert await asyncio.to_thread(kafka_cluster.end_offsets, clicks) == {0: 1}
 
 
@@ -208,20 +208,20 @@ def test_commands_exist(page: Path) -> None:
 
 
 def links(page: Path) -> Iterator[str]:
-    """Where the links and pictures of a page lead, outside of its code."""
+    """The targets of a page's links and pictures, outside of code."""
     text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     yield from re.findall(r"\]\(([^)\s]+)\)", text)
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings of a page as links name them."""
+    """The anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_merge_left_no_marks(page: Path) -> None:
-    """Markdown takes the marks of a conflict for text, so no other check stumbles over both of its versions."""
+    """Markdown treats conflict markers as text, so no other check would notice them."""
     assert not re.findall(r"^(?:<{7}|={7}|>{7}|\|{7})(?: .*)?$", page.read_text(), re.MULTILINE)
 
 
@@ -238,7 +238,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_named_files_exist(page: Path) -> None:
-    """Paths in backticks are real, and so are the tests that are named behind them."""
+    """Paths in backticks exist, and so do the tests named after them."""
     for path in re.findall(r"`((?:aioproducer|benchmarks|docs|examples|tests)/[\w./-]+)`", page.read_text()):
         assert (ROOT / path).exists(), path
     for path, names in re.findall(r"`(tests/[\w/]+\.py)`\s+\(([^)]*)\)", page.read_text()):
@@ -251,7 +251,7 @@ def test_named_files_exist(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; whatever MkDocs warns of fails here."""
+    """The built site; any warning of MkDocs is a failure."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
     finished = subprocess.run(
@@ -319,7 +319,7 @@ def test_errors_page_is_up_to_date() -> None:
 
 
 def test_what_troubleshooting_quotes_is_what_is_said() -> None:
-    """The texts by which symptoms are found, in headings and first cells, stand in the sources, line ends aside."""
+    """Quoted texts, in headings and first cells, occur in the sources, apart from line breaks."""
     sources = [path for kind in ("*.py", "*.pyx") for path in (ROOT / "aioproducer").rglob(kind)]
     said = re.sub(r'"\s+f?"', "", "\n".join(path.read_text() for path in sources))
     lines = re.findall(r"^(?:### |\| )(.*)", TROUBLESHOOTING.read_text(), re.MULTILINE)
@@ -336,7 +336,7 @@ def test_errors_of_the_readme_exist() -> None:
 
 
 def test_flags_of_the_errors_of_transactions() -> None:
-    """As their classes have them; a record that fails makes an error abortable that has no flag of its own."""
+    """As in their classes; a failed record makes an error abortable that has no such flag itself."""
     flags = ("retriable", "abortable", "fatal", "application_recoverable")
     rows = re.findall(r"^\| (.+?) \| (.+?) \|", section(TRANSACTIONS, TRANSACTION_ERRORS), re.MULTILINE)
     named = [(cell, name) for cell, more in rows for name in re.findall(r"`(\w+Error)`", cell + more)]
@@ -362,7 +362,7 @@ def test_the_architecture_names_every_module() -> None:
 
 @pytest.mark.parametrize("page", ["architecture", "guarantees"])
 def test_named_tests_exist(page: str) -> None:
-    """What is said to show something is there: `broker/test_x.py` (`test_y`), with or without `tests/` before it."""
+    """Tests that are cited as evidence exist: `broker/test_x.py` (`test_y`), with or without a leading `tests/`."""
     text = (ROOT / "docs" / f"{page}.md").read_text()
     named = re.findall(r"`(?:tests/)?((?:unit|broker)/[\w/.]+)`,?\s*(?:\(`(test_\w+)`(?:,\s*`(test_\w+)`)?\))?", text)
     assert len(named) > 10

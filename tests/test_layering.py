@@ -43,20 +43,20 @@ LAYERS = (
     ("audit", "cli", "compat", "doctor", "integrations", "spark", "testing"),
     ("__main__",),
 )  # fmt: skip
-"""A subpackage stands for all its modules, but for those that have a place of their own."""
+"""A subpackage stands for all its modules, except those that are listed separately."""
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 
 LOOP_RANK = RANK["net"]
-"""From here up modules may await; below, nothing reads a clock, does I/O or knows asyncio."""
+"""From here up modules may await; below, nothing reads a clock, does I/O or imports asyncio."""
 
 ASKS_FOR_THE_LOOP = {"_delivery", "_admission"}
 """A pending Delivery needs a future of the running loop, and admission refuses any loop but its own."""
 
 IN_FLIGHT = PACKAGE / "net" / "in_flight.py"
-"""Pure, though it stands with its user."""
+"""It is pure, although it is in the folder of its user."""
 
 OWN_CLOCK = {"_admission"}
-"""Where time comes in: everything below gets it as now_ms."""
+"""The entry point of time: everything below gets it as now_ms."""
 
 
 def sources(folder: Path = PACKAGE) -> list[Path]:
@@ -64,7 +64,7 @@ def sources(folder: Path = PACKAGE) -> list[Path]:
 
 
 def in_layers(parts: Sequence[str]) -> str:
-    """The name that stands in LAYERS for a module: its own, or that of its subpackage."""
+    """The name in LAYERS for a module: its own, or that of its subpackage."""
     own = ".".join(parts[:2])
     return own if own in RANK else parts[0]
 
@@ -110,7 +110,7 @@ def pure_sources() -> list[Path]:
 
 @pytest.mark.parametrize("path", pure_sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_pure_modules_know_no_loop_and_no_clock(path: Path) -> None:
-    """Below ``net`` time is an argument, and nothing can wait."""
+    """Below ``net`` time is a parameter, and nothing can await."""
     module = module_of(path)
     roots = {name.split(".")[0] for name in imports(path)}
     forbidden = {"asyncio", "socket", "selectors", "subprocess"} - (
@@ -121,18 +121,18 @@ def test_pure_modules_know_no_loop_and_no_clock(path: Path) -> None:
 
 
 def test_every_layer_has_sources() -> None:
-    """LAYERS names nothing that is gone."""
+    """LAYERS lists only existing modules."""
     found = {module_of(path) for path in sources()}
     assert set(RANK) <= found
 
 
 def dotted(path: Path) -> str:
-    """The name of a file's module; a source and its declarations are one."""
+    """The name of a file's module; a source and its declarations count as one."""
     return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
 
 
 def needs(folder: Path) -> dict[str, set[str]]:
-    """What each module below a folder imports from there, for a type checker alone too."""
+    """What each module below a folder imports from there, including imports only for type checkers."""
     graph: dict[str, set[str]] = {dotted(path): set() for path in sources(folder)}
     for path in sources(folder):
         for name in imports(path):
@@ -144,6 +144,6 @@ def needs(folder: Path) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("folder", ["aioproducer", "benchmarks"])
 def test_no_modules_need_each_other(folder: str) -> None:
-    """Files that import each other, however long the way round, can't be read one after the other."""
+    """Files with an import cycle, however long, can't be read one after the other."""
     graph = needs(REPOSITORY / folder)
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(graph)

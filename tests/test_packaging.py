@@ -1,4 +1,4 @@
-"""The sdist holds what the repository has, and a wheel that is made of it works where nothing else is installed."""
+"""The sdist has the repository's files, and a wheel built from it works in an empty environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(*command: str, cwd: Path = ROOT) -> str:
     finished = subprocess.run(
         command,
         cwd=cwd,
-        # Or pip would find the package of the caller's own path, and install none.
+        # Otherwise pip would find the package in the caller's path, and install nothing.
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
         capture_output=True,
         text=True,
@@ -33,7 +33,7 @@ def run(*command: str, cwd: Path = ROOT) -> str:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An sdist, and the wheel that is built from it, in an environment with what pyproject.toml says that it needs."""
+    """An sdist, and the wheel built from it, in an environment with only the build requirements of pyproject.toml."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT))
     return folder

@@ -1,7 +1,7 @@
-"""Every Python block of the pages runs: its own lines, then the functions and applications that it defines.
+"""Every Python block of the documentation runs: its own lines, then the functions and applications that it defines.
 
-Against a cluster inside the process, which takes the place of the addresses in the block. A function gets its arguments
-by their names, from `ARGUMENTS`. Blocks that need more than that are run by the tests that `ELSEWHERE` names.
+With a cluster inside the process, which replaces the addresses in the block. A function gets its arguments
+by name, from `ARGUMENTS`. Blocks that need more than that are run by the tests that `ELSEWHERE` names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OTHER_PAGES = {
     "serialization.md": "tests/unit/integrations/test_guide.py",
     "web.md": "tests/unit/integrations/test_web_docs.py",
 }
-"""Pages that have a test of their own."""
+"""Pages that have a separate test."""
 PAGES = [
     ROOT / "README.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in OTHER_PAGES),
@@ -48,7 +48,7 @@ ELSEWHERE = {
     "stream.writeStream": "tests/spark/test_snippets.py",
     "df.write": "tests/spark/test_snippets.py",
 }
-"""What is in a block that something else runs, and what that is."""
+"""Text of blocks that are run elsewhere, and by which test."""
 
 
 def python_blocks() -> list[Any]:
@@ -62,7 +62,7 @@ def python_blocks() -> list[Any]:
 
 
 class Snippet:
-    """One block, run in a folder of its own with the files that blocks name."""
+    """One block, run in a new folder with the files that blocks refer to."""
 
     def __init__(self, code: str, cluster: FakeCluster, folder: Path) -> None:
         servers = cluster.bootstrap_servers.split(",")
@@ -81,7 +81,7 @@ class Snippet:
         ]
 
     def is_served(self, function: Callable[..., Any]) -> bool:
-        """Whether it is a handler of an application, which gets requests in place of arguments."""
+        """Whether it is a handler of an application, which gets requests instead of arguments."""
         return f"app.{function.__name__}" in self.code or any(
             route.endpoint is function
             for route in getattr(self.names.get("app"), "routes", ())
@@ -142,7 +142,7 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with an authority's certificate and a client's, its key locked."""
+    """The working directory, with certificates of an authority and a client, whose key is encrypted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())

@@ -1,4 +1,4 @@
-"""What users' type checkers see: public names are typed in full; programs pass, and mistakes in them are found."""
+"""What users' type checkers see: public names are fully typed; programs pass, and mistakes in them are found."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PUBLIC = (
     "integrations", "oauth_token", "partitioners", "producer", "records", "serializers", "spark", "testing",
     "transactions",
 )  # fmt: skip
-"""Modules and packages that users name, or whose classes they get."""
+"""Modules and packages that users import, or whose classes they get."""
 INNER = (
     "fake.batches", "fake.client_metrics", "fake.metadata", "fake.produce", "fake.txn_apis", "access_messages",
     "admin_messages",
 )  # fmt: skip
-"""Parts of ``aioproducer.testing`` that speak the protocol, whose messages are declared without annotations."""
+"""Parts of ``aioproducer.testing`` that use protocol messages, which are declared without annotations."""
 PATIENCE_S = 180.0
 
 
@@ -68,6 +68,6 @@ def test_programs_pass_pyright() -> None:
 
 
 def test_programs_pass_mypy() -> None:
-    """Strict, so that a mistake in them that is marked as one, and is not found, is an error too."""
+    """Strict, so that a marked mistake that is not found is an error too."""
     found = check("mypy", "--strict", *PROGRAMS)
     assert f"Success: no issues found in {len(PROGRAMS)} source files" in found, found

@@ -1,4 +1,4 @@
-"""JSON web tokens as a token endpoint reads them: who signed them, and what they claim."""
+"""JSON web tokens as a token endpoint reads them: their signature and claims."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def claims_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def verified(token: str, key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey) -> bool:
-    """Whether it was signed with that key, and is in its time."""
+    """Whether it was signed with that key, and is valid now."""
     signed, _, signature = token.rpartition(".")
     try:
         if isinstance(key, rsa.RSAPublicKey):

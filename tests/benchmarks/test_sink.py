@@ -1,4 +1,4 @@
-"""The sink says what a broker says, and counts what a broker would store."""
+"""The sink answers like a broker, and counts what a broker would store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 def batch(records: int, *, codec: int = 0, sequence: int = 0, producer_id: int = 7, magic: int = 2) -> bytes:
-    """A record batch as far as the sink looks at it: the header, then filling."""
+    """A record batch as far as the sink reads it: the header, then padding."""
     body = b"x" * 40
     size = HEADER.size - 12 + len(body)
     return HEADER.pack(0, size, -1, magic, 0, codec, records - 1, 0, 0, producer_id, 0, sequence, records) + body

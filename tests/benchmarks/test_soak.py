@@ -1,4 +1,4 @@
-"""The soak finds what it looks for, and a short one finds nothing."""
+"""The soak test finds the faults that it looks for, and a short run finds nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GOOD = Leftovers(pool_bytes=0, tasks=0, files=(), temporary_files=0, objects=Cou
 def half_an_hour(
     growth_bytes: float = 0, block_growth: float = 0, rss_bytes: int = 100 * MIB, pool_bytes: int = 30 * MIB
 ) -> list[Sample]:
-    """A second's sample for each second, noisy as real ones are, growing by so much from the first to the last."""
+    """One sample per second, noisy like real ones, growing by this much from the first to the last."""
     rng = random.Random(1)
     samples = []
     for second in range(1, 1_801):
@@ -57,7 +57,7 @@ def ended(acked: int = 1_800_000, failed: int = 0, unsure: int = 0, lost: int = 
 
 
 def broken(samples: list[Sample] | None = None, tally: Tally | None = None, left: Leftovers = GOOD) -> list[str]:
-    """What does not hold."""
+    """The checks that fail."""
     found = checks.checks(samples or half_an_hour(), tally or ended(), left, BEFORE, BUFFER)
     return [check.what for check in found if not check.holds]
 
@@ -67,18 +67,18 @@ def test_a_good_run_passes() -> None:
 
 
 def test_slow_growth_is_found() -> None:
-    """10 MiB in half an hour, under noise of 2, are found; 4 are not held against it."""
+    """10 MiB in half an hour, with noise of 2, are found; 4 are tolerated."""
     assert broken(half_an_hour(growth_bytes=4 * MIB)) == []
     assert broken(half_an_hour(growth_bytes=12 * MIB)) == ["trend of resident memory after the warm-up"]
 
 
 def test_growth_of_objects_is_found() -> None:
-    """Also where the resident memory does not show it, and the blocks of pending records hide it."""
+    """Even if resident memory does not show it, and the blocks of pending records hide it."""
     assert broken(half_an_hour(block_growth=0.2)) == ["trend of Python's memory blocks after the warm-up"]
 
 
 def test_a_short_run_shows_no_trend() -> None:
-    """The first minute of a load that comes to its peaks is no leak."""
+    """The first minute, in which the load reaches its peaks, does not count as a leak."""
     minute = half_an_hour(growth_bytes=600 * MIB)[:60]
     assert broken(minute) == []
 
@@ -90,7 +90,7 @@ def test_too_much_memory_is_found() -> None:
 
 
 def test_records_that_are_missing_are_found() -> None:
-    """Failed records that may be in the log may be there or not; all others are counted exactly."""
+    """Failed records with maybe_written may be in the log or not; all others are counted exactly."""
     assert broken(tally=ended(lost=1)) == ["accepted - acknowledged - failed"]
     assert broken(tally=ended(acked=1_800_001)) == ["records in the logs, by another client"]
     assert broken(tally=ended(acked=1_799_999)) == ["records in the logs, by another client"]
@@ -122,7 +122,7 @@ def test_trend_is_not_moved_by_outliers() -> None:
 
 
 def passed() -> report.Soak:
-    """A run in which all was well."""
+    """A run without faults."""
     samples, tally = half_an_hour(), ended()
     return report.Soak(
         minutes=30, loop="uvloop", kafka="4.3.1", tasks=23, samples=samples, faults=[Fault("kill", 1, 60.0, 70.0)],
@@ -131,7 +131,7 @@ def passed() -> report.Soak:
 
 
 def test_report(tmp_path: Path) -> None:
-    """The document says what was found, in lines that cover the whole run."""
+    """The report shows the findings, with lines that cover the whole run."""
     soak = passed()
     paths = report.write(soak, tmp_path, tmp_path / "raw")
     assert [path.name for path in paths] == ["soak.md", "soak.svg", "soak.csv"]
@@ -145,13 +145,13 @@ def test_report(tmp_path: Path) -> None:
 
 
 def test_the_page_says_what_the_next_run_will_say() -> None:
-    """Paragraph by paragraph, whatever the figures: what stands there by hand would be lost."""
+    """Paragraph by paragraph, ignoring the figures: text written by hand would be overwritten."""
     page = (Path(__file__).parents[2] / "docs" / "soak.md").read_text()
     assert paragraphs(page) == paragraphs(report.markdown(passed()))
 
 
 def paragraphs(page: str) -> list[str]:
-    """Without tables, and what is another one each time: figures, which errors there were, and which faults."""
+    """Without tables, and without what changes each time: figures, errors and faults."""
     found = []
     for one in page.split("\n\n"):
         text = re.sub(r"[0-9][0-9.,-]*", "0", " ".join(one.split()))

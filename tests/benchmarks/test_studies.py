@@ -1,4 +1,4 @@
-"""What looks into the producer counts what belongs to a record, and tells it from the rest."""
+"""The studies of the producer's internals count what belongs to a record, separately from the rest."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_what_is_not_on_the_machine_is_named(
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not on this machine")
 def test_instructions_are_counted() -> None:
-    """Appending a record takes hundreds of instructions, and the same ones each time."""
+    """Appending a record takes hundreds of instructions, the same number each time."""
     counts = bench_instructions.counted(CLIENTS[0], 2_000)
     assert not isinstance(counts, str), counts
     append = sum(count for (library, _), count in counts.items() if "/_record_batch." in library)

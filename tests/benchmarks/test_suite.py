@@ -1,4 +1,4 @@
-"""The suite counts what each client sends, and does not let a run pass that lost, doubled or failed a record."""
+"""The suite counts what each client sends, and rejects a run with lost, duplicated or failed records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from benchmarks.sink import running_sink
 from benchmarks.worker import Outcome, Ticker
 
 TINY = Effort(repeats=1, share=0.0, seconds=0.2)
-"""The least: 2,000 records to warm up and 2,000 to measure."""
+"""The minimum: 2,000 records for the warm-up and 2,000 to measure."""
 
 
 def available(clients: tuple[Client, ...]) -> list[object]:
@@ -45,7 +45,7 @@ def run(client: Client, case: Case, server: Server | None = None) -> Run:
 
 
 def clients_and_cases() -> list[object]:
-    """Ours with every case, the others with one: the rest takes a minute that only the long run has."""
+    """Our client with every case, the others with one: the remaining ones take a minute, only in the long run."""
     skip, slow = pytest.mark.skip, pytest.mark.slow
     return [
         pytest.param(
@@ -99,7 +99,7 @@ def test_starting_is_timed_to_the_first_acknowledgement() -> None:
 
 
 def web_clients(unused: str) -> list[object]:
-    """Those of one of the benches; all but our own take seconds that only the long run has."""
+    """The clients of one of the benches; all except our own take seconds, so only the long run has them."""
     marks = {"aioproducer": []}
     clients = [client for client in WEB_CLIENTS if client.name != unused and client.missing() is None]
     return [pytest.param(one, id=one.name, marks=marks.get(one.name, [pytest.mark.slow])) for one in clients]
@@ -107,7 +107,7 @@ def web_clients(unused: str) -> list[object]:
 
 @pytest.mark.parametrize("client", web_clients("confluent-aio"))
 def test_a_web_application_answers_when_its_record_is_acknowledged(client: Client) -> None:
-    """The sink has as many records as there were answers, those of the warm-up included."""
+    """The sink has as many records as there were answers, including the warm-up."""
     case = Case("web", 100, "none", linger_ms=0, pattern="requests", tasks=4, gc_frozen=True)
     with running_sink() as sink:
         job = job_for(case, client, Visit(sink.bootstrap, "bench", "none"), TINY)
@@ -123,7 +123,7 @@ def test_a_web_application_answers_when_its_record_is_acknowledged(client: Clien
 
 @pytest.mark.parametrize("client", web_clients("confluent-aio tuned"))
 def test_a_web_application_publishes_in_the_background(client: Client) -> None:
-    """At the rate that it is told to, and nothing of it is lost at its end."""
+    """At the given rate, and no record is lost at shutdown."""
     case = Case("web", 100, "none", pattern="beside", tasks=4, rate=500, http="h11")
     with running_sink() as sink:
         job = job_for(case, client, Visit(sink.bootstrap, "bench", "none"), TINY)
@@ -144,7 +144,7 @@ def test_a_ticker_tells_how_long_the_loop_was_held() -> None:
 
 
 async def gaps_of_a_held_loop(seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """What a ticker tells of a loop that was held so long, by this clock, to the end."""
+    """The gaps that a ticker reports for a loop that was blocked this long, by this clock."""
     ticker = Ticker()
     async with ticker:
         await asyncio.sleep(0)
@@ -161,7 +161,7 @@ async def test_a_ticker_counts_a_loop_that_was_held_to_the_end() -> None:
 
 @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="this system does not tell the wait")
 async def test_a_ticker_tells_apart_what_its_thread_waited_for_a_processor() -> None:
-    """Another program spins on the only processor that both may use."""
+    """Another program is busy on the only processor that both may use."""
     rival = None
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
@@ -198,7 +198,7 @@ def test_records_go_to_as_many_topics_as_the_case_says(client: Client) -> None:
 
 @pytest.mark.parametrize("client", available(METRICS_PUBLISHERS))
 def test_metrics_are_read_while_records_go(client: Client) -> None:
-    """And pushed by the one that pushes: at the latest when it is closed."""
+    """And pushed by the client that pushes metrics, at the latest when it is closed."""
     case = Case("metrics", 100, "none")
     with running_sink(6, metrics_interval_ms=1_000) as sink:
         job = job_for(case, client, Visit(sink.bootstrap, "bench", "none"), TINY)
@@ -209,7 +209,7 @@ def test_metrics_are_read_while_records_go(client: Client) -> None:
 
 
 class Forgetful(Server):
-    """A sink that has one record fewer than came."""
+    """A sink that has one record fewer than it received."""
 
     reaped = True
     warms_up = False
@@ -265,7 +265,7 @@ def test_a_broker_is_counted_by_the_end_offsets_of_a_topic_of_the_run() -> None:
 
 
 def topics(bootstrap: str) -> set[str]:
-    """The benches' own topics that are there."""
+    """The existing topics of the benchmarks."""
     everything = ExistingCluster(bootstrap).ask(MetadataRequest(topics=None)).topics
     return {str(topic.name) for topic in everything if str(topic.name).startswith("aioproducer-bench")}
 
@@ -276,7 +276,7 @@ def bench_of(cases: tuple[Case, ...], *names: str) -> Bench:
 
 
 def test_clients_take_turns_in_every_repeat() -> None:
-    """In orders of their own, the same in every plan."""
+    """In varying orders, which are the same in every plan."""
     names = ("confluent", "aiokafka", "kafka-python", "confluent batch")
     bench = bench_of(RECORD_CASES[:2], *names)
     order = [(repeat, case.name, client.name) for repeat, case, client in planned(bench, list(bench.clients), 2)]
@@ -329,7 +329,7 @@ def test_the_document_has_tables_versions_and_a_picture(tmp_path: Path) -> None:
 
 
 def test_the_page_begins_as_the_next_run_will_write_it() -> None:
-    """What stands there by hand would be lost; what is true of one table stands with it, and goes with it."""
+    """Text written by hand would be overwritten; text about one table is generated with it."""
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
     said = re.search(r"Written by `(.+?)` on ([0-9-]+);", page)
     assert said

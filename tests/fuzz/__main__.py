@@ -1,10 +1,10 @@
-"""``python -m tests.fuzz --seconds 60 [--target NAME] [--add]``: look for inputs that a reader can't cope with.
+"""``python -m tests.fuzz --seconds 60 [--target NAME] [--add]``: look for inputs that a reader can't handle.
 
-With the package atheris (``pip install atheris``) the inputs are led by coverage: those that reach new code of the
-Python modules are kept and changed further. The compiled decoder is led by the schema's, which reads the same bytes
-beside it. Without atheris the corpus is damaged at random. ``--add`` puts inputs that reached new code into the corpus.
+With the package atheris (``pip install atheris``) the inputs are guided by coverage: those that reach new code of the
+Python modules are kept and mutated further. The compiled decoder is guided by the schema's, which reads the same bytes
+too. Without atheris the corpus is mutated at random. ``--add`` puts inputs that reached new code into the corpus.
 
-Prints how many inputs were read, and writes one that fails to out/fuzz.
+Prints how many inputs were read, and writes a failing one to out/fuzz.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ OUT = Path(__file__).parents[2] / "out" / "fuzz"
 LONGEST_KEPT = 512
 MOST_ADDED = 40
 SLOW_S = 10
-"""What reads longer than this has hung, also under sanitizers on a busy machine."""
+"""A reader that takes longer than this hangs, even with sanitizers on a busy machine."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz every target, each in a process of its own; 1 if one fails."""
+    """Fuzz every target, each in its own process; returns 1 if one fails."""
     made = argparse.ArgumentParser(prog="python -m tests.fuzz")
     made.add_argument("--seconds", type=float, default=60, help="of all targets together")
     made.add_argument("--target", help="one alone")
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def at_random(name: str, seconds: float, seed: int) -> int:
-    """Damage the corpus until the time is over."""
+    """Mutate the corpus until the time is over."""
     from tests.fuzz.targets import target
 
     found = target(name)
@@ -107,7 +107,7 @@ def led_by_coverage(options: argparse.Namespace, seed: int) -> int:
             print(f"{found.name}: {read:,} inputs read, {taken:,} of them taken (seed {seed})", flush=True)
             if options.add:
                 add(found.name, [path for path in folder.iterdir() if path.name not in known])
-            os._exit(0)  # libFuzzer leaves in the same way, without a word
+            os._exit(0)  # libFuzzer exits in the same way, without cleanup
 
     arguments = [sys.argv[0], str(folder), f"-seed={seed}", f"-max_len={LONGEST}", f"-timeout={SLOW_S}"]
     arguments += ["-rss_limit_mb=2048", f"-artifact_prefix={OUT}/", "-verbosity=0"]
@@ -128,7 +128,7 @@ def add(name: str, paths: Sequence[Path]) -> None:
 
 
 def keep(name: str, data: bytes) -> Path:
-    """Write an input that failed, to be read again."""
+    """Save a failing input."""
     path = OUT / f"crash-{name}-{hashlib.sha1(data).hexdigest()[:16]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Certificates that are the same in each run, with the smallest keys and signatures that there are."""
+"""Certificates that are the same in each run, with the smallest possible keys and signatures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _key_pem(name: str, encryption: serialization.KeySerializationEncryption) ->
 
 @cache
 def authority_pem() -> str:
-    """The certificate of who signs them."""
+    """The certificate of the authority."""
     return _certificate("authority", "authority", END, is_authority=True)
 
 
@@ -60,7 +60,7 @@ def issued(name: str, *, expired: bool = False) -> str:
 
 @cache
 def self_signed(name: str) -> str:
-    """Key and certificate that nobody else has signed."""
+    """Key and self-signed certificate."""
     return _key_pem(name, serialization.NoEncryption()) + _certificate(name, name, END, is_authority=False)
 
 

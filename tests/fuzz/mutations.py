@@ -1,4 +1,4 @@
-"""Damage, as faults of memory, networks and peers make it, from a seed."""
+"""Seeded mutations, as caused by faults of memory, networks and peers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NUMBERS = (
     *(struct.pack(">q", value) for value in (-1, 0, 0x7FFFFFFFFFFFFFFF, -0x8000000000000000)),
     *(b"\x80", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"),
 )
-"""What lengths, counts and varints go wrong at."""
+"""Edge values of lengths, counts and varints."""
 LONGEST = 1 << 14
 
 
 def mutated(data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
-    """The input with one to five damages; ``others`` lend it pieces."""
+    """The input with one to five mutations; pieces may come from ``others``."""
     damaged = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 5))):
         rng.choice(_DAMAGES)(damaged, others, rng)
@@ -36,7 +36,7 @@ def _set(data: bytearray, _: Sequence[bytes], rng: random.Random) -> None:
 
 
 def _count(data: bytearray, _: Sequence[bytes], rng: random.Random) -> None:
-    """One more or one less, as of a length that is nearly true."""
+    """Change a number by one, for lengths that are almost right."""
     if data:
         at = rng.randrange(len(data))
         data[at] = (data[at] + rng.choice((-1, 1))) % 256

@@ -1,4 +1,4 @@
-"""The readers of what a broker, a token endpoint or a file says while a connection is being secured."""
+"""The readers of bytes from a broker, a token endpoint or a file while a connection is being secured."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ NONCE = "rOprNGfwEbeRWgbNEkqO"
 SECRET = "s3cret-of-the-fuzzer"
 NOW_S = 1_700_000_000
 LONGEST_MESSAGE = 1_000
-"""Characters of an error: a broker's words are shown in part."""
+"""The limit for an error's characters: a broker's text is shown in part."""
 BASE = {"bootstrap_servers": "host:9092", "security_protocol": "SASL_PLAINTEXT"}
 
 
 class InlineLoop:
-    """Runs at once what an event loop would give to a thread."""
+    """Runs at once what an event loop would run in a thread."""
 
     def run_in_executor(self, _: None, function: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
         async def run() -> T:
@@ -61,7 +61,7 @@ LOOP: Any = InlineLoop()
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that has nothing to wait for."""
+    """The result of a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -71,7 +71,7 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 
 
 def check_message(error: BaseException, secret: str = SECRET) -> None:
-    """What a log or a user may see of an error: one line, not too long, and no secret."""
+    """Check an error's message: one line, not too long, and without secrets."""
     message = str(error)
     assert len(message) <= LONGEST_MESSAGE
     assert message.isprintable()
@@ -82,7 +82,7 @@ def check_message(error: BaseException, secret: str = SECRET) -> None:
 
 
 def read_scram(data: bytes) -> None:
-    """Both messages of a server, with a line end between them; who is let through has proved that it knows the key."""
+    """Both messages of a server, separated by a newline; if accepted, the server has proved that it knows the key."""
     if not data:
         return
     vector = VECTORS[data[0] % len(VECTORS)]
@@ -123,7 +123,7 @@ def scram_seeds() -> Iterator[bytes]:
 
 
 def read_objection(data: bytes) -> None:
-    """A broker's answer to a token: an objection is acknowledged, and then told in part."""
+    """A broker's answer to a token: an objection is acknowledged, and then shown in part."""
     exchange = OAuthBearerExchange(OAuthToken(SECRET))
     finished(exchange.respond(None))
     answer = finished(exchange.respond(data))
@@ -146,7 +146,7 @@ def objection_seeds() -> Iterator[bytes]:
 
 
 def read_token_answer(data: bytes) -> None:
-    """What a token endpoint answers, and what a login makes of it: a token that can be sent, and when it ends."""
+    """A token endpoint's answer, and its use by a login: a token that can be sent, and its expiry."""
     if not data:
         return
     rng = random.Random(1)
@@ -195,7 +195,7 @@ async def provider() -> str:
 
 @cache
 def login_configs() -> tuple[ProducerConfig, ...]:
-    """One a mechanism; an input names one by its place."""
+    """One per mechanism; an input chooses one by its index."""
     user = {"sasl_username": "alice", "sasl_password": SECRET}
     return tuple(
         ProducerConfig.parse({**BASE, **each})
@@ -208,7 +208,7 @@ def login_configs() -> tuple[ProducerConfig, ...]:
 
 
 def read_login(data: bytes) -> None:
-    """All that a broker answers from the first request to the end of a login: a login, or an error of ours."""
+    """All answers of a broker until the end of a login: the result is a login, or a KafkaError."""
     if data:
         asyncio.run(log_in(login_configs()[data[0] % len(login_configs())], data[1:]))
 
@@ -264,7 +264,7 @@ def login_seeds() -> Iterator[bytes]:
 
 
 def read_jaas(data: bytes) -> None:
-    """A login module of Java's: understood, or refused without a word of it."""
+    """A Java login module: parsed, or refused without quoting it."""
     text = data.decode("latin-1")
     try:
         jaas = parse_jaas(text)
@@ -308,10 +308,10 @@ def pem_seeds() -> Iterator[bytes]:
 
 
 def read_handshake(data: bytes) -> None:
-    """What the other side says in a TLS handshake: who is believed has a good certificate, all else is one TlsError.
+    """The peer's bytes in a TLS handshake: an accepted peer has a valid certificate, all else is one TlsError.
 
-    An input's first byte chooses the server's certificate. If it is even, the rest is what the server says; if it is
-    odd, a server speaks, and each three bytes of the rest are a place in its words and what to change there.
+    An input's first byte chooses the server's certificate. If it is even, the rest are the server's bytes; if it is
+    odd, a real server answers, and each three bytes of the rest are an offset in its bytes and a change.
     """
     if not data:
         return
@@ -336,7 +336,7 @@ def read_handshake(data: bytes) -> None:
 def shake_hands(
     client_side: ssl.SSLContext, server_side: ssl.SSLContext | None, damage: dict[int, int], said: bytes
 ) -> None:
-    """Return when the client takes the handshake for done, and raise its error otherwise."""
+    """Return when the client considers the handshake done, and raise its error otherwise."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = client_side.wrap_bio(to_client, to_server, server_hostname="host")
     of_server = ssl.MemoryBIO()
@@ -356,7 +356,7 @@ def shake_hands(
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLError:
-                server = None  # it has told why, or not
+                server = None  # it may have sent an alert
         words = bytearray(of_server.read())
         for at in range(len(words)):
             words[at] ^= damage.get(place + at, 0)
@@ -389,7 +389,7 @@ def client_context() -> ssl.SSLContext:
 
 def handshake_seeds() -> Iterator[bytes]:
     for place in range(0, 700, 100):
-        yield b"\x01" + struct.pack(">HB", place + 0x4000, 1)  # behind what the server says: nothing changes
+        yield b"\x01" + struct.pack(">HB", place + 0x4000, 1)  # beyond the server's bytes: nothing changes
     for number in range(1, len(SERVERS)):
         yield bytes([number * 2 + 1])
     yield b"\0HTTP/1.1 400 Bad Request\r\n\r\n"

@@ -1,4 +1,4 @@
-"""One reader of bytes that come from somebody else, as the fuzzer knows it."""
+"""One reader of untrusted bytes, as a target of the fuzzer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Target:
 
     Attributes:
         read: reads one input, and fails an assertion if something does not hold.
-        refusals: what it may raise.
-        seeds: good inputs, to begin with.
+        refusals: the errors that it may raise.
+        seeds: valid inputs to start with.
         peak_bytes: the most memory that reading ``size`` bytes may take, beyond a fixed amount.
-        share: of the damaged inputs that are tried in a test; costly targets get fewer.
+        share: of the mutated inputs that are tried in a test; slow targets get fewer.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Target:
     share: float = 1.0
 
     def run(self, data: bytes) -> bool:
-        """Whether the input was taken; anything but a refusal goes through to the caller."""
+        """Whether the input was accepted; any other error than a refusal is raised."""
         try:
             self.read(data)
         except self.refusals:
@@ -38,7 +38,7 @@ class Target:
         return True
 
     def corpus(self) -> list[bytes]:
-        """The kept inputs, good ones first."""
+        """The kept inputs, valid ones first."""
         path = CORPUS / f"{self.name}.txt"
         kept = path.read_text().split() if path.exists() else []
         return [*self.seeds(), *(base64.b64decode(line) for line in kept)]

@@ -1,4 +1,4 @@
-"""Every reader of bytes that come from somebody else, with what it may raise and what must hold of what it returns.
+"""Every reader of untrusted bytes, with the errors that it may raise and the checks of its result.
 
 The first bytes of an input choose the variant (API, version, codec, ...), the rest is what is read.
 """
@@ -35,13 +35,13 @@ from tests.fuzz.transport import SilentTransport
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LIMIT_BYTES = 1 << 16
-"""What compressed data may come to; a real limit is the size of a batch."""
+"""The limit for decompressed data; in reality it is the size of a batch."""
 APIS = (
     "AddOffsetsToTxn", "AddPartitionsToTxn", "ApiVersions", "EndTxn", "FindCoordinator", "GetTelemetrySubscriptions",
     "InitProducerId", "Metadata", "Produce", "PushTelemetry", "SaslAuthenticate", "SaslHandshake", "TxnOffsetCommit",
     "DescribeTransactions", "ListTransactions", "DescribeConfigs", "ListOffsets",
 )  # fmt: skip
-"""Inputs name an API by its place here: new ones go to the end."""
+"""Inputs choose an API by its index here: add new ones at the end."""
 BATCH_HEADER_BYTES = 61
 NOW_MS = 1_700_000_000_000
 
@@ -63,13 +63,13 @@ def request_class(api: str) -> type[Request[Any]]:
 
 
 def version_of(request: type[Request[Any]], byte: int) -> int:
-    """Any version from any byte, its own for one that is spoken."""
+    """A version for any byte; supported versions stand for themselves."""
     versions = request.MAX_VERSION - request.MIN_VERSION + 1
     return request.MIN_VERSION + (byte - request.MIN_VERSION) % versions
 
 
 def read_response(data: bytes) -> None:
-    """Any response: reading in steps gives the same, and writing what was read and reading that gives the same."""
+    """Any response: reading in steps gives the same result, and so does writing and reading it again."""
     if len(data) < 2:
         return
     request = request_class(APIS[data[0] % len(APIS)])
@@ -84,12 +84,12 @@ def read_response(data: bytes) -> None:
         assert whole is None
         raise
     assert whole == in_steps
-    if whole is not None and request is not request_class("ApiVersions"):  # an answer of which may be in version 0
+    if whole is not None and request is not request_class("ApiVersions"):  # whose answer may be in version 0
         assert request.RESPONSE.decode(whole.encode(version), version) == whole
 
 
 def exhausted(steps: Iterator[None]) -> object:
-    """What a generator returns."""
+    """A generator's return value."""
     while True:
         try:
             next(steps)
@@ -98,7 +98,7 @@ def exhausted(steps: Iterator[None]) -> object:
 
 
 def read_produce_response(data: bytes) -> None:
-    """The compiled decoder, which takes and refuses what the schema's does, and finds the same."""
+    """The compiled decoder accepts and refuses the same as the schema's, with the same results."""
     if not data:
         return
     version, frame = version_of(ProduceRequest, data[0]), data[1:]
@@ -116,7 +116,7 @@ def read_produce_response(data: bytes) -> None:
 
 
 def summary(response: _produce.ProduceResponse) -> list[tuple[object, ...]]:
-    """What a sender looks at."""
+    """The values that a sender uses."""
     return [
         *(
             (one.topic, one.partition, one.error_code, one.base_offset, one.log_append_time_ms, one.leader_id,
@@ -128,7 +128,7 @@ def summary(response: _produce.ProduceResponse) -> list[tuple[object, ...]]:
 
 
 def schema_summary(response: SchemaProduceResponse, version: int) -> list[tuple[object, ...]]:
-    """The same, of the schema's class."""
+    """The same values from the schema's class."""
     return [
         *(
             (topic.topic_id if version >= 13 else topic.name, one.index, one.error_code, one.base_offset,
@@ -151,12 +151,12 @@ def read_header(data: bytes) -> None:
 
 
 def read_frames(data: bytes) -> None:
-    """A stream of answers as a connection reads it: it ends with an error, and nothing else does."""
+    """A stream of answers, read by a connection: only the connection ends with an error."""
     asyncio.run(read_stream(data))
 
 
 async def read_stream(data: bytes) -> None:
-    """Give a connection these bytes; its requests end as answered or failed, its task without an error of its own."""
+    """Feed a connection these bytes; its requests are answered or fail, its task ends without an error."""
     loop = asyncio.get_running_loop()
     errors: list[object] = []
     loop.set_exception_handler(lambda _, context: errors.append(context))
@@ -185,7 +185,7 @@ CONFIG = ProducerConfig.parse({"bootstrap_servers": "host:9092"})
 
 
 def responses() -> Iterator[dict[str, Any]]:
-    """Kafka's own."""
+    """Responses made by Kafka's own classes."""
     yield from json.loads((GOLDEN / "responses.json").read_text())["responses"]
 
 
@@ -227,7 +227,7 @@ def read_records(data: bytes) -> None:
 
 
 def read_batch(data: bytes) -> None:
-    """A batch as the cluster for tests takes it in; its checksum is made right, or nothing behind it would be read."""
+    """A batch as read by the fake cluster; its checksum is corrected, or nothing after it would be read."""
     if len(data) > BATCH_HEADER_BYTES:
         data = b"".join((data[:17], crc32c(data[21:]).to_bytes(4, "big"), data[21:]))
     batches.check_frame(data, 9)
@@ -244,7 +244,7 @@ def golden_batches() -> Iterator[tuple[dict[str, Any], bytes]]:
 def record_seeds() -> Iterator[bytes]:
     for one, data in golden_batches():
         if one["codec"] == "none":
-            yield data[57:]  # the count, and the records behind it
+            yield data[57:]  # the count and the records after it
 
 
 def batch_seeds() -> Iterator[bytes]:
@@ -294,7 +294,7 @@ TARGETS = (
     Target("response-header", read_header, (ProtocolError,), header_seeds),
     Target("frames", read_frames, (), frame_seeds, share=0.05),
     Target("records", read_records, (ProtocolError,), record_seeds),
-    # Two decompressors reserve memory up to their limit, of which they touch what they need.
+    # Two decompressors reserve memory up to their limit, but touch only what they need.
     Target("record-batch", read_batch, (BrokerError, batches.RefusedRecordsError), batch_seeds,
            lambda size: batches.MAX_SECTION_BYTES + 2_000 * size),
     Target("decompress", decompress, (ProtocolError,), compressed_seeds, lambda size: 4 * LIMIT_BYTES + 8 * size),
@@ -304,5 +304,5 @@ TARGETS = (
 
 
 def target(name: str) -> Target:
-    """The target of a name."""
+    """The target with this name."""
     return next(one for one in TARGETS if one.name == name)

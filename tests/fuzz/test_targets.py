@@ -1,6 +1,6 @@
-"""Bytes that come from somebody else: read or refused, never a crash, within the memory that they are worth.
+"""Untrusted bytes are read or refused, never cause a crash, and use memory only in proportion to their size.
 
-A short fuzzing with the same inputs each time; `python -m tests.fuzz` goes on from here.
+A short fuzzing run with the same inputs each time; `python -m tests.fuzz` does more.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def test_every_api_is_read() -> None:
 
 @each_target
 def test_good_inputs_are_taken(target: Target) -> None:
-    """What Kafka's own classes wrote is read; else the damage would be done to something refused anyway."""
+    """Inputs by Kafka's own classes are accepted; otherwise mutations would be of inputs that are refused anyway."""
     taken = [target.run(data) for data in target.seeds()]
     assert sum(taken) > len(taken) / 3
 
 
 @each_target
 def test_corpus_and_damage(target: Target) -> None:
-    """Every kept input, and some thousand damaged ones, are taken or refused as documented."""
+    """Every kept input, and some thousand mutated ones, are accepted or refused as documented."""
     corpus = target.corpus()
     for data in corpus:
         target.run(data)
@@ -53,7 +53,7 @@ def test_corpus_and_damage(target: Target) -> None:
 
 @each_target
 def test_memory_is_bounded_by_the_input(target: Target) -> None:
-    """Whatever sizes an input claims, no more memory is taken than it is worth."""
+    """Whatever sizes an input claims, memory use is limited by its real size."""
     corpus = target.corpus()
     rng = random.Random(2)
     target.run(corpus[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class SilentTransport(asyncio.Transport):
-    """Takes what is written, and says that it has left."""
+    """Accepts all writes, and reports them as sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class SilentTransport(asyncio.Transport):
 
 
 class AnsweringTransport(SilentTransport):
-    """Answers each write with the next frame of what it was given, and hangs up when nothing is left."""
+    """Answers each write with the next of the given frames, and closes the connection when none is left."""
 
     def __init__(self, reader: asyncio.StreamReader, answers: bytes) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Record batch v2, written from the format's description for reading, not for speed.
 
-Nothing here is shared with the package, so that what both agree on is the format. Compression is not its matter: a
-batch holds its records section as it stands, and ``records_of`` reads an uncompressed one.
+Nothing here is shared with the package, so that both agree only if the format is right. There is no compression: a
+batch holds its records section as given, and ``records_of`` reads an uncompressed one.
 
 Source: Kafka's message format, record batch with magic 2 (KIP-98).
 """
@@ -29,7 +29,7 @@ class PlainRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """The fields of the 61-byte header, and the section behind it."""
+    """The fields of the 61-byte header, and the section after it."""
 
     base_offset: int
     batch_length: int
@@ -124,7 +124,7 @@ def crc32c(data: bytes) -> int:
 
 
 def encoded_record(record: PlainRecord, offset_delta: int, base_timestamp: int) -> bytes:
-    """One record with its length before it."""
+    """One record with its length prefix."""
     body = b"\0" + varint(record.timestamp_ms - base_timestamp) + varint(offset_delta)
     body += blob(record.key) + blob(record.value) + varint(len(record.headers))
     for name, value in record.headers:

@@ -88,7 +88,7 @@ class Bindable:
 
 
 def with_types() -> list[Serializer[Order]]:
-    """A serializer of orders takes any order, so one of whatever is good enough for orders."""
+    """A parameter for a serializer of orders also accepts a serializer of a wider type."""
     function: SerializerFunction[Order] = json_of_order
     plain: SerializerObject[Order] = OfOrders()
     bound: BoundSerializer[Order] = Bound()
@@ -109,7 +109,7 @@ def refused() -> list[Serializer[Order]]:
 
 
 def without_types(serializer: Serializer, function: SerializerFunction) -> tuple[SerializerObject, BindableSerializer]:
-    """A name without its type takes whatever there is."""
+    """A class name without type parameters accepts any types."""
     assert_type(function(7), Serialized | Awaitable[Serialized])
     print(serializer)
     return OfOrders(), ByType({Order: json_of_order, Event: serializers.string})
@@ -158,7 +158,7 @@ async def by_registry(registry: SchemaRegistry, schema: Mapping[str, Any]) -> No
 
 
 async def sent(several: list[Order | None]) -> Producer:
-    """What a producer takes is what its serializers take, and None."""
+    """A producer accepts what its serializers accept, and None."""
     producer = Producer(bootstrap_servers="a:9092", key_serializer=serializers.long, value_serializer=json_of_order)
     assert_type(producer, Producer[int, Order])
     async with producer as same:
@@ -183,7 +183,7 @@ async def sent(several: list[Order | None]) -> Producer:
 
 
 async def of_any(producer: Producer) -> None:
-    """Without types it means any again."""
+    """Without type parameters, any types are accepted."""
     await producer.send("orders", 7, key="7")
     await producer.send_many("orders", [7, "7", (7, "7"), Order(7)])
 
@@ -214,11 +214,11 @@ def of_what(configs: dict[str, Any]) -> None:
 
 
 class OrderProducer(Producer[str, Order]):
-    """What users derive may have types of its own."""
+    """Users' subclasses may have type parameters."""
 
 
 class Shop(Producer):
-    """Or none."""
+    """They may have none."""
 
     def __init__(self) -> None:
         super().__init__(bootstrap_servers="a:9092", value_serializer=json_of_order)
