@@ -27,7 +27,7 @@ PATIENCE_S = 180.0
 
 def check(*command: str) -> str:
     # An editable install is found by an import hook, which pyright does not have; other packages it looks for
-    # beside the python that is first on the PATH.
+    # next to the python that is first on the PATH.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     found = os.environ | {"PYTHONPATH": str(ROOT), "PATH": path}
     finished = subprocess.run(

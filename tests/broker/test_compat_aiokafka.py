@@ -131,7 +131,7 @@ async def test_send_gives_a_future(make: Make, kafka: KafkaCluster) -> None:
         futures = [await producer.send(topic, b"%d" % number) for number in range(10)]
         assert all(isinstance(future, asyncio.Future) for future in futures)
         futures[0].add_done_callback(lambda future: called.append(future.result().offset))
-        futures[1].cancel()  # the record is sent all the same
+        futures[1].cancel()  # the record is still sent
         done, pending = await asyncio.wait(futures[2:5], timeout=PATIENCE_S)
         assert (len(done), len(pending)) == (3, 0)
         rest = await asyncio.gather(*futures[5:])

@@ -671,7 +671,7 @@ def test_refused_in_another_loop_right_after_the_own() -> None:
     """However recently the producer's own loop ran, calls between its runs and from other loops are refused."""
 
     async def start() -> Door:
-        return Door(clock=Clock())  # whose time stands still
+        return Door(clock=Clock())  # its clock stands still
 
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
     try:

@@ -45,7 +45,7 @@ def engine_of(**configs: object) -> Engine:
 async def test_a_topic_forgotten_too_early_is_asked_for_again() -> None:
     """A record is admitted between a request for metadata that leaves its idle topic out, and the answer.
 
-    The topic has to come back into use, or its leader would never be looked for again and the record wait in vain.
+    The topic has to be in use again, or its leader would never be looked up again and the record would wait in vain.
     """
     engine = engine_of()
     learn_topic(engine)

@@ -98,7 +98,7 @@ each_call = pytest.mark.parametrize("call", CALLS)
 
 ASKS: list[Callable[[object], bool]] = []
 """How programs check whether a call has to be awaited. Before Python 3.12 inspect has no marker, from 3.14 on asyncio
-warns whoever asks it."""
+warns when its function is used."""
 if sys.version_info < (3, 14):
     ASKS.append(asyncio.iscoroutinefunction)
 if sys.version_info >= (3, 12):
@@ -542,7 +542,7 @@ async def test_cancelled_close_with_failures(broker: ProducingBroker) -> None:
     while producer.health().state is not ProducerState.CLOSED:
         await turns()
     del producer
-    gc.collect()  # the loop is told of an unretrieved error when its task is freed
+    gc.collect()  # an unretrieved error is reported to the loop when its task is freed
     assert not told
 
 

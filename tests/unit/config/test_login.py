@@ -350,8 +350,8 @@ def test_what_a_login_module_says_of_tls_is_of_the_token_endpoint_alone() -> Non
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_what_would_be_without_effect_is_refused(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A secret that nobody asks for hints at a connection that is less safe than was meant. Of Java's names the log
-    tells.
+    """An unused secret suggests that the connection is less secure than intended. For Java's names there is only a
+    log line.
     """
     assert "sasl_password, sasl_username: without effect with security_protocol=" in refusal(
         security_protocol=protocol, sasl_username="a", sasl_password="s3cret"

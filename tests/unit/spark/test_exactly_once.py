@@ -429,7 +429,7 @@ def test_a_driver_may_die_anywhere(
 ) -> None:
     """Ten micro-batches under drivers that die at any request or write to the log: each is visible once, in the end.
 
-    Spark goes on to the next micro-batch when ``commit`` has returned and Spark has noted it; a driver may also die in
+    Spark begins the next micro-batch when ``commit`` has returned and Spark has recorded that; a driver may also die in
     between, and the batch is replayed.
     """
     monkeypatch.setattr(storage.os, "fsync", lambda _: None)
@@ -574,8 +574,8 @@ def test_drivers_that_do_not_know_of_each_other_tear_nothing(
 ) -> None:
     """Two or three of them write the same micro-batches, and each may stop between any two of its steps.
 
-    With so many claims that none of them has the ids of another one: a driver that sleeps for eight claims, while a
-    task of its own begins, could fence one of the ninth.
+    There are enough claims that no two drivers share ids: a driver that sleeps for eight claims, while one of its
+    tasks begins, could fence a task of the ninth.
     """
     monkeypatch.setattr(storage.os, "fsync", lambda _: None)
     monkeypatch.setattr(exactly_once, "TURNS", 1_000_000)
