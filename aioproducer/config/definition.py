@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aioproducer.config.values import SERVERS, URL, ConfigType, OneOf, Valid, has_user
+from aioproducer.config.values import PATH, SERVERS, URL, ConfigType, OneOf, Valid, has_user
 from aioproducer.errors import ConfigError
 
 REQUIRED: Any = object()
@@ -17,7 +18,6 @@ _MAX_SHOWN = 300
 _STRIPPED = ("_password", "_passphrase", "_secret")
 """Name endings of one-line secrets, whose values are stripped, as in Java: read from a file or the environment, they
 often end with a newline."""
-_FILE_NAMES = ("_file", "_location")
 _CONTENT = re.compile(r"(?s:.*)-----BEGIN |\s*eyJ[\w-]+\.eyJ[\w-]+\.")
 _SECRET_PARTS = re.compile(r"(?<=//)[^/?#]*(?=@)|(?<=[?#]).+", re.DOTALL)
 """Parts of a URL."""
@@ -79,7 +79,7 @@ class ConfigDef:
         """
         if value is None and (self.nullable or self.default == ""):
             return self.default
-        if self.name.endswith(_FILE_NAMES):
+        if self.type is PATH:
             check_path(self.name, value)
         try:
             typed = self.type.parse(value)
@@ -120,5 +120,7 @@ def check_path(name: str, value: object) -> None:
     Raises:
         ConfigError: does not show the value, as an error about a missing file would.
     """
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     if isinstance(value, str) and (_CONTENT.match(value) or "\0" in value):
         raise ConfigError(f"{name}=[hidden] is refused: it is what a file holds; give the file's path")

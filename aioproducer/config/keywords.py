@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, SupportsIndex, TypedDict
@@ -80,11 +81,11 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
     # TLS
     security_protocol: str
     ssl_context: ssl.SSLContext | None
-    ssl_truststore_location: str | None
+    ssl_truststore_location: os.PathLike[str] | str | None
     ssl_truststore_certificates: str | None
     ssl_truststore_type: str
     ssl_truststore_password: str | None
-    ssl_keystore_location: str | None
+    ssl_keystore_location: os.PathLike[str] | str | None
     ssl_keystore_key: str | None
     ssl_keystore_certificate_chain: str | None
     ssl_keystore_type: str
@@ -122,7 +123,7 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
     sasl_oauthbearer_assertion_claim_jti_include: bool | str
     sasl_oauthbearer_assertion_claim_nbf_seconds: SupportsIndex | str
     sasl_oauthbearer_assertion_claim_sub: str | None
-    sasl_oauthbearer_assertion_file: str | None
-    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_file: os.PathLike[str] | str | None
+    sasl_oauthbearer_assertion_private_key_file: os.PathLike[str] | str | None
     sasl_oauthbearer_assertion_private_key_passphrase: str | None
-    sasl_oauthbearer_assertion_template_file: str | None
+    sasl_oauthbearer_assertion_template_file: os.PathLike[str] | str | None

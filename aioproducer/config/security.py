@@ -11,6 +11,7 @@ from aioproducer.config.values import (
     LONG,
     NUMBER,
     PASSWORD,
+    PATH,
     SSL_CONTEXT,
     STRING,
     TOKEN_PROVIDER,
@@ -38,7 +39,7 @@ TLS: tuple[ConfigDef, ...] = (
     ),
     ConfigDef(
         name="ssl_truststore_location",
-        type=STRING,
+        type=PATH,
         default=None,
         importance="high",
         doc="File with the certificates to trust. If not set: those of the system.",
@@ -67,7 +68,7 @@ TLS: tuple[ConfigDef, ...] = (
     ),
     ConfigDef(
         name="ssl_keystore_location",
-        type=STRING,
+        type=PATH,
         default=None,
         importance="high",
         doc="File with this client's private key and certificate chain, for brokers that ask for a certificate.",
@@ -350,7 +351,7 @@ SASL: tuple[ConfigDef, ...] = (
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_file",
-        type=STRING,
+        type=PATH,
         default=None,
         importance="medium",
         doc="A file with a ready-made assertion, read for each request; it takes precedence over one that is signed "
@@ -358,7 +359,7 @@ SASL: tuple[ConfigDef, ...] = (
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_private_key_file",
-        type=STRING,
+        type=PATH,
         default=None,
         importance="medium",
         doc="PEM file with the key that signs assertions, read for each of them.",
@@ -372,7 +373,7 @@ SASL: tuple[ConfigDef, ...] = (
     ),
     ConfigDef(
         name="sasl_oauthbearer_assertion_template_file",
-        type=STRING,
+        type=PATH,
         default=None,
         importance="medium",
         doc="A JSON file with `header` and `payload` for assertions; they take precedence over the `claim` configs.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -141,6 +142,10 @@ def _string(value: object) -> str:
     return _password(value).strip()
 
 
+def _path(value: object) -> str:
+    return _password(os.fspath(value)) if isinstance(value, os.PathLike) else _string(value)
+
+
 def _list(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split(",") if value.strip() else ()
@@ -162,6 +167,7 @@ BOOLEAN = ConfigType("true or false", "bool", "bool | str", _boolean)
 STRING = ConfigType("string", "str", "str", _string)
 URL = ConfigType("string", "str", "str", _string)
 """Its possibly secret parts are not shown: user, query and fragment."""
+PATH = ConfigType("path of a file", "str", "os.PathLike[str] | str", _path)
 PASSWORD = ConfigType("secret string", "str", "str", _password, secret=True)
 LIST = ConfigType("list of strings, or one comma-separated string", "tuple[str, ...]", _LISTS, _list)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,9 +85,10 @@ KEY = "-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----"
         ("ssl_keystore_location", KEY),
         ("ssl_truststore_location", KEY),
         ("ssl_keystore_location", "\xfe\xed\xfe\xed\0s3cret"),
+        ("ssl_keystore_location", Path(KEY)),
     ],
 )
-def test_what_a_file_holds_in_place_of_its_path_is_not_shown(name: str, value: str) -> None:
+def test_what_a_file_holds_in_place_of_its_path_is_not_shown(name: str, value: str | Path) -> None:
     """The secret would appear in the error about a missing file."""
     assert refusal(**{name: value}) == f"{name}=[hidden] is refused: it is what a file holds; give the file's path"
 

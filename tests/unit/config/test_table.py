@@ -139,12 +139,23 @@ def test_keywords_take_what_the_table_takes(name: str) -> None:
     hint, definition = typing.get_type_hints(ProducerConfigs)[name], NAMES[name]
     if definition.default is not REQUIRED:
         assert fits(definition.default, hint)
-    for value in (None, 1, 0.5, True, "1", (), [], [1], object(), b"1", print):
+    for value in (None, 1, 0.5, True, "1", (), [], [1], object(), b"1", Path("1"), print):
         try:
             definition.parse(value)
         except ConfigError:
             continue
         assert fits(value, hint), value
+
+
+PATHS = [definition for definition in CONFIGS if definition.name.endswith(("_file", "_location"))]
+
+
+@pytest.mark.parametrize("definition", PATHS, ids=lambda definition: definition.name)
+def test_paths_may_be_path_objects(definition: ConfigDef) -> None:
+    assert definition.parse(Path("/etc/my ca.pem")) == "/etc/my ca.pem"
+    assert definition.parse(" /etc/ca.pem ") == "/etc/ca.pem"
+    with pytest.raises(ConfigError, match="is refused; allowed: path of a file"):
+        definition.parse(b"/etc/ca.pem")
 
 
 def test_secrets_are_marked() -> None:
