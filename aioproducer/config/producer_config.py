@@ -312,7 +312,7 @@ def _refuse_name(name: str) -> NoReturn:
         raise ConfigError(
             f"config {name} is librdkafka's, {ours} here; Producer.from_librdkafka_config takes librdkafka's names"
         )
-    nearest = difflib.get_close_matches(underscored, _BY_NAME, n=1)
+    nearest = difflib.get_close_matches(underscored.lower(), _BY_NAME, n=1)
     hint = f"the nearest known name is {nearest[0]}" if nearest else "no known name is similar"
     raise ConfigError(f"config {name} is unknown: {hint}")
 

@@ -135,6 +135,7 @@ def test_secrets_are_never_shown(name: str, caplog: pytest.LogCaptureFixture) ->
         ("compresion_type", "compression_type"),
         ("partitoner", "partitioner"),
         ("request_timeout", "request_timeout_ms"),
+        ("LINGER_MS", "linger_ms"),
     ],
 )
 def test_unknown_name_gives_the_nearest(name: str, nearest: str) -> None:
