@@ -30,7 +30,11 @@ class SerializerObject(Protocol[Value_contra]):
     """A serializer that also looks at the topic and the headers."""
 
     def serialize(self, topic: str, headers: Any, value: Value_contra) -> Serialized | Awaitable[Serialized]:
-        """The bytes of a key or value, or None for a null."""
+        """The bytes of a key or value, or None for a null.
+
+        Args:
+            headers: as the call gave them, to be read only: None, a mapping, or pairs.
+        """
 
 
 @runtime_checkable
