@@ -53,6 +53,9 @@ WARN_EVERY_MS = 60_000
 WARN_FROM_FAILURES = 3
 """A topic that is just being created first has an error or two, which needs no warning."""
 
+MAX_NAMED = 10
+"""The most topics that one warning names; the rest are counted."""
+
 STEP_BYTES = 4_096
 """Bytes of an answer read in one turn of the loop: well under a millisecond."""
 
@@ -414,11 +417,16 @@ class Metadata:
     def _warn(self, failing: dict[str, int]) -> None:
         now_ms = self._now_ms()
         self._warned_ms = {topic: ms for topic, ms in self._warned_ms.items() if now_ms < ms + WARN_EVERY_MS}
+        broken: dict[int, list[str]] = {}
         for topic, error_code in failing.items():
             tells = error_code in _REFUSED or self._schedule.failures(topic) >= WARN_FROM_FAILURES
             if error_code and tells and topic not in self._warned_ms:
                 self._warned_ms[topic] = now_ms
-                logger.warning("topic %s: %s", topic, _meaning(error_code))
+                broken.setdefault(error_code, []).append(topic)
+        for error_code, topics in broken.items():
+            more = f" and {len(topics) - MAX_NAMED} more" if len(topics) > MAX_NAMED else ""
+            named = ("topics " if len(topics) > 1 else "topic ") + ", ".join(topics[:MAX_NAMED]) + more
+            logger.warning("%s: %s", named, _meaning(error_code))
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

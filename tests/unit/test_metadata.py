@@ -357,6 +357,22 @@ async def test_a_cancelled_wait_disturbs_nobody(cluster: FakeCluster) -> None:
         assert setup.metadata._waiters == {}
 
 
+async def test_many_broken_topics_are_one_warning(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    refused = [f"refused-{number}" for number in range(1_000)]
+    cluster.topics = {**dict.fromkeys(refused, 29), "bad": 17}
+    async with running(cluster) as setup:
+        with caplog.at_level(logging.WARNING, "aioproducer.metadata"):
+            for name in cluster.topics:
+                setup.metadata.touch(name, setup.now_ms)
+            with pytest.raises(TopicAuthorizationFailedError):
+                await setup.wait(refused[-1])
+            while setup.metadata._schedule._asked:
+                await asyncio.sleep(0)
+    one, other = (record.getMessage() for record in caplog.records)
+    assert one.startswith(f"topics {', '.join(refused[:10])} and 990 more: TOPIC_AUTHORIZATION_FAILED (29), ")
+    assert other.startswith("topic bad: INVALID_TOPIC_EXCEPTION (17), ")
+
+
 async def test_a_broken_topic_is_warned_of_once(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster.topics = {"secret": 29}
     async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
