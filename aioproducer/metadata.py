@@ -401,8 +401,13 @@ class Metadata:
             self._settle_waiters(topic)
 
     def _settle_waiters(self, topic: str) -> None:
-        for waiter in self._waiters.get(topic, {}):
-            _settle(waiter, True)
+        """Wake those who have what they wait for, or will not get it."""
+        known = self.cluster.topics.get(topic)
+        if known is not None and (waiting := self._waiters.get(topic)):
+            is_refused = known.error_code in _REFUSED
+            for waiter, partition in waiting.items():
+                if is_refused or (partition or 0) < len(known.partitions):
+                    _settle(waiter, True)
 
     def _fail_waiters(self, error: KafkaError) -> None:
         for waiting in self._waiters.values():

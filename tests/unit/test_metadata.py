@@ -240,6 +240,20 @@ async def test_a_topic_that_is_being_created_is_waited_for(cluster: FakeCluster)
         assert await waiting == 1
 
 
+async def test_answers_that_do_not_help_wake_nobody(cluster: FakeCluster) -> None:
+    """Thousands may wait for a topic that is still missing, and each wake-up costs a turn of their tasks."""
+    cluster.topics = {"few": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
+        waiting = [asyncio.ensure_future(setup.wait(topic, 1)) for topic in ("missing", "few")]
+        await asyncio.sleep(0)
+        waiters = [list(setup.metadata._waiters[topic]) for topic in ("missing", "few")]
+        while len(cluster.asked_topics) < 12:
+            await cluster.brokers[0].next_request(MetadataRequest)
+        assert [list(setup.metadata._waiters[topic]) for topic in ("missing", "few")] == waiters
+        cluster.topics = {"missing": [(1, 0)] * 2, "few": [(1, 0)] * 3}
+        assert await asyncio.gather(*waiting) == [2, 3]
+
+
 async def test_a_topic_that_never_comes_times_out_and_says_why(cluster: FakeCluster) -> None:
     async with running(cluster, max_block_ms=60_000) as setup:
         with pytest.raises(MetadataTimeoutError) as caught:
