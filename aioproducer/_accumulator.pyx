@@ -154,19 +154,14 @@ cdef class RecordAccumulator:
 
     def forget_topic(self, str name):
         cdef TopicQueues topic = self.find_topic(name)
-        if topic is None or self.holds_topic(name):
+        if topic is None or topic.live_batches:     # also one in flight: it may be requeued
             return False
         self.topics.remove(topic)
         return True
 
     def holds_topic(self, str name):
         cdef TopicQueues topic = self.find_topic(name)
-        cdef ProducerBatch batch = self.live.oldest
-        while batch is not None:
-            if batch.queue.topic is topic:
-                return True     # also one in flight: it may be requeued
-            batch = batch.younger
-        return False
+        return topic is not None and topic.live_batches > 0
 
     # --- append -------------------------------------------------------------------------------------------------------
 

@@ -120,6 +120,7 @@ cdef class TopicQueues:
     cdef Py_ssize_t stood_limit             # and the limit before larger batches were tried; 0: none yet
     cdef readonly int64_t used_ms           # when its latest batch was opened
     cdef readonly Py_ssize_t frame_bytes    # upper bound of what a request takes to name it and count its partitions
+    cdef Py_ssize_t live_batches            # how many of the LiveBatches are its own
     cdef int64_t drain                      # number of the latest drain that took a batch of it
     cdef public int64_t touched_ms          # when metadata was told that the topic is in use
     cdef object counts                      # its windows, once a batch was sent

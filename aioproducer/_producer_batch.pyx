@@ -189,6 +189,7 @@ cdef class LiveBatches:
 
     cdef void append(self, ProducerBatch batch):
         batch.live = True
+        batch.queue.topic.live_batches += 1
         batch.older = self.youngest
         if self.youngest is None:
             self.oldest = batch
@@ -204,6 +205,7 @@ cdef class LiveBatches:
         if not batch.live:
             return
         batch.live = False
+        batch.queue.topic.live_batches -= 1
         if self.lingering is batch:
             self.lingering = batch.younger
         if self.aging is batch:
