@@ -278,7 +278,9 @@ def _partitioner(value: object) -> object:
         if value.strip() not in _PARTITIONERS:
             raise ValueError("leave it out for Kafka's built-in partitioner")
         return _PARTITIONERS[value.strip()]
-    return _callable(value)
+    if _is_async(_callable(value)):
+        raise ValueError("it is async, but partitioners are not awaited: give a plain function")
+    return value
 
 
 def _callable(value: object) -> object:
@@ -287,11 +289,27 @@ def _callable(value: object) -> object:
     return value
 
 
+def _is_async(function: object) -> bool:
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+
+
 def _error_handler(value: object) -> object:
     handler = _callable(value)
-    if any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__))):
+    if _is_async(handler):
         raise ValueError("it is async, but on_error is not awaited: give a plain function, which may create a task")
     return handler
+
+
+_INTERCEPTOR_METHODS = (
+    "on_send",
+    "on_acknowledgement",
+    "on_start",
+    "on_bulk_begin",
+    "on_bulk_end",
+    "on_transaction_begin",
+    "on_transaction_end",
+    "close",
+)
 
 
 def _interceptors(value: object) -> tuple[object, ...]:
@@ -303,6 +321,10 @@ def _interceptors(value: object) -> tuple[object, ...]:
         methods = [getattr(interceptor, name, None) for name in ("on_send", "on_acknowledgement")]
         if isinstance(interceptor, type) or not any(map(callable, methods)):
             raise ValueError(f"{interceptor!r} is not an interceptor")
+        for method in filter(callable, (getattr(interceptor, name, None) for name in _INTERCEPTOR_METHODS)):
+            if _is_async(method):
+                name = getattr(method, "__qualname__", repr(method))
+                raise ValueError(f"{name} is async, but interceptors are not awaited: give a plain method")
     return tuple(value)
 
 

@@ -8,6 +8,7 @@ import functools
 import importlib.util
 import logging
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -375,6 +376,30 @@ def test_an_async_on_error_is_refused(value: object) -> None:
     """Nothing would await it."""
     told = refusal(on_error=value)
     assert "it is async, but on_error is not awaited: give a plain function, which may create a task" in told
+
+
+class AsyncSend:
+    async def on_send(self, record: object) -> object: ...
+
+
+class AsyncClose:
+    def on_send(self, record: object) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("interceptor", [AsyncSend(), AsyncClose()])
+def test_an_async_interceptor_is_refused(interceptor: AsyncSend | AsyncClose) -> None:
+    """Each of its calls would make a coroutine that nobody awaits."""
+    told = refusal(interceptors=[interceptor])
+    assert re.search(r"Async(Send\.on_send|Close\.close) is async, but interceptors are not awaited", told)
+
+
+def test_an_async_partitioner_is_refused() -> None:
+    async def choose(*_: object) -> int:
+        return 0
+
+    assert "it is async, but partitioners are not awaited: give a plain function" in refusal(partitioner=choose)
 
 
 @pytest.mark.parametrize("value", [print, functools.partial(print), lambda error, records: None])
