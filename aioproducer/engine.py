@@ -194,6 +194,7 @@ class Engine:
                 admit=self._admit_records,
                 on_progress=self._progressed,
                 on_fatal=self._fatal,
+                on_broken_off=self._task_ended,
                 wake_sender=self._sender.wake,
             ),
         )
@@ -268,7 +269,7 @@ class Engine:
         task.add_done_callback(self._task_ended)
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        """Our tasks never end by themselves: whatever ended this one, admitted records would never end."""
+        """One that never ends by itself, or ended in the middle: what waits for it would never end."""
         if self._stopping:
             return
         cause = None if task.cancelled() else task.exception()

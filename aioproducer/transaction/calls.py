@@ -26,7 +26,8 @@ class TransactionCalls:
     Args:
         timed_out: makes the error, with its cause, for a call that has not ended in time, from its name and the time
             at which the wait began.
-        cut_short: makes the error for a call whose task was cancelled.
+        cut_short: makes the error for a call whose task broke off.
+        on_end: called when a task has ended, before its caller has its turn.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class TransactionCalls:
         loop: asyncio.AbstractEventLoop,
         timed_out: Callable[[str, int], KafkaError],
         cut_short: Callable[[str], KafkaError],
+        on_end: Callable[[asyncio.Task[Any]], None] = lambda _: None,
     ) -> None:
         self._loop = loop
         self._timed_out = timed_out
         self._cut_short = cut_short
+        self._on_end = on_end
         self._latest: tuple[str, asyncio.Task[Any]] | None = None
 
     @property
@@ -64,7 +67,7 @@ class TransactionCalls:
             try:
                 await self._wait(left, task, deadline_ms, tells=is_same)
             except KafkaError as error:
-                if not task.done() or task.cancelled():
+                if not task.done() or broke_off(task):
                     raise  # the outcome is unknown
                 if not is_same:
                     logger.info("%s(), which another call waited for, failed: %s", left, str(error))
@@ -75,7 +78,7 @@ class TransactionCalls:
     async def run(self, name: str, work: Coroutine[Any, Any, Any], deadline_ms: int) -> Any:
         """Make a call whose turn has come; returns its result, or raises its error."""
         task = self._loop.create_task(work, name=f"aioproducer {name}")
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(self._on_end)
         self._latest = name, task
         return await self._wait(name, task, deadline_ms, tells=True)
 
@@ -96,7 +99,7 @@ class TransactionCalls:
             raise self._timed_out(name, began_ms)
         if tells and self._latest is not None and self._latest[1] is task:
             self._latest = None
-        if task.cancelled():
+        if broke_off(task):
             raise self._cut_short(name)
         return task.result()
 
@@ -104,7 +107,9 @@ class TransactionCalls:
         return int(self._loop.time() * 1000)
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Keep asyncio from logging an error that nobody awaited because the call was cancelled."""
-    if not task.cancelled():
-        task.exception()
+def broke_off(task: asyncio.Task[Any]) -> bool:
+    """Whether a task has ended in the middle of its work: cancelled, or because of a bug.
+
+    It also keeps asyncio from logging an error that nobody awaited because the call was cancelled.
+    """
+    return task.cancelled() or not isinstance(task.exception(), KafkaError | None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import DeliveryLedger
@@ -22,6 +23,7 @@ class TransactionRecords:
         admit: admit records, or refuse them and those that wait to be admitted.
         on_progress: called after batches ended or memory came back.
         on_fatal: called when the producer can do nothing more.
+        on_broken_off: called when a task has ended in the middle of its work.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class TransactionRecords:
         admit: Callable[[bool], None],
         on_progress: Callable[[], None],
         on_fatal: Callable[[KafkaError], None],
+        on_broken_off: Callable[[asyncio.Task[Any]], None],
         wake_sender: Callable[[], None],
     ) -> None:
         self._loop = loop
@@ -47,6 +50,7 @@ class TransactionRecords:
         self._admit = admit
         self._on_progress = on_progress
         self._on_fatal = on_fatal
+        self._on_broken_off = on_broken_off
         self._wake_sender = wake_sender
 
     def admit(self, admits: bool) -> None:
@@ -76,6 +80,9 @@ class TransactionRecords:
 
     def failed(self, error: KafkaError) -> None:
         self._on_fatal(error)
+
+    def broke_off(self, task: asyncio.Task[Any]) -> None:
+        self._on_broken_off(task)
 
     def timed(self, call: str, elapsed_ms: int) -> None:
         self._metrics.record_transaction_call(call, elapsed_ms, self._now_ms())

@@ -41,7 +41,7 @@ from aioproducer.errors import (
 )
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
-from aioproducer.transaction.calls import TransactionCalls
+from aioproducer.transaction.calls import TransactionCalls, broke_off
 from aioproducer.transaction.manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from aioproducer.transaction.outcome import TransactionDescription, TransactionOutcome, outcome_after_end
 from aioproducer.transaction.partitions import TransactionPartitions
@@ -81,6 +81,9 @@ class Records(Protocol):
     def failed(self, error: KafkaError) -> None:
         """The producer can do nothing more."""
 
+    def broke_off(self, task: asyncio.Task[Any]) -> None:
+        """A task has ended in the middle of its work: neither can the producer go on."""
+
     def timed(self, call: str, elapsed_ms: int) -> None:
         """A call has ended; for the metrics."""
 
@@ -119,7 +122,9 @@ class TransactionRunner:
         self._partitions.on_wanted = self._add_soon
         self._feature = feature
         self._records = records
-        self._calls = TransactionCalls(loop=loop, timed_out=self._timed_out, cut_short=self._cut_short)
+        self._calls = TransactionCalls(
+            loop=loop, timed_out=self._timed_out, cut_short=self._cut_short, on_end=self._task_ended
+        )
         self._adding: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._new_epoch_due = False
@@ -292,8 +297,12 @@ class TransactionRunner:
         error.__cause__ = last
         return error
 
-    def _cut_short(self, name: str) -> ProducerClosedError:
+    def _cut_short(self, name: str) -> KafkaError:
         in_doubt = name in ENDS and self._in_doubt
+        if self.states.error is not None and not self._alive() and not self._hurried:
+            failure = copy.copy(self.states.error)
+            failure.maybe_written = in_doubt
+            return failure
         if name == "begin_transaction":
             told = "no transaction was begun"
         else:
@@ -301,6 +310,11 @@ class TransactionRunner:
         return ProducerClosedError(
             f"{name}() was cut short because the producer was closed; {told}", maybe_written=in_doubt
         )
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        """If it broke off, but not for ``close``, it leaves a state from which no call leads on."""
+        if broke_off(task) and not self._hurried:
+            self._records.broke_off(task)
 
     @property
     def _in_doubt(self) -> bool:
@@ -564,6 +578,7 @@ class TransactionRunner:
         """A batch waits for its partition to be added; those wanted in the same turn of the loop go along."""
         if self._adding is None or self._adding.done():
             self._adding = self._loop.create_task(self._add_partitions(), name="aioproducer add partitions")
+            self._adding.add_done_callback(self._task_ended)
 
     async def _add_partitions(self) -> None:
         await asyncio.sleep(0)
@@ -617,6 +632,7 @@ class TransactionRunner:
             return False
         if self._asking is None or self._asking.done():
             self._asking = self._loop.create_task(self._ask_who_has_the_epoch(error), name="aioproducer ask for epoch")
+            self._asking.add_done_callback(self._task_ended)
         return True
 
     async def _ask_who_has_the_epoch(self, error: KafkaError) -> None:

@@ -1376,6 +1376,34 @@ async def test_task_that_ends(broker: ProducingBroker) -> None:
     await producer.close()
 
 
+async def test_task_of_a_transaction_that_ends() -> None:
+    """The state in which it leaves the transaction would otherwise stay, and no call would lead out of it."""
+    with FakeCluster(1) as cluster:
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name")
+        await producer.start()
+        await producer.begin_transaction()
+        await producer.send("orders", b"v")
+        cluster.faults.swallow("EndTxn")
+        commit = asyncio.create_task(producer.commit_transaction())
+        (task,) = await task_once_it_runs("aioproducer commit_transaction")
+        task.cancel()
+        with pytest.raises(ProducerFailedError, match="'aioproducer commit_transaction' was cancelled"):
+            await commit
+        for call in producer.commit_transaction, producer.abort_transaction, producer.begin_transaction:
+            with pytest.raises(ProducerFailedError):
+                await call()
+        with pytest.raises(ProducerFailedError):
+            await producer.send("orders", b"v")
+        await producer.close()
+
+
+async def task_once_it_runs(name: str) -> list[asyncio.Task[Any]]:
+    async with asyncio.timeout(PATIENCE_S):
+        while not (found := [task for task in asyncio.all_tasks() if task.get_name() == name]):
+            await asyncio.sleep(0)
+    return found
+
+
 async def test_all_is_released(broker: ProducingBroker) -> None:
     """After close there are no tasks, sockets, threads, and no memory in use or kept for reuse."""
     tasks = len(asyncio.all_tasks())

@@ -112,6 +112,8 @@ class ScriptedRecords:
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
     dropped: list[tuple[KafkaError | None, bool]] = field(default_factory=list)
     failures: list[KafkaError] = field(default_factory=list)
+    broken_off: list[asyncio.Task[Any]] = field(default_factory=list)
+    when_broken_off: Callable[[], None] = lambda: None
     calls: list[str] = field(default_factory=list)
     pending: bool = False
     """Whether there are records that have not ended."""
@@ -147,6 +149,10 @@ class ScriptedRecords:
 
     def failed(self, error: KafkaError) -> None:
         self.failures.append(error)
+
+    def broke_off(self, task: asyncio.Task[Any]) -> None:
+        self.broken_off.append(task)
+        self.when_broken_off()
 
     def timed(self, call: str, elapsed_ms: int) -> None:
         self.calls.append(call)
@@ -1259,3 +1265,74 @@ async def test_it_fails_while_it_starts(answered: bool) -> None:
         question.bad(CoordinatorLoadInProgressError("loading"))
     with pytest.raises(ProducerFailedError):
         await start
+
+
+# --- a task of the producer is cancelled from outside -----------------------------------------------------------------
+
+
+def task_named(name: str) -> asyncio.Task[Any]:
+    (found,) = [task for task in asyncio.all_tasks() if task.get_name() == f"aioproducer {name}"]
+    return found
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_task_that_is_cancelled_is_told(name: str) -> None:
+    """Its work is half done, and no call would lead on: the producer has failed."""
+    scene = Scene(1)
+    await waiting(scene, name)
+    call = asyncio.ensure_future(CALLS[name](scene))
+    await scene.coordinators.questions.get()
+    task = task_named(name)
+    task.cancel()
+    scene.records.when_broken_off = lambda: scene.runner.failed(ProducerFailedError("was cancelled"))
+    with pytest.raises(ProducerFailedError, match="was cancelled") as raised:
+        await call
+    assert raised.value.maybe_written is (name == "commit_transaction")
+    assert scene.records.broken_off == [task]
+
+
+async def test_a_task_that_adds_partitions_and_is_cancelled_is_told() -> None:
+    """Batches would wait for those partitions without end."""
+    scene = Scene(1)
+    await scene.begun(sent=False)
+    scene.partitions.may_send(TopicPartition("orders", 0))
+    await scene.asked(AddPartitionsToTxnRequest)
+    task = task_named("add partitions")
+    task.cancel()
+    await asyncio.wait([task])
+    await turns()
+    assert scene.records.broken_off == [task]
+
+
+async def test_a_task_that_asks_for_the_epoch_and_is_cancelled_is_told(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    assert scene.runner.epoch_refused(InvalidProducerEpochError("newer"))
+    await scene.asked(InitProducerIdRequest)
+    task = task_named("ask for epoch")
+    task.cancel()
+    await asyncio.wait([task])
+    await turns()
+    assert scene.records.broken_off == [task]
+
+
+async def test_a_bug_in_a_call_is_told() -> None:
+    scene = Scene(2)
+    await scene.begun()
+    call = asyncio.create_task(scene.runner.abort())
+    scene.records.when_broken_off = lambda: scene.runner.failed(ProducerFailedError("an internal error"))
+    (await scene.asked(EndTxnRequest)).answer.set_exception(ZeroDivisionError("a bug"))
+    with pytest.raises(ProducerFailedError, match="an internal error"):
+        await call
+    assert len(scene.records.broken_off) == 1
+
+
+async def test_close_that_cuts_a_call_short_is_no_failure() -> None:
+    scene = Scene(2)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    await scene.asked(EndTxnRequest)
+    scene.runner.cut_short()
+    with pytest.raises(ProducerClosedError):
+        await commit
+    assert not scene.records.broken_off
