@@ -48,7 +48,9 @@ class FailureReport:
             if self._on_error is not None:
                 try:
                     self._on_error(error, records)
-                except Exception:
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException:  # a CancelledError of its own would end the flush or close that tells it
                     logger.exception("on_error raised")
 
     def _log(self, error: KafkaError, records: int) -> None:

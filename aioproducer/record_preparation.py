@@ -96,7 +96,9 @@ class RecordPreparation:
                 changed = interceptor.on_send(record)
                 if isinstance(changed, Record):
                     changed = _lasting(changed)
-            except Exception:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException:  # also a CancelledError, which is then that of a future that it looked at
                 logger.warning("interceptor %s.on_send raised", name, exc_info=True)
                 continue
             if not isinstance(changed, Record):
@@ -112,7 +114,9 @@ class RecordPreparation:
         for interceptor in self._with(method):
             try:
                 getattr(interceptor, method)(*arguments)
-            except Exception:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException:
                 logger.warning("interceptor %s.%s raised", type(interceptor).__name__, method, exc_info=True)
 
     def ended(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:

@@ -90,15 +90,33 @@ def test_the_log_has_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -
     ]
 
 
-async def test_what_on_error_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("raised", [ValueError, asyncio.CancelledError])
+async def test_what_on_error_raises_is_logged(raised: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    """And it is told of the other failures all the same."""
+    told: list[KafkaError] = []
+
     def on_error(error: KafkaError, records: int) -> None:
-        raise ValueError("mine")
+        told.append(error)
+        raise raised
 
     ledger = ledger_of(asyncio.get_running_loop())
     FailureReport(ledger, on_error)
-    ledger.book(0, KafkaError("one"), 1)
+    one, two = KafkaError("one"), KafkaError("two")
+    for error in one, two:
+        ledger.book(0, error, 1)
     await asyncio.sleep(0)
+    assert told == [one, two]
     assert [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR][-1] == "on_error raised"
+
+
+def test_on_error_may_end_the_program() -> None:
+    def on_error(error: KafkaError, records: int) -> None:
+        raise SystemExit
+
+    ledger = ledger_of(cast(asyncio.AbstractEventLoop, FakeLoop()))
+    FailureReport(ledger, on_error)
+    with pytest.raises(SystemExit):
+        ledger.book(0, KafkaError("one"), 1)
 
 
 def test_nobody_is_told_after_the_loop() -> None:

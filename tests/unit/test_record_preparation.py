@@ -302,23 +302,27 @@ class Noting:
 class Broken(Noting):
     """An interceptor whose methods all raise."""
 
+    def __init__(self, error: type[BaseException] = ZeroDivisionError) -> None:
+        super().__init__()
+        self.error = error
+
     def on_send(self, record: Record) -> Any:
-        raise ZeroDivisionError
+        raise self.error
 
     def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
-        raise ZeroDivisionError
+        raise self.error
 
     def on_start(self, client_id: str) -> None:
-        raise ZeroDivisionError
+        raise self.error
 
     def on_transaction_begin(self) -> None:
-        raise ZeroDivisionError
+        raise self.error
 
     def on_transaction_end(self, committed: bool) -> None:
-        raise ZeroDivisionError
+        raise self.error
 
     def close(self) -> None:
-        raise ZeroDivisionError
+        raise self.error
 
 
 class Returning(Noting):
@@ -338,10 +342,11 @@ def test_one_after_the_other() -> None:
     assert prepared.intercept(record(b"v")).value == b"v one two"
 
 
-def test_interceptor_that_raises(caplog: pytest.LogCaptureFixture) -> None:
-    """One that raises is logged and skipped; the others are called."""
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+def test_interceptor_that_raises(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    """One that raises is logged and skipped; the others are called. A future's cancellation is not the caller's."""
     last = Noting(b" last")
-    prepared = preparation(interceptors=[Broken(), last])
+    prepared = preparation(interceptors=[Broken(error), last])
     prepared.started("shop")
     assert prepared.intercept(record(b"v")).value == b"v last"
     prepared.ended(METADATA, None, None)
@@ -354,6 +359,15 @@ def test_interceptor_that_raises(caplog: pytest.LogCaptureFixture) -> None:
     assert [entry.levelno for entry in caplog.records] == [logging.WARNING] * 6
     assert [call in entry.getMessage() for call, entry in zip(calls, caplog.records, strict=True)]
     assert all(entry.exc_info for entry in caplog.records)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_interceptor_that_ends_the_program(error: type[BaseException]) -> None:
+    prepared = preparation(interceptors=[Broken(error)])
+    with pytest.raises(error):
+        prepared.intercept(record(b"v"))
+    with pytest.raises(error):
+        prepared.close()
 
 
 @pytest.mark.parametrize("result", [None, b"bytes", 5])
