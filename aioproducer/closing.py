@@ -57,8 +57,9 @@ class Closing:
         self._deadline = deadline
         self._starting = starting
         self._loop = asyncio.get_running_loop()
+        self._has_begun = False
         self._task = self._loop.create_task(self._run(), name="aioproducer close")
-        self._task.add_done_callback(_retrieve)
+        self._task.add_done_callback(self._ended)
         self._task.add_done_callback(lambda _: on_end())
 
     @property
@@ -104,7 +105,21 @@ class Closing:
         finally:
             closers.discard(task)
 
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # else asyncio would log an error that nobody awaited because close() was cancelled
+        elif not self._has_begun:
+            # Cancelled in the turn of the call: no step has run.
+            if self._starting is not None:
+                self._starting.cancel()
+            if self._engine is not None:
+                self._engine.turn_away(closed())
+                self._engine.fail_all(closed_too_early, unobserved=False)
+                self._engine.drop()
+            self._preparation.close()
+
     async def _run(self) -> None:
+        self._has_begun = True
         try:
             if self._engine is not None:
                 await self._end_start(self._deadline)
@@ -194,9 +209,3 @@ def closed_too_early(batch: ProducerBatch) -> KafkaError:
         f"{batch.topic}-{batch.partition}: the producer was closed before the record was acknowledged",
         maybe_written=batch.maybe_written,
     )
-
-
-def _retrieve(task: asyncio.Task[None]) -> None:
-    """Keep asyncio from logging an error that nobody awaited because close() was cancelled."""
-    if not task.cancelled():
-        task.exception()

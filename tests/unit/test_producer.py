@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, create_autospec
+from unittest.mock import AsyncMock, Mock, create_autospec
 
 import pytest
 
@@ -523,6 +523,44 @@ async def test_cancelled_close(broker: ProducingBroker) -> None:
     await cancel_close(producer)
     assert isinstance(delivery.exception(), ProducerClosedError)
     await asyncio.wait_for(producer.close(), PATIENCE_S)
+
+
+async def test_close_whose_task_is_cancelled_before_it_runs(broker: ProducingBroker) -> None:
+    """By whoever cancels all tasks there are: it ends as close(0) would, though not one of its steps has run."""
+    tasks = asyncio.all_tasks()
+    interceptor = Mock(spec=["on_acknowledgement", "close"])
+    producer = producer_of(broker, interceptor_classes=[interceptor])
+    await producer.start()
+    broker.holding = True
+    delivery = await producer.submit("orders", b"v")
+    waiting = asyncio.create_task(producer.send("unknown", b"v"))
+    await broker.holds()
+    closing = asyncio.create_task(producer.close())
+    (task,) = await task_once_it_runs("aioproducer close")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert isinstance(delivery.exception(), ProducerClosedError)
+    with pytest.raises(ProducerClosedError):
+        await waiting
+    interceptor.close.assert_called_once()
+    async with asyncio.timeout(PATIENCE_S):
+        while asyncio.all_tasks() - tasks:
+            await asyncio.sleep(0)
+
+
+async def test_close_whose_task_is_cancelled_before_it_runs_during_start(broker: ProducingBroker) -> None:
+    broker.silent(MetadataRequest)
+    producer = producer_of(broker)
+    starting = asyncio.create_task(producer.start())
+    await broker.next_request(MetadataRequest)
+    closing = asyncio.create_task(producer.close())
+    (task,) = await task_once_it_runs("aioproducer close")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    with pytest.raises(ProducerClosedError):
+        await asyncio.wait_for(starting, PATIENCE_S)
 
 
 async def test_cancelled_close_with_failures(broker: ProducingBroker) -> None:
