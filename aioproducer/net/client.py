@@ -371,10 +371,20 @@ class NetworkClient:
     def _start(self, node: Node, now_ms: int) -> asyncio.Task[None]:
         task = self._loop.create_task(self._connect(node), name=f"aioproducer connect to {node}")
         self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        task.add_done_callback(lambda done: self._attempt_ended(done, node))
         if not task.done():
             node.attempted(task, now_ms)
         return task
+
+    def _attempt_ended(self, task: asyncio.Task[None], node: Node) -> None:
+        """If the program cancelled it, perhaps before its first step, the node must not go on counting as connecting.
+
+        An attempt that this client has cancelled is no longer the node's.
+        """
+        self._tasks.pop(task, None)
+        if task.cancelled() and node.task is task:
+            node.failed(ConnectionLostError(f"{node}: the attempt to connect was cancelled"), self._now_ms())
+            self._changed_now()
 
     async def _connect(self, node: Node) -> None:
         """One attempt. If the node moves or disappears, it is cancelled and then does not touch the node."""
@@ -392,12 +402,6 @@ class NetworkClient:
             if self._nodes.by_id.get(node.node_id) is node:  # a second connection says nothing about the first
                 self._warn(node, error)
                 self.on_disconnect(node.node_id, error)
-        except asyncio.CancelledError:
-            if node.task is not None and node.task is asyncio.current_task():
-                # The program cancelled all tasks; we did not cancel this one: the node must not count as connecting.
-                node.failed(ConnectionLostError(f"{node}: the attempt to connect was cancelled"), self._now_ms())
-                self._changed_now()
-            raise
         except Exception as error:
             self._on_internal_error(error)
             node.failed(ConnectionLostError(f"{node}: {error!r}"), self._now_ms())

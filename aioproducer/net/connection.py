@@ -143,6 +143,7 @@ class Connection:
         self._ended = False
         self._ended_by: KafkaError | None = None
         self._reader_task = loop.create_task(self._read(), name=f"aioproducer reader of {self}")
+        self._reader_task.add_done_callback(self._reader_ended)
 
     def __str__(self) -> str:
         return f"node {self.node_id} ({self.host}:{self.port})"
@@ -503,6 +504,10 @@ class Connection:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
+    def _reader_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():  # perhaps before its first step
+            self.abort(ConnectionLostError(f"{self}: the reader of the connection was cancelled"))
+
     async def _read(self) -> None:
         try:
             while not self._ended:
@@ -521,9 +526,6 @@ class Connection:
             self.abort(error)
         except OSError as error:
             self.abort(self._broken(error))
-        except asyncio.CancelledError:
-            self.abort(ConnectionLostError(f"{self}: the reader of the connection was cancelled"))
-            raise
         except Exception as error:
             lost = ConnectionLostError(f"{self}: the connection was given up after an internal error: {error!r}")
             lost.__cause__ = error

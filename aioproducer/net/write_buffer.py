@@ -73,6 +73,7 @@ class WriteBuffer:
         self.requests += 1
         if self.task is None or self.task.done():
             self.task = self._loop.create_task(self._drain(), name=f"aioproducer drain of {connection}")
+            self.task.add_done_callback(lambda task: self._on_cancelled() if task.cancelled() else None)
 
     def end(self) -> None:
         """The connection ends, and its bytes with it: forget the requests, and release the owner."""
@@ -89,9 +90,6 @@ class WriteBuffer:
                 await asyncio.sleep(LOOK_AGAIN_S if self._writer.transport is not self._transport else 0)
         except OSError:
             return  # the reader sees the same end and reports it
-        except asyncio.CancelledError:
-            self._on_cancelled()
-            raise
         if not self._ended:
             self.requests = 0
             self._deadlines.writing_ms = None

@@ -178,17 +178,19 @@ class SaslAuthenticator:
         connection.logged_in(ends_ms)
 
     def _renew(self, connection: Connection, ends_ms: int) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled():  # perhaps before its first step
+                connection.abort(ConnectionLostError(f"{connection}: logging in again was cancelled"))
+
         if not connection.closed:
             connection.session.task = self._loop.create_task(
                 self._renew_session(connection, ends_ms), name=f"aioproducer login at {connection}"
             )
+            connection.session.task.add_done_callback(ended)
 
     async def _renew_session(self, connection: Connection, ends_ms: int) -> None:
         try:
             await self._log_in_again(connection, ends_ms)
-        except asyncio.CancelledError:
-            connection.abort(ConnectionLostError(f"{connection}: logging in again was cancelled"))
-            raise
         except Exception as error:
             self._on_internal_error(error)
 

@@ -401,6 +401,17 @@ async def test_failed_attempts_back_off_and_ready_resets_it(broker: FakeBroker) 
         assert 7 <= client._nodes.by_id[1].retry_at_ms - client.failed_ms <= 12
 
 
+async def test_an_attempt_that_is_cancelled_before_it_runs_is_repeated(broker: FakeBroker) -> None:
+    """Whoever cancels all tasks there are must not lock the producer out of a broker."""
+    async with Client(reconnect_backoff_ms=1) as client:
+        client.know(broker)
+        client.connect_soon(1)
+        (attempt,) = client._tasks
+        attempt.cancel()
+        async with asyncio.timeout(5):
+            await client.ready_connection(1, client.soon())
+
+
 async def test_a_node_that_stays_away_is_warned_of_once_a_minute(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -607,6 +607,21 @@ async def test_a_cancelled_reader_fails_what_is_in_flight(broker: FakeBroker, ow
     await connection.wait_closed()
 
 
+async def test_a_reader_that_is_cancelled_before_it_runs_ends_the_connection(broker: FakeBroker, owner: Owner) -> None:
+    """Nobody would read its answers."""
+
+    def cancelling(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, **options)
+        if work.__qualname__ == "Connection._read":
+            task.cancel()
+        return task
+
+    asyncio.get_running_loop().set_task_factory(cancelling)
+    async with asyncio.timeout(5):
+        with pytest.raises(ConnectionLostError, match="the reader of the connection was cancelled"):
+            await owner.open(broker)
+
+
 @pytest.mark.parametrize("answered", [True, False])
 async def test_bytes_that_the_transport_refuses_fail_the_request(
     broker: FakeBroker, owner: Owner, answered: bool
@@ -822,17 +837,22 @@ async def test_a_peer_that_takes_no_bytes_is_given_up(broker: FakeBroker, owner:
     peer.drop()
 
 
-async def test_a_cancelled_watch_of_the_write_buffer_ends_the_connection(broker: FakeBroker, owner: Owner) -> None:
+@pytest.mark.parametrize("has_run", [True, False])
+async def test_a_cancelled_watch_of_the_write_buffer_ends_the_connection(
+    broker: FakeBroker, owner: Owner, has_run: bool
+) -> None:
     """Cancelling all tasks must not leave a connection that looks full forever."""
     connection = await owner.open(broker)
     peer = await broker.connected.get()
     peer.stop_reading()
     connection.send_frame([bytes(20_000_000)], connection.next_correlation_id(), 0, 10_000, None, lambda _: None)
-    await asyncio.sleep(0)
+    if has_run:
+        await asyncio.sleep(0)
     assert connection._write_buffer.task is not None
     connection._write_buffer.task.cancel()
     await owner.change()
     assert connection.closed
+    assert "the task that watches the write buffer was cancelled" in str(owner.closed[0])
     await connection.wait_closed()
     peer.drop()
 
