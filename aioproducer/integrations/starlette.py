@@ -51,6 +51,9 @@ _TO_BE_TRIED = (ProducerState.NEW, ProducerState.STARTING, ProducerState.RUNNING
 FIRST_RETRY_S = 1.0
 MAX_RETRY_S = 30.0
 
+LAST_START_S = 0.05
+"""Time for the task that starts the producer to end after the producer was closed."""
+
 
 def producer_lifespan(
     producer: Producer | Callable[[], Producer],
@@ -335,6 +338,9 @@ async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
 async def _close(producer: Producer, starting: asyncio.Task[None] | None, timeout: float | None) -> None:
     if starting is not None:
         starting.cancel()
-        await asyncio.wait([starting])
-        _unstarted.pop(producer, None)  # an error's traceback would keep it forever
-    await producer.close(timeout)
+    try:
+        await producer.close(timeout)  # also ends a start whose token provider ignores that it was cancelled
+    finally:
+        if starting is not None:
+            await asyncio.wait([starting], timeout=LAST_START_S)
+            _unstarted.pop(producer, None)  # an error's traceback would keep it forever

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
 import httpx
@@ -511,6 +511,32 @@ async def test_it_ends_before_it_has_started(cluster: FakeCluster, caplog: pytes
     del producer
     gc.collect()
     assert gone() is None
+
+
+async def test_it_ends_though_a_token_provider_ignores_that(cluster: FakeCluster) -> None:
+    """The cancellation of a start that it swallows must not keep the server from shutting down."""
+    asked, enough = asyncio.Event(), asyncio.Event()
+
+    async def provider() -> str:
+        asked.set()
+        while not enough.is_set():
+            with suppress(asyncio.CancelledError):
+                await enough.wait()
+        return "token"
+
+    producer = make(
+        cluster,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=provider,
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        async with serving(clicks(producer=producer, wait_for_kafka=False, close_timeout=0.1)):
+            await asked.wait()
+        assert producer.health().state == "closed"
+        enough.set()
+        while any(task.get_name().startswith("aioproducer") for task in asyncio.all_tasks()):
+            await asyncio.sleep(0)
 
 
 # --- probes and errors ------------------------------------------------------------------------------------------------
