@@ -848,7 +848,10 @@ async def test_failed_while_it_waits_for_its_turn(broker: ProducingBroker) -> No
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_cancelled_and_closed_while_it_waits_for_records(broker: ProducingBroker, turns: int) -> None:
-    """A cancelled call ends as cancelled, whatever close has done before."""
+    """A cancelled call ends as cancelled, whatever close has done before.
+
+    If the first record was acknowledged before, which is chance, close may have ended the call in the fifth turn.
+    """
     quiet = Quiet()
     producer = producer_of(broker)
     await producer.start()
@@ -857,8 +860,9 @@ async def test_cancelled_and_closed_while_it_waits_for_records(broker: Producing
     closing = asyncio.create_task(producer.close())
     for _ in range(turns):
         await asyncio.sleep(0)
-    assert call.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    cancelled = call.cancel()
+    assert cancelled or turns == 5
+    with pytest.raises(asyncio.CancelledError if cancelled else SendManyError):
         await call
     await closing
 
