@@ -31,6 +31,7 @@ from aioproducer.errors import (
     TopicAuthorizationFailedError,
     broker_error,
     error_class,
+    listed,
 )
 from aioproducer.metadata_schedule import MetadataSchedule, MetadataUpdate
 from aioproducer.net.client import NetworkClient
@@ -52,9 +53,6 @@ WARN_EVERY_MS = 60_000
 
 WARN_FROM_FAILURES = 3
 """A topic that is just being created first has an error or two, which needs no warning."""
-
-MAX_NAMED = 10
-"""The most topics that one warning names; the rest are counted."""
 
 STEP_BYTES = 4_096
 """Bytes of an answer read in one turn of the loop: well under a millisecond."""
@@ -429,9 +427,7 @@ class Metadata:
                 self._warned_ms[topic] = now_ms
                 broken.setdefault(error_code, []).append(topic)
         for error_code, topics in broken.items():
-            more = f" and {len(topics) - MAX_NAMED} more" if len(topics) > MAX_NAMED else ""
-            named = ("topics " if len(topics) > 1 else "topic ") + ", ".join(topics[:MAX_NAMED]) + more
-            logger.warning("%s: %s", named, _meaning(error_code))
+            logger.warning("topic%s %s: %s", "s" if len(topics) > 1 else "", listed(topics), _meaning(error_code))
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

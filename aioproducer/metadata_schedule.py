@@ -162,7 +162,8 @@ class MetadataSchedule:
             state = self._topics[topic]
             state.failures = state.failures + 1 if topic in failing else 0
             state.next_ms = now_ms + self._delay_ms(state.failures) if state.failures else good_ms
-        self._wanted.update((topic, None) for topic in update.topics if topic in again)
+            if topic in again:
+                self._wanted[topic] = None
         if update.full:
             self._equivalent_answers = 0 if news or update.by_age else self._equivalent_answers + 1
             self.full_at_ms = now_ms

@@ -14,7 +14,7 @@ from aioproducer import KafkaError
 from aioproducer.cli.look import Look
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line
-from aioproducer.errors import InvalidTopicError, error_class
+from aioproducer.errors import InvalidTopicError, error_class, listed
 from aioproducer.metadata import check_topic_name
 from aioproducer.protocol.metadata import MetadataResponseTopic
 
@@ -105,19 +105,15 @@ def _print_overview(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         said = [row["error"] or "", "internal" if row["internal"] else ""]
         if row["without_leader"]:
-            said.append(f"without leader: {_numbers(row['without_leader'])}")
+            said.append(f"without leader: {listed(row['without_leader'])}")
         if row["behind"]:
-            said.append(f"replicas behind: {_numbers(row['behind'])}")
+            said.append(f"replicas behind: {listed(row['behind'])}")
         bad = row["error"] or row["without_leader"]
         state = Text(
             "; ".join(each for each in said if each) or "ok", "red" if bad else "yellow" if row["behind"] else ""
         )
         table.add_row(Text(row["topic"]), str(row["partitions"]), str(row["replicas"]), state)
     _console().print(table)
-
-
-def _numbers(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values[:10])) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
 
 
 def _print_description(found: Mapping[str, Any]) -> None:

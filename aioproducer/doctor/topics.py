@@ -21,6 +21,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_class,
+    listed,
 )
 from aioproducer.net.connection import Connection
 from aioproducer.producer import Producer
@@ -212,8 +213,7 @@ def of_configs(topic: str, configs: Mapping[str, str | None], config: ProducerCo
 
 
 def _partitions(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:10])) + (f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
-    return f"partition {shown} has" if len(numbers) == 1 else f"partitions {shown} have"
+    return f"partition {numbers[0]} has" if len(numbers) == 1 else f"partitions {listed(numbers)} have"
 
 
 def _brokers(nodes: set[int]) -> str:
