@@ -223,9 +223,9 @@ cdef class RecordAccumulator:
             if batch.record_count and (not self.any_under_way() or now_ms - batch.created_ms >= SHORT_LINGER_MS):
                 self.close_batch(batch, now_ms)
             return None
+        batch.result.add_record()       # may find no memory; an empty batch must not be queued
         if batch.record_count == 0:
             self.begin(batch, now_ms)
-        batch.result.add_record()
         batch.append(record, headers, size)
         self.appended_records += 1
         if awaited and not batch.awaited:
@@ -353,8 +353,7 @@ cdef class RecordAccumulator:
     cdef NodeQueue node(self, int32_t node_id):
         cdef NodeQueue node = <NodeQueue>self.nodes.get(node_id)
         if node is None:
-            node = NodeQueue(node_id)
-            self.nodes[node_id] = node
+            node = <NodeQueue>self.nodes.setdefault(node_id, NodeQueue(node_id))
         return node
 
     cdef void close_batch(self, ProducerBatch batch, int64_t now_ms):
@@ -384,10 +383,13 @@ cdef class RecordAccumulator:
 
     cdef void mark_ready(self, PartitionQueue queue):
         """Queue the partition at its leader if its first batch can be sent."""
+        cdef NodeQueue node
         if queue.in_ready or not queue.can_go(0):
             return
-        self.node(queue.leader).push(queue)
-        self.wake()
+        node = self.node(queue.leader)
+        if not queue.in_ready:      # no finalizer has come here meanwhile
+            node.push(queue)
+            self.wake()
 
     cdef void unmark_ready(self, PartitionQueue queue):
         if queue.in_ready:
@@ -477,7 +479,8 @@ cdef class RecordAccumulator:
                 found.append(batch)
             batch = batch.older
         for batch in reversed(found):
-            self.close_batch(batch, now_ms)
+            if batch.state == OPEN:     # else the program has filled it while the sender was woken for another
+                self.close_batch(batch, now_ms)
 
     def node_stalled(self, int32_t node_id, int64_t now_ms):
         cdef NodeQueue node = self.node(node_id)

@@ -343,10 +343,12 @@ cdef class Admission:
                 topic = str.__str__(topic)      # a plain str, e.g. from an enum member
             self.last_topic = None
             self.last_queues = self.accumulator.find_topic(topic)
-            if self.last_queues is None or self.last_queues.partition_count == 0:
+            if self.last_queues is None:
                 return None
             self.last_topic = topic
         cdef TopicQueues queues = self.last_queues     # what follows may run user code, which may send too
+        if queues.partition_count == 0:
+            return None
         if partition is not None:
             chosen = checked_partition(partition, topic)
             if chosen >= queues.partition_count:

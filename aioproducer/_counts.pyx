@@ -111,8 +111,8 @@ cdef class Windows:
             oldest = <Window>self.windows[0]
             if now_ms - oldest.last_event_ms < self.samples * self.window_ms:
                 return 0
+            del self.windows[0]     # first: a finalizer that the addition runs may read the metrics
             self.lifetime.add(oldest.counts)
-            del self.windows[0]
         self.latest = None
         self.open_until_ms = NEVER
         return 0

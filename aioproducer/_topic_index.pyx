@@ -61,8 +61,9 @@ cdef class TopicIndex:
         return 0
 
     cdef int empty(self, int bits) except -1:
+        cdef list places = [0] * (2 * WAYS << bits)     # first: a finalizer that it runs may look topics up
         self.bits = bits
         self.shift = 64 - bits
-        self.places = [0] * (2 * WAYS << bits)
+        self.places = places
         self.removed = 0
         return 0

@@ -402,6 +402,28 @@ def test_a_batch_without_memory_to_grow_goes_after_a_moment() -> None:
         assert accumulator.ready(NOW + later)[0] == nodes
 
 
+@pytest.mark.parametrize("failing", range(40))
+def test_memory_that_runs_out_during_an_append(failing: int) -> None:
+    """At whichever allocation: the buffer goes on with the next record."""
+    testcapi = pytest.importorskip("_testcapi")
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    testcapi.set_nomemory(failing, failing + 1)
+    try:
+        accumulator.append(topic, 0, None, b"first", None, NOW, NOW)
+    except MemoryError:
+        pass
+    finally:
+        testcapi.remove_mem_hooks()
+    put(accumulator, topic, b"second")
+    batches = drain_all(accumulator)
+    values = [record.value for batch in batches for record in read(batch)]
+    assert values in ([b"first", b"second"], [b"second"])
+    for batch in batches:
+        end(accumulator, batch)
+    assert not accumulator.has_live_batches()
+
+
 def test_close_all() -> None:
     """A flush makes every open batch ready, for all brokers at once."""
     accumulator = make_accumulator(linger_ms=1000)

@@ -33,7 +33,18 @@ from aioproducer.errors import (
     WrongLoopError,
 )
 from tests.reference.record_batch import PlainRecord
-from tests.unit.core import UNLIMITED, add_topic, allocated_blocks, drain, drain_all, end, fail, make_accumulator, read
+from tests.unit.core import (
+    TOPIC_ID,
+    UNLIMITED,
+    add_topic,
+    allocated_blocks,
+    drain,
+    drain_all,
+    end,
+    fail,
+    make_accumulator,
+    read,
+)
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -103,6 +114,15 @@ async def door() -> Door:
 async def turns(count: int = 3) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def test_a_topic_that_has_just_lost_its_partitions(door: Door) -> None:
+    """While metadata is being worked in, a finalizer or a signal handler may send to the topic of the last record."""
+    topic = "orders"
+    door.submit_nowait(topic, b"value", key=b"key")
+    door.accumulator.update_topic(topic, TOPIC_ID, [])
+    with pytest.raises(BufferExhaustedError, match="slow"):
+        door.submit_nowait(topic, b"value", key=b"key")
 
 
 # --- what is taken ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._counts import TopicCounts, Windows
+from aioproducer._counts import Counts, TopicCounts, Windows
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.metrics import GAUGES, NAMES, ProducerMetrics, View
 from tests.unit.core import add_topic, drain_all, make_accumulator, put
@@ -274,6 +275,22 @@ def test_windows_roll() -> None:
     assert (values["batch-size-max"], values["batch-size-avg"]) == (700, 600)
     assert values["record-send-rate"] == pytest.approx(20 / 30)
     assert values["record-send-total"] == 30
+
+
+def test_a_finalizer_that_reads_the_metrics_while_a_window_ends() -> None:
+    """The window ends once, and its counts move to the lifetime once."""
+
+    class Looking(Counts):
+        def add(self, other: Counts) -> None:
+            if look:
+                look.pop()()
+
+    look: list[Callable[[], object]] = []
+    windows = Windows(Looking, 1, WINDOW_MS)
+    windows.at(START_MS)
+    look.append(lambda: windows.elapsed_ms(START_MS + WINDOW_MS))
+    assert windows.elapsed_ms(START_MS + WINDOW_MS) == 0
+    assert not look
 
 
 @pytest.mark.parametrize(("samples", "window_ms"), [(1, 1000), (2, 30_000), (5, 10), (1, 0)])

@@ -126,6 +126,63 @@ def test_a_finalizer_that_submits_to_the_same_partition(accumulator: RecordAccum
     assert sorted(record.value or b"" for batch in batches for record in read(batch)) == [b"inner", b"outer"]
 
 
+def test_a_batch_that_is_filled_while_the_sender_is_woken_for_another(accumulator: RecordAccumulator) -> None:
+    """Closing all batches closes it once; a second time would orphan the open batch that has taken its place."""
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, b"first")
+    put(accumulator, topic, bytes(16_000), partition=1)
+    accumulator.ready(0)
+    accumulator.on_wake = once(lambda: put(accumulator, topic, b"i" * 2_000, partition=1))
+    accumulator.close_all(0)
+    batches = drain_all(accumulator)
+    assert sum(len(read(batch)) for batch in batches) == 3
+    for batch in batches:
+        end(accumulator, batch)
+    accumulator.ready(0)
+    woken: list[bool] = []
+    accumulator.on_wake = lambda: woken.append(True)
+    put(accumulator, topic, b"the first of the next batch")
+    assert woken
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("allocations", range(6))
+def test_a_finalizer_that_submits_to_a_broker_seen_for_the_first_time(
+    accumulator: RecordAccumulator, allocations: int
+) -> None:
+    """Whatever became ready meanwhile is in the broker's queue, and there once."""
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, b"outer")
+    put(accumulator, topic, bytes(16_000), partition=1)
+    Finalized(lambda: put(accumulator, topic, b"i" * 2_000, partition=1))
+    gc.set_threshold(gc.get_count()[0] + allocations, 1, 1_000)
+    gc.enable()
+    accumulator.close_all(0)
+    gc.disable()
+    gc.collect()
+    assert sum(len(read(batch)) for batch in drain_all(accumulator)) == 3
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("allocations", range(6))
+def test_a_finalizer_that_looks_topics_up_while_their_index_grows(
+    accumulator: RecordAccumulator, allocations: int
+) -> None:
+    names = [f"topic{number}" for number in range(33)]
+    for name in names[:-1]:
+        add_topic(accumulator, name)
+    Finalized(lambda: [accumulator.topic(name) for name in names])
+    kept: list[list[None]] = [[] for _ in range(200)]  # no list that was freed is left to be used again
+    gc.set_threshold(gc.get_count()[0] + allocations, 1, 1_000)
+    gc.enable()
+    add_topic(accumulator, names[-1])
+    gc.disable()
+    gc.collect()
+    topics = [accumulator.topic(name) for name in names]
+    assert [topic.name for topic in topics if topic is not None] == names
+    assert len(kept) == 200
+
+
 def dropped_by_the_collector(delivery: Delivery) -> None:
     """Let the next collection free it."""
     Finalized(delivery.done)
