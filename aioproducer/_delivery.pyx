@@ -33,6 +33,7 @@ from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_set_am_send
 from aioproducer._not_by_hand cimport aiop_not_by_hand
 from aioproducer._record_metadata cimport new_record_metadata
 from aioproducer._running_loop cimport aiop_running_loop
+from aioproducer._tally cimport NOT_BOOKED
 
 from aioproducer.errors import WrongLoopError
 
@@ -244,7 +245,7 @@ cdef class ProduceRequestResult:
         self.shares = None
         while share is not None:
             if not share.tally.abandoned:
-                share.tally.fail(share, self.serial, error, record_errors)
+                share.tally.fail(share, self.serial if unobserved else NOT_BOOKED, error, record_errors)
             elif unobserved:
                 self.ledger.add(self.serial, error, share.count)
             share = share.next

@@ -5,6 +5,10 @@ import cython
 from libc.stdint cimport int32_t, int64_t
 
 
+cdef enum:
+    NOT_BOOKED = -1     # instead of a batch's serial: a failure that the ledger does not have to report
+
+
 cdef struct Run:
     # Records that are consecutive both in the batch and in the call.
     int32_t place       # of the first in the batch

@@ -84,7 +84,7 @@ cdef class Tally:
 
     def __cinit__(self, topic, Py_ssize_t most_errors=MAX_ERRORS):
         self.topic = topic
-        self.most_errors = most_errors
+        self.most_errors = max(1, most_errors)
         self.ranges = {}
         self.errors = []
         self.errors_below = INT64_MAX
@@ -103,7 +103,7 @@ cdef class Tally:
         self.rows += 1
         self.failed += 1
         self.refused += 1
-        self.add_failure(error, -1, 1)
+        self.add_failure(error, NOT_BOOKED, 1)
 
     cdef void acknowledge(self, Share share, str topic, int32_t partition, int64_t base_offset):
         cdef Run* run
@@ -190,7 +190,7 @@ cdef class Tally:
         if not self.abandoned:
             self.abandoned = True
             for error, serial, records in self.failures:
-                if serial >= 0:
+                if serial != NOT_BOOKED:
                     ledger.book(serial, error, records)
 
     def failed_batches(self):

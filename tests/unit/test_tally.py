@@ -125,6 +125,25 @@ def test_a_failed_batch_names_rows() -> None:
     assert delivery.done()
 
 
+def test_what_the_program_brought_about_is_not_reported_after_the_call_was_given_up() -> None:
+    """Whether the batch fails before or after: an abort is no news for who asked for it."""
+    accumulator, before, after = make_accumulator(), Tally("orders"), Tally("orders")
+    counted(before, accumulator, 2)
+    counted(after, accumulator, 2)
+    after.abandon(accumulator.ledger)
+    the_batch(accumulator).fail(KafkaError("aborted"), None, False)
+    before.abandon(accumulator.ledger)
+    assert (before.failed, accumulator.ledger.unobserved_count) == (2, 0)
+
+
+def test_a_call_that_wants_no_errors_gets_the_first() -> None:
+    tally = Tally("orders", 0)
+    errors = [KafkaError("1"), KafkaError("2")]
+    for error in errors:
+        tally.refuse(error)
+    assert tally.result().errors == [(0, errors[0])]
+
+
 def test_only_the_first_thousand_errors_are_kept() -> None:
     """The errors kept are the first ones."""
     accumulator, tally = make_accumulator(batch_size=1 << 20), Tally("orders")
