@@ -51,6 +51,8 @@ cdef enum:
     PREFETCHED_BYTES = 1024
     FIXED_BYTES = 30        # upper bound of the fields around the topics, without the two ids
 
+cdef int64_t MAX_OFFSET = 0x7FFFFFFF00000000    # of a batch: leaves room for those of its records
+
 
 @cython.final
 @cython.no_gc
@@ -393,6 +395,8 @@ cdef PartitionProduceResponse read_partition(Reader reader, int version, topic):
     partition.partition = reader.int32()
     partition.error_code = reader.int16()
     partition.base_offset = reader.int64()
+    if partition.base_offset > MAX_OFFSET:
+        raise ProtocolError(f"a Produce answer has offset {partition.base_offset}, and no room behind it")
     partition.log_append_time_ms = reader.int64()
     partition.log_start_offset = reader.int64() if version >= 5 else -1
     partition.leader_id = -1

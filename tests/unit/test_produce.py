@@ -390,12 +390,13 @@ def test_answer_of_kafka(entry: dict[str, Any]) -> None:
 
 int16s = st.integers(-(2**15), 2**15 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
+offsets = st.integers(-(2**63), 2**63 - 2**32)
 messages = st.one_of(st.none(), names)
 partition_answers = st.builds(
     schema.PartitionProduceResponse,
     index=int32s,
     error_code=int16s,
-    base_offset=int64s,
+    base_offset=offsets,
     log_append_time_ms=int64s,
     log_start_offset=int64s,
     record_errors=st.lists(
@@ -433,6 +434,15 @@ def test_answer_is_the_schemas(version: int, response: schema.ProduceResponse) -
     frame = frame_of(response, version)
     read = schema.ProduceResponse.decode(response.encode(version), version)
     assert told(decode_produce_response(version, frame)) == expected(read, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_offset_that_leaves_none_for_the_next_records_is_refused(version: int) -> None:
+    answer = schema.PartitionProduceResponse(index=0, base_offset=2**63 - 1, log_append_time_ms=-1)
+    topic = schema.TopicProduceResponse(name="orders" if version < 13 else "", partition_responses=[answer])
+    frame = frame_of(schema.ProduceResponse(responses=[topic]), version)
+    with pytest.raises(ProtocolError, match="offset 9223372036854775807"):
+        decode_produce_response(version, frame)
 
 
 def sample(version: int) -> bytes:
