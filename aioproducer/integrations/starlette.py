@@ -72,7 +72,8 @@ def producer_lifespan(
         producer: one not yet started, or a function that creates one, for applications that are started more than
             once, as in tests.
         lifespan: the application's own, which runs while the producer does; what it yields reaches the requests.
-        topics: fetch the metadata of these at the start, so that ``submit_nowait`` never finds them unknown.
+        topics: fetch the metadata of these at the start, and keep it even while they are idle, so that
+            ``submit_nowait`` never finds them unknown.
         wait_for_kafka: False lets the application start while no broker can be reached. The producer keeps trying and
             logs each failure; until it has started and knows the topics, it is not ready, and until it has started,
             sending raises ``NotStartedError``.
@@ -311,8 +312,15 @@ async def _started(
 
 async def _start(producer: Producer, topics: tuple[str, ...]) -> None:
     await producer.start()
+    await _learn(producer, topics)
+
+
+async def _learn(producer: Producer, topics: tuple[str, ...]) -> None:
+    """Fetch the metadata of topics, to be kept even while they are idle."""
     for topic in topics:
         await producer.partitions_for(topic)
+    if isinstance(producer, Producer):  # and not a test's stand-in
+        producer._running_engine().keep_topics(topics)
 
 
 async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
@@ -321,8 +329,7 @@ async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
         try:
             if producer.health().state is ProducerState.NEW:
                 await producer.start()
-            for topic in topics:
-                await producer.partitions_for(topic)
+            await _learn(producer, topics)
             del _unstarted[producer]
             return
         except Exception as error:  # also the program's own, from a serializer or a token provider

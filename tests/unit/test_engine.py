@@ -65,6 +65,16 @@ async def test_a_topic_without_records_is_forgotten() -> None:
     assert "orders" not in engine._metadata._schedule.topics
 
 
+async def test_a_topic_that_is_kept_is_not_forgotten() -> None:
+    engine = engine_of()
+    engine._metadata.touch("orders", 0)
+    engine._metadata.touch("payments", 0)
+    engine.keep_topics(["orders"])
+    much_later_ms = engine.now_ms() + 10 * engine._config.metadata_max_idle_ms
+    update = engine._metadata._schedule.begin(much_later_ms, engine._metadata.still_used)
+    assert (update.topics, update.full) == (("orders",), True)
+
+
 async def test_memory_that_comes_back_late() -> None:
     """When the last view of an ended batch is freed, even in another thread, calls that wait for memory continue."""
     engine = engine_of(buffer_memory=16384)

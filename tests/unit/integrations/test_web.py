@@ -23,7 +23,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aioproducer import DeliveryErrors, KafkaError, Producer
 from aioproducer.errors import BootstrapError, InvalidTopicError, ProducerClosedError, WrongLoopError
 from aioproducer.integrations.fastapi import ProducerDep, health_router, producer_dependency
-from aioproducer.integrations.starlette import add_error_handlers, health_routes, producer_lifespan, producer_of
+from aioproducer.integrations.starlette import (
+    add_error_handlers,
+    health_of,
+    health_routes,
+    producer_lifespan,
+    producer_of,
+)
 from aioproducer.testing import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -239,6 +245,20 @@ async def test_a_test_gives_handlers_something_else(name: str) -> None:
         assert (await client.post(f"/{name}")).status_code == 200
     assert recorder.sent == [("orders", "tea")]
     assert producer_dependency() is producer_dependency("default")
+
+
+@pytest.mark.parametrize("wait_for_kafka", [True, False])
+async def test_its_topics_stay_known_while_they_are_idle(cluster: FakeCluster, wait_for_kafka: bool) -> None:
+    """Or the first request after some quiet minutes would be answered with 503."""
+    producer = make(cluster, metadata_max_age_ms=10, retry_backoff_ms=1)
+    async with serving(clicks(producer=producer, wait_for_kafka=wait_for_kafka)) as client:
+        await until(lambda: health_of(producer).ready)
+        await producer.partitions_for("idle")
+        metadata = producer._engine._metadata  # type: ignore[union-attr]
+        for use in metadata._schedule._topics.values():
+            use.expires_ms = 0
+        await until(lambda: "idle" not in metadata.cluster.topics)
+        assert (await client.post("/clicks", params={"page": "home"})).status_code == 202
 
 
 async def test_without_its_lifespan() -> None:
