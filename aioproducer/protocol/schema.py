@@ -310,8 +310,10 @@ def _writer(cls: type[Struct], version: int, inline: list[_Field], tagged: dict[
                 raise UnsupportedVersionError(f"{cls.__name__} can't carry {name} in version {version}")
         for name, write_value in steps:
             write_value(getattr(message, name), out)
-        if flexible:
+        if tagged:
             write_tagged(message, out)
+        elif flexible:
+            out.append(0)  # no tags
 
     return write
 
