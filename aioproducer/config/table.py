@@ -385,9 +385,9 @@ _RECORDS = (
         default=None,
         importance="medium",
         doc="Chooses the partition of records that don't name one. If not set, a key is placed by its murmur2 hash, as "
-        "in Java; records without a key stay with one partition for a batch, then change to another. "
-        "`aioproducer.partitioners` has other clients' partitioners, and BUILT_IN, which a function may return to "
-        "leave a record to the built-in partitioner.",
+        "in Java; records without a key stay with one partition until the end of a batch after 16 KiB (`batch_size`, "
+        "if that is set), then change to another. `aioproducer.partitioners` has other clients' partitioners, and "
+        "BUILT_IN, which a function may return to leave a record to the built-in partitioner.",
     ),
     ConfigDef(
         name="partitioner_ignore_keys",
