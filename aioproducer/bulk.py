@@ -36,6 +36,7 @@ from aioproducer.errors import (
     TransactionStateError,
     WrongLoopError,
 )
+from aioproducer.net.cancellation import is_own_cancellation
 from aioproducer.records import MAX_ERRORS, BatchResult, Record
 
 SubmitSlow = Callable[[Any, Any, Any, int | None, Any, int | None, bool], Awaitable[Delivery]]
@@ -116,7 +117,7 @@ class BulkSend:
 
     async def send(self, records: Iterable[Any] | AsyncIterable[Any], *, raise_on_error: bool) -> BatchResult:
         """Send records that no user code has to see first."""
-        return await self._run(_closing(records, self._take_all(records)), raise_on_error=raise_on_error)
+        return await self._run(_closing(records, _stopping(self._take_all(records))), raise_on_error=raise_on_error)
 
     async def send_arrow(
         self, data: Any, columns: Mapping[str, str], submit: SubmitSlow | None, *, raise_on_error: bool
@@ -156,7 +157,8 @@ class BulkSend:
         self, records: Iterable[Any] | AsyncIterable[Any], submit: SubmitSlow, *, raise_on_error: bool
     ) -> BatchResult:
         """Send one by one the records that interceptors, serializers or a partitioner have to see."""
-        return await self._run(_closing(records, self._submit_all(records, submit)), raise_on_error=raise_on_error)
+        admission = _closing(records, _stopping(self._submit_all(records, submit)))
+        return await self._run(admission, raise_on_error=raise_on_error)
 
     # --- all of them --------------------------------------------------------------------------------------------------
 
@@ -179,16 +181,11 @@ class BulkSend:
         return result
 
     async def _take_all(self, records: Iterable[Any] | AsyncIterable[Any]) -> None:
-        try:
-            if isinstance(records, AsyncIterable):
-                await self._until_turned_away(self._offer_all(RecordFeed(self._admission, self.tally), records))
-            else:
-                feed = RecordFeed(self._admission, self.tally, records)
-                await self._go_on(feed, feed.run)
-        except _Stopped:
-            raise
-        except Exception as error:
-            raise _Stopped(error) from error
+        if isinstance(records, AsyncIterable):
+            await self._until_turned_away(self._offer_all(RecordFeed(self._admission, self.tally), records))
+        else:
+            feed = RecordFeed(self._admission, self.tally, records)
+            await self._go_on(feed, feed.run)
 
     async def _offer_all(self, feed: RecordFeed, records: AsyncIterable[Any]) -> None:
         self._waits_for_record = True
@@ -327,16 +324,11 @@ class BulkSend:
     # --- the slow path ------------------------------------------------------------------------------------------------
 
     async def _submit_all(self, records: Iterable[Any] | AsyncIterable[Any], submit: SubmitSlow) -> None:
-        try:
-            if isinstance(records, AsyncIterable):
-                await self._until_turned_away(self._submit_each(records, submit))
-            else:
-                for record in records:
-                    await self._submit(record, submit)
-        except _Stopped:
-            raise
-        except Exception as error:
-            raise _Stopped(error) from error
+        if isinstance(records, AsyncIterable):
+            await self._until_turned_away(self._submit_each(records, submit))
+        else:
+            for record in records:
+                await self._submit(record, submit)
 
     async def _submit_each(self, records: AsyncIterable[Any], submit: SubmitSlow) -> None:
         self._waits_for_record = True
@@ -373,6 +365,22 @@ class BulkSend:
             count_in(delivery, self.tally)
         if self._admission._turn_is_due:
             await self._engine.turns.next()
+
+
+async def _stopping(admission: Awaitable[None]) -> None:
+    """Stop admission for whatever the caller's iterable raises."""
+    try:
+        try:
+            await admission
+        except asyncio.CancelledError as error:
+            if is_own_cancellation(error):
+                raise
+            # The result is an exception group, which takes no CancelledError.
+            raise RuntimeError("the iterable of the records raised CancelledError") from error
+    except _Stopped:
+        raise
+    except Exception as error:
+        raise _Stopped(error) from error
 
 
 async def _closing(records: Iterable[Any] | AsyncIterable[Any], admission: Awaitable[None]) -> None:

@@ -30,6 +30,7 @@ from aioproducer.errors import (
 )
 from aioproducer.forks import ForkWatch
 from aioproducer.health import ProducerHealth, ProducerState
+from aioproducer.net.cancellation import is_own_cancellation
 from aioproducer.records import (
     MAX_ERRORS,
     ArrowData,
@@ -175,8 +176,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         try:
             await starting
         except asyncio.CancelledError as error:
-            this = asyncio.current_task()
-            if this is not None and this.cancelling():
+            if is_own_cancellation(error):
                 raise
             if self._closing is None:
                 raise ProducerFailedError("the task of start() was cancelled from outside") from error

@@ -6,6 +6,7 @@ the partition.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import operator
@@ -15,6 +16,7 @@ from typing import Any
 
 from aioproducer._admission import bytes_of
 from aioproducer.errors import KafkaError, SerializationError, SerializerNotReadyError
+from aioproducer.net.cancellation import is_own_cancellation
 from aioproducer.partitioners import BUILT_IN, BuiltIn
 from aioproducer.records import BatchResult, PartitionInfo, Record, RecordMetadata
 from aioproducer.serializers import BindableSerializer, BoundSerializer, as_function
@@ -201,7 +203,9 @@ class RecordPreparation:
             return await result
         except SerializationError:
             raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if is_own_cancellation(error):
+                raise
             raise _failed(what, record.topic, error) from error
 
     def choose_partition(
@@ -222,7 +226,7 @@ class RecordPreparation:
         partitions = partitions_of(record.topic)
         try:
             chosen = self.partitioner(record.topic, key, value, partitions)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # as in _guarded
             raise SerializationError(
                 f"the partitioner raised {type(error).__name__} for a record of topic {record.topic!r}"
             ) from error
@@ -253,13 +257,14 @@ def _guarded(what: str, serializer: Bound) -> Bound:
             return serializer(topic, headers, data)
         except SerializationError:
             raise  # it already says what is wrong
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            # No task can be cancelled within a plain call: a CancelledError is that of a future that it looked at.
             raise _failed(what, topic, error) from error
 
     return serialize
 
 
-def _failed(what: str, topic: str | None, error: Exception) -> SerializationError:
+def _failed(what: str, topic: str | None, error: BaseException) -> SerializationError:
     return SerializationError(f"{what}_serializer raised {type(error).__name__} for a record of topic {topic!r}")
 
 

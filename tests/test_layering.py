@@ -27,14 +27,13 @@ LAYERS = (
     ),
     (
         "backoff", "cluster", "compression", "config", "errors_docs", "forks", "metadata_schedule", "metrics",
-        "oauth_token", "partitioners", "protocol", "record_preparation", "refusals", "serializers", "start_count",
-        "telemetry", "transaction",
+        "oauth_token", "partitioners", "protocol", "refusals", "serializers", "start_count", "telemetry", "transaction",
     ),
     ("net",),
     (
         "batch_outcomes", "coordinator", "deadline", "failure_report", "flushes", "memory_queue", "metadata",
-        "processors", "producer_id", "sealer", "sender", "telemetry.client_telemetry", "transaction.calls",
-        "transaction.records", "transaction.requests", "transaction.runner", "turns",
+        "processors", "producer_id", "record_preparation", "sealer", "sender", "telemetry.client_telemetry",
+        "transaction.calls", "transaction.records", "transaction.requests", "transaction.runner", "turns",
     ),
     ("engine",),
     ("bulk", "closing", "slow_admission", "transaction.block"),

@@ -15,6 +15,8 @@ from aioproducer.testing import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
+PATIENCE_S = 30
+
 
 class Watched(Producer):
     """Counts the records that took the slow path."""
@@ -36,6 +38,10 @@ def values(cluster: FakeCluster, topic: str = "orders") -> list[bytes | None]:
 
 def producer(cluster: FakeCluster, **configs: Any) -> Watched:
     return Watched(bootstrap_servers=cluster.bootstrap_servers, **configs)
+
+
+async def send(sending: Producer, value: Any) -> None:
+    await sending.send("orders", value)
 
 
 async def send_in_all_ways(sending: Producer, value: Any, **fields: Any) -> None:
@@ -112,6 +118,52 @@ async def test_what_a_serializer_raises(fake_kafka_cluster: FakeCluster) -> None
         assert sending.slow == 0
     assert calls == [0, 0, 0, 1, 0, 2]
     assert values(fake_kafka_cluster) == [b"100", b"50"]
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["looked at", "awaited"])
+async def test_what_a_serializer_uses_was_cancelled(fake_kafka_cluster: FakeCluster, later: bool) -> None:
+    """Its CancelledError is not the caller's: only that record fails, and nothing ends as if it had been cancelled."""
+    lookup: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    lookup.cancel()
+
+    async def awaiting(value: bytes) -> bytes:
+        return await lookup if value == b"bad" else value
+
+    def looking(value: bytes) -> bytes:
+        return lookup.result() if value == b"bad" else value
+
+    async with producer(fake_kafka_cluster, value_serializer=awaiting if later else looking) as sending:
+        await sending.partitions_for("orders")
+        for call in (sending.send, sending.submit):
+            with pytest.raises(SerializationError, match="CancelledError for a record of topic 'orders'") as raised:
+                await call("orders", b"bad")
+            assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+        with pytest.raises(SendManyError) as many:
+            await sending.send_many("orders", [b"1", b"bad", b"2"])
+        assert [index for index, _ in many.value.result.errors] == [1]
+    assert values(fake_kafka_cluster) == [b"1", b"2"]
+
+
+async def test_callers_that_share_a_lookup(fake_kafka_cluster: FakeCluster) -> None:
+    """If one is cancelled and cancels what both await, the other gets an error: its record was not sent either."""
+    lookup: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    waiting = 0
+
+    async def serializer(value: str) -> bytes:
+        nonlocal waiting
+        waiting += 1
+        return await lookup
+
+    async with asyncio.timeout(PATIENCE_S), producer(fake_kafka_cluster, value_serializer=serializer) as sending:
+        cancelled, other = (asyncio.create_task(send(sending, "v")) for _ in range(2))
+        while waiting < 2:
+            await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        with pytest.raises(SerializationError, match="value_serializer raised CancelledError"):
+            await other
+    assert fake_kafka_cluster.records("orders") == []
 
 
 @pytest.mark.parametrize("later", ["coroutine", "future", "sometimes"])

@@ -172,9 +172,13 @@ async def test_a_result_that_is_not_there_any_more() -> None:
         prepared.serialize_nowait(record())
 
 
-async def test_serializer_that_raises() -> None:
-    """A serializer's exception is the cause of a SerializationError, whose message has neither payload nor its text."""
-    error = ValueError("secret")
+@pytest.mark.parametrize("error", [ValueError("secret"), asyncio.CancelledError("secret")], ids=repr)
+async def test_serializer_that_raises(error: BaseException) -> None:
+    """A serializer's exception is the cause of a SerializationError, whose message has neither payload nor its text.
+
+    So is the CancelledError of a future that it awaited or looked at.
+    """
+    name = type(error).__name__
 
     def broken(_: Any) -> bytes:
         raise error
@@ -184,10 +188,10 @@ async def test_serializer_that_raises() -> None:
         raise error
 
     for serializer in broken, broken_later:
-        with pytest.raises(SerializationError, match=r"^key_serializer raised ValueError .* 'orders'$") as caught:
+        with pytest.raises(SerializationError, match=rf"^key_serializer raised {name} .* 'orders'$") as caught:
             await preparation(key_serializer=serializer).serialize(record("secret"))
         assert caught.value.__cause__ is error
-    with pytest.raises(SerializationError, match="value_serializer raised ValueError") as caught:
+    with pytest.raises(SerializationError, match=f"value_serializer raised {name}") as caught:
         preparation(value_serializer=broken).serialize_nowait(record("secret"))
     assert caught.value.__cause__ is error
 
@@ -258,15 +262,17 @@ def test_wrong_choices(wrong: Any) -> None:
         preparation(partitioner=lambda *_: wrong).choose_partition(record(), None, None, partitions_of)
 
 
-def test_partitioner_that_raises() -> None:
+@pytest.mark.parametrize("error", [ValueError("secret"), asyncio.CancelledError("secret")], ids=repr)
+def test_partitioner_that_raises(error: BaseException) -> None:
     """Its exception is the cause of a SerializationError."""
 
     def broken(*_: Any) -> int:
-        raise ValueError("secret")
+        raise error
 
-    with pytest.raises(SerializationError, match=r"^the partitioner raised ValueError .*'orders'$") as caught:
+    name = type(error).__name__
+    with pytest.raises(SerializationError, match=rf"^the partitioner raised {name} .*'orders'$") as caught:
         preparation(partitioner=broken).choose_partition(record(), None, None, partitions_of)
-    assert isinstance(caught.value.__cause__, ValueError)
+    assert caught.value.__cause__ is error
 
 
 # --- interceptors -----------------------------------------------------------------------------------------------------

@@ -446,6 +446,28 @@ async def test_an_iterable_that_raises(broker: ProducingBroker, form: str, confi
     assert broker.values() == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("form", ["generator", "asynchronous"])
+@each_path
+async def test_an_iterable_that_looks_at_what_was_cancelled(
+    broker: ProducingBroker, form: str, configs: dict[str, Any]
+) -> None:
+    """It raises CancelledError, but nobody cancelled the call: that is a failure like any other."""
+
+    def some() -> Iterator[bytes]:
+        yield b"1"
+        raise asyncio.CancelledError
+
+    records: Any = asynchronously(some()) if form == "asynchronous" else some()
+    async with producer_of(broker, **configs) as producer:
+        with pytest.raises(SendManyError, match=r"stopped after 1 records: .* the records raised Cancelled") as caught:
+            await producer.send_many("orders", records)
+    assert caught.value.result == BatchResult(1, 0, {0: [(0, 0)]}, [])
+    assert caught.value.__cause__ is not None
+    assert isinstance(caught.value.__cause__.__cause__, asyncio.CancelledError)
+    assert caught.value.exceptions == (caught.value.__cause__,)
+    assert broker.values() == [b"1"]
+
+
 @each_path
 async def test_an_iterable_that_raises_at_once(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """It raises before its first record; the error is the same."""

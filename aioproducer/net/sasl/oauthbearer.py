@@ -13,6 +13,7 @@ from urllib.request import url2pathname
 from aioproducer.config.login import jaas_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.net.cancellation import is_own_cancellation
 from aioproducer.net.sasl.jwt_file import read_jwt
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.sasl.token_cache import TokenCache
@@ -77,8 +78,7 @@ class OAuthBearer:
         except KafkaError:
             raise
         except (Exception, asyncio.CancelledError) as error:
-            this = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and this is not None and this.cancelling():
+            if is_own_cancellation(error):
                 raise  # this login was cancelled, not just something inside the provider
             # The text of the provider's error may contain secrets; it is still available as the cause.
             raise ConnectionLostError(f"sasl_oauth_token_provider raised {type(error).__name__}") from error
