@@ -29,6 +29,8 @@ from aioproducer.partitioners import LIBRDKAFKA
 logger: logging.Logger = logging.getLogger("aioproducer.config")
 
 _LEVELS = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
+_LZ4_LEVELS = {"0": 9, "1": 9, "2": 9, "9": 10}
+"""For librdkafka, as for lz4 itself, levels below 3 are the fast compressor. Here that is 9; lz4's own 9 becomes 10."""
 _FILES = {"ssl.certificate.location", "ssl.key.location"}
 _IN_JAAS = {"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.oauthbearer.extensions"}
 _UNLIMITED_MS = 2_147_483_647
@@ -163,7 +165,7 @@ def _level(value: Any, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
     codec = str(given.get("compression.type", given.get("compression.codec", "none")))
     if codec not in _LEVELS or str(value) == "-1":
         return []
-    return [(_LEVELS[codec], value)]
+    return [(_LEVELS[codec], _LZ4_LEVELS.get(str(value).strip(), value) if codec == "lz4" else value)]
 
 
 def _partitioner(name: Any) -> Any:

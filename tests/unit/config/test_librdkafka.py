@@ -59,6 +59,13 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
             {"compression_type": "zstd", "compression_zstd_level": 3},
         ),
         ({"compression.type": "snappy", "compression.level": 5}, {"compression_type": "snappy"}),
+        ({"compression.type": "lz4", "compression.level": -1}, {"compression_lz4_level": 9}),
+        ({"compression.type": "lz4", "compression.level": 0}, {"compression_lz4_level": 9}),
+        ({"compression.type": "lz4", "compression.level": "1"}, {"compression_lz4_level": 9}),
+        ({"compression.type": "lz4", "compression.level": 2}, {"compression_lz4_level": 9}),
+        ({"compression.type": "lz4", "compression.level": 3}, {"compression_lz4_level": 3}),
+        ({"compression.type": "lz4", "compression.level": "9"}, {"compression_lz4_level": 10}),
+        ({"compression.type": "lz4", "compression.level": 12}, {"compression_lz4_level": 12}),
         ({"message.timeout.ms": 10_000}, {"delivery_timeout_ms": 10_000, "request_timeout_ms": 9_995}),
         ({"message.timeout.ms": 0}, {"delivery_timeout_ms": 2_147_483_647, "request_timeout_ms": 30_000}),
         (
