@@ -281,5 +281,5 @@ _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "socket.receive.buffer.bytes": _or_system,
     "socket.send.buffer.bytes": _or_system,
     "ssl.endpoint.identification.algorithm": lambda value: "" if value == "none" else value,
-    "topic.metadata.refresh.interval.ms": lambda value: _UNLIMITED_MS if int(value) == -1 else value,
+    "topic.metadata.refresh.interval.ms": lambda value: _UNLIMITED_MS if int(value) in (-1, 0) else value,
 }

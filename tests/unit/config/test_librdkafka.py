@@ -75,6 +75,7 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"connections.max.idle.ms": 0}, {"connections_max_idle_ms": -1}),
         ({"socket.send.buffer.bytes": 0}, {"send_buffer_bytes": -1}),
         ({"topic.metadata.refresh.interval.ms": -1}, {"metadata_max_age_ms": 2_147_483_647}),
+        ({"topic.metadata.refresh.interval.ms": "0"}, {"metadata_max_age_ms": 2_147_483_647}),
         (
             {"metadata.max.age.ms": 900_000, "topic.metadata.refresh.interval.ms": "300000"},
             {"metadata_max_age_ms": 300_000},
