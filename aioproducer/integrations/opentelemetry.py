@@ -60,10 +60,10 @@ class _OfPairs(Getter[Pairs]):
 class _Bulk:
     """One send_many or send_arrow call."""
 
-    def __init__(self, span: Span, started_s: float) -> None:
+    def __init__(self, span: Span, outer: _Bulk | None) -> None:
         self.span = span
-        self.started_s = started_s
-        self.topics: set[str] = set()
+        self.outer = outer
+        """The call whose iterable made this one."""
 
 
 class Tracing:
@@ -130,7 +130,6 @@ class Tracing:
         own = _context_of(headers)
         span: Span | None = None
         if bulk is not None:
-            bulk.topics.add(topic)
             if own is None:
                 own = self._inject_created(record, topic, headers, bulk)
         elif own is None:
@@ -179,14 +178,14 @@ class Tracing:
         if topic is not None:
             attributes["messaging.destination.name"] = topic
         span = self._tracer.start_span(f"send {topic or ''}".strip(), kind=SpanKind.CLIENT, attributes=attributes)
-        self._bulk.set(_Bulk(span, time.monotonic()))
+        self._bulk.set(_Bulk(span, self._bulk.get()))
 
     def on_bulk_end(self, result: BatchResult | None, error: BaseException | None) -> None:
         """End it."""
         bulk = self._bulk.get()
         if bulk is None:
             return
-        self._bulk.set(None)
+        self._bulk.set(bulk.outer)
         if result is not None:
             bulk.span.set_attribute("messaging.batch.message_count", result.acked + result.failed)
         _end(bulk.span, error)

@@ -270,6 +270,23 @@ async def test_send_many(cluster: FakeCluster, telemetry: Telemetry) -> None:
     ]
 
 
+async def test_send_many_in_the_iterable_of_another(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """Each call's span has its own records, and ends."""
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+
+        async def records() -> AsyncIterator[bytes]:
+            yield b"1"
+            await producer.send_many("orders", [b"2", b"3", b"4"])
+            yield b"5"
+
+        await producer.send_many("orders", records())
+        await producer.send("orders", b"alone")
+    inner, outer, alone = telemetry.spans("send orders")
+    assert [span.kind for span in (inner, outer, alone)] == [SpanKind.CLIENT, SpanKind.CLIENT, SpanKind.PRODUCER]
+    assert (len(inner.links), len(outer.links)) == (3, 2)
+    assert len(telemetry.spans("create orders")) == 5
+
+
 async def test_send_many_without_a_span_for_each_record(cluster: FakeCluster, telemetry: Telemetry) -> None:
     async with producer_of(cluster, telemetry.tracing(create_spans=False)) as producer:
         await producer.send_many("orders", [b"1", b"2"])
