@@ -82,10 +82,11 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         headers = encodable_headers(record.headers, topic)  # before any wait
         await engine.wait_for_topic(topic, partition, deadline_ms)
         began_ms = engine.now_ms()
+        to_serialize = record
         if self._preparation.adds_headers:
             headers = headers or []
-            record = replace(record, headers=headers)
-        key, value = await self._preparation.serialize(record)
+            to_serialize = replace(record, headers=headers)  # interceptors are told of the end with their own headers
+        key, value = await self._preparation.serialize(to_serialize)
         partition = self._preparation.choose_partition(record, key, value, engine.partitions_of)
         deadline_ms += engine.now_ms() - began_ms  # time in user code does not count
 

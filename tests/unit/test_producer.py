@@ -1130,6 +1130,44 @@ async def test_headers_that_can_be_read_once(broker: ProducingBroker) -> None:
     assert seen == [[("h", b"1")]] * 8
 
 
+async def test_interceptors_get_their_headers_back(broker: ProducingBroker) -> None:
+    """The very object that on_send left, in every call, even if a serializer adds headers to the record."""
+    left: list[Any] = []
+    told: list[Any] = []
+
+    class Interceptor:
+        def on_send(self, record: Record) -> Record:
+            left.append([("seen", b"1")])
+            return replace(record, headers=left[-1])
+
+        def on_acknowledgement(self, metadata: Any, error: Any, headers: Any) -> None:
+            told.append(headers)
+
+    class Adding:
+        adds_headers = True
+
+        def bind(self, *, is_key: bool, max_block_ms: int) -> Adding:
+            return self
+
+        def serialize(self, topic: str, headers: Any, value: Any) -> bytes:
+            headers.append(("added", b"2"))
+            return b"v"
+
+        serialize_nowait = serialize
+
+        async def close(self) -> None:
+            pass
+
+    async with producer_of(broker, interceptor_classes=[Interceptor()], value_serializer=Adding()) as producer:
+        await producer.send("orders", 1)
+        await producer.submit("orders", 2)
+        producer.submit_nowait("orders", 3)
+        await producer.send_many("orders", [4])
+    assert [record.headers for record in broker.log["orders", 0]] == [(("seen", b"1"), ("added", b"2"))] * 4
+    assert len(told) == 4
+    assert all(headers is own for headers, own in zip(told, left, strict=True))
+
+
 async def test_interceptors_hear_of_failures(broker: ProducingBroker) -> None:
     """Also of failures of records that were never admitted; that does not count as observing."""
     ends: list[tuple[Any, Any]] = []
