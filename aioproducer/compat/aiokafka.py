@@ -259,12 +259,13 @@ class AIOKafkaProducer:
                     refused.append(error)  # only this record's: the others are sent anyway
 
         def ended(_: Delivery | None) -> None:
-            if future.done():
-                return
             if (left := next((one for one in deliveries if not one.done()), None)) is not None:
                 left.add_done_callback(ended)  # an abort drops unsent records before those in flight have ended
                 return
+            # Looked at even if the future was cancelled: aiokafka's flush and stop do not raise what nobody looked at.
             failed = [error for error in map(Delivery.exception, deliveries) if error is not None]
+            if future.done():
+                return
             if failed or refused:
                 future.set_exception(familiar((refused + failed)[0]))
             elif deliveries:
