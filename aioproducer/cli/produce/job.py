@@ -111,7 +111,8 @@ class Job:
                 self._reject(row, one_line(error))
                 self._judge(error)
             except asyncio.CancelledError:
-                self._reject(row, "not sent: interrupted")
+                # It may be in the buffer: after that, submit gives the event loop its turns.
+                self._fail(row, "given up: interrupted", maybe_written=True)
                 raise
             else:
                 self._open += 1
@@ -128,6 +129,10 @@ class Job:
         self.counts.rejected += 1
         self._rejects.write(row, reason)
 
+    def _fail(self, row: Row, reason: str, *, maybe_written: bool) -> None:
+        self.counts.failed += 1
+        self._rejects.write(row, reason, maybe_written=maybe_written)
+
     def _ended(self, row: Row, delivery: Delivery) -> None:
         self._open -= 1
         if not self._open:
@@ -136,5 +141,4 @@ class Job:
         if error is None:
             self.counts.acked += 1
         else:
-            self.counts.failed += 1
-            self._rejects.write(row, one_line(error), maybe_written=getattr(error, "maybe_written", False))
+            self._fail(row, one_line(error), maybe_written=getattr(error, "maybe_written", False))

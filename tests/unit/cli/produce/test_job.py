@@ -180,6 +180,28 @@ async def test_cancelled_it_fails_what_is_under_way(tmp_path: Path) -> None:
     assert json.loads(reject)["maybe_written"] is True
 
 
+async def test_cancelled_in_a_turn_of_the_loop_it_does_not_deny_the_row(tmp_path: Path) -> None:
+    """A row of more than 256 KiB is in the buffer when submit gives the loop a turn: it may be sent."""
+    path = tmp_path / "data"
+    path.write_bytes(b"x" * 300_000)
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            await producer.partitions_for("t")
+            with LineSource(FileIO(path)) as source, Rejects(tmp_path / "rejects") as rejects:
+                job = Job(producer, "t", RowFeed(source, parser_of(Format.LINES, None)), rejects)
+                task = asyncio.create_task(job.run())
+                async with asyncio.timeout(10):
+                    while not producer.health().pending:
+                        await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+    assert job.counts == Counts(read=1, failed=1, last_line=1)
+    (reject,) = map(json.loads, (tmp_path / "rejects").read_text().splitlines())
+    assert (reject["error"], reject["maybe_written"]) == ("given up: interrupted", True)
+
+
 async def test_cancelled_it_counts_what_is_told_after_the_close(tmp_path: Path) -> None:
     """close(0) leaves done callbacks to the loop; a third Ctrl-C does not lose them either."""
     count = 20_000
