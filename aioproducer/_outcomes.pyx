@@ -14,6 +14,10 @@ from aioproducer._sequences cimport SequenceBooks
 cdef int end(SequenceBooks books, RecordAccumulator accumulator, ProducerBatch batch, int64_t base_offset,
              int64_t log_append_time_ms) except -1:
     books.strike_acknowledged(batch)
+    # A leader that has the batch already answers its largest timestamp as the append time, although the records of the
+    # topic may keep their own. Source: UnifiedLog.append.
+    if batch.attempts > 1 and log_append_time_ms == batch.max_timestamp_ms:
+        log_append_time_ms = -1
     if not batch.expired:
         batch.result.complete(base_offset, log_append_time_ms)
     accumulator.release(batch)

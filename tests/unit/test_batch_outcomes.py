@@ -146,6 +146,27 @@ async def test_log_append_time() -> None:
     assert {delivery.result().timestamp_ms for delivery in deliveries} == {1_800_000_000_000}
 
 
+async def test_time_of_a_batch_that_the_leader_has() -> None:
+    """It answers the largest timestamp of the batch as the append time, whatever the topic's timestamp type."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.lose(batch)
+    bench.answer(bench.resend(now_ms=NOW + 500), Answer(0, 0, 1_000_002))
+    assert [delivery.result().timestamp_ms for delivery in deliveries] == [1_000_000, 1_000_001, 1_000_002]
+
+
+@pytest.mark.parametrize(("lost", "append_time_ms"), [(False, 1_000_002), (True, 1_000_003)])
+async def test_append_time_close_to_the_records(lost: bool, append_time_ms: int) -> None:
+    """A batch that was not sent before is no duplicate; nor can another time be that of the records."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    if lost:
+        bench.lose(batch)
+        batch = bench.resend(now_ms=NOW + 500)
+    bench.answer(batch, Answer(0, 0, append_time_ms))
+    assert {delivery.result().timestamp_ms for delivery in deliveries} == {append_time_ms}
+
+
 async def test_duplicate_is_success() -> None:
     """DUPLICATE_SEQUENCE_NUMBER says that the batch was written before; its offset is not known."""
     bench = Bench()

@@ -99,7 +99,8 @@ class PartitionLog:
         self._batches.append(_LoggedBatch(base, batch, log_append_time_ms))
         self.end_offset += len(batch.records)
         if numbered:
-            self.producers.update(batch, base)
+            newest_ms = batch.max_timestamp_ms if log_append_time_ms is None else log_append_time_ms
+            self.producers.update(batch, base, newest_ms)
         if batch.transactional:
             self._open_transactions.setdefault(batch.producer_id, base)
             self.producers.verified(batch.producer_id)

@@ -179,7 +179,8 @@ class ProduceHandler:
                 log.producers.check(batch)
                 self._check_transaction(partition, batch)
             else:
-                offset = duplicate.base_offset
+                # As Kafka does, even where records keep their own timestamps. Source: UnifiedLog.append.
+                offset, log_append_time_ms = duplicate.base_offset, duplicate.timestamp_ms
         if offset is None:
             offset = log.append(batch, log_append_time_ms)
         return PartitionProduceResponse(

@@ -36,6 +36,7 @@ class BatchMetadata:
     last_sequence: int
     base_offset: int
     timestamp_ms: int
+    """The largest of its records in the log."""
 
 
 @dataclass(slots=True)
@@ -149,12 +150,10 @@ class ProducerStates:
             raise UnknownProducerIdError(message)
         raise OutOfOrderSequenceNumberError(message)
 
-    def update(self, batch: Batch, base_offset: int) -> ProducerEntry:
-        """Note that the batch was appended at an offset."""
+    def update(self, batch: Batch, base_offset: int, timestamp_ms: int) -> ProducerEntry:
+        """Note that the batch was appended at an offset, with this largest timestamp."""
         entry = self.at_epoch(batch.producer_id, batch.producer_epoch)
-        entry.batches.append(
-            BatchMetadata(batch.base_sequence, batch.last_sequence, base_offset, batch.max_timestamp_ms)
-        )
+        entry.batches.append(BatchMetadata(batch.base_sequence, batch.last_sequence, base_offset, timestamp_ms))
         return entry
 
     def at_epoch(self, producer_id: int, epoch: int) -> ProducerEntry:

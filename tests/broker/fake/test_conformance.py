@@ -483,11 +483,24 @@ class TestProduce:
     def test_log_append_time(self, cluster: AnyCluster, broker: RawConnection) -> None:
         topic = new_name()
         cluster.create_topic(topic, 1, configs={"message.timestamp.type": "LogAppendTime"})
-        before = now_ms()
         pid = broker.producer_id()
-        ends = [broker.produce(topic, batch(b"v", at_ms=2**45, producer=(pid, 0, 0))) for _ in range(2)]
-        assert [end.error_code for end in ends] == [0, 0]
-        assert before <= ends[0].log_append_time_ms <= now_ms()
+        records = batch(b"v", at_ms=2**45, producer=(pid, 0, 0))
+        before = now_ms()
+        first, after = broker.produce(topic, records), now_ms()
+        assert (first.error_code, before <= first.log_append_time_ms <= after) == (0, True)
+        while now_ms() == after:
+            pass
+        again = broker.produce(topic, records)
+        assert (again.error_code, again.log_append_time_ms) == (0, first.log_append_time_ms)
+
+    def test_the_time_of_a_duplicate(self, broker: RawConnection, topic: str) -> None:
+        """Its largest timestamp, although the records keep their own."""
+        now, pid = now_ms(), broker.producer_id()
+        records = [PlainRecord(at, b"k", b"v") for at in (now, now + 3_000, now + 1_000)]
+        data = reference.encoded(records, producer_id=pid, producer_epoch=0, base_sequence=0)
+        ends = [broker.produce(topic, data) for _ in range(2)]
+        assert [(name(end.error_code), end.base_offset) for end in ends] == [("", 0), ("", 0)]
+        assert [end.log_append_time_ms for end in ends] == [-1, now + 3_000]
 
     def test_min_insync_replicas_above_the_replicas(self, cluster: AnyCluster, broker: RawConnection) -> None:
         topic = new_name()

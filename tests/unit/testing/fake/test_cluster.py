@@ -64,6 +64,20 @@ async def test_faults_strike_the_producer() -> None:
         assert [record.value for record in cluster.records("orders")] == [b"a"]
 
 
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+async def test_records_have_their_times_although_an_answer_was_lost(kind: str) -> None:
+    async with FakeCluster() as cluster:
+        cluster.create_topic("orders", 1, configs={"message.timestamp.type": kind})
+        lost = cluster.faults.drop("Produce", when="after")
+        async with quick(cluster) as producer, asyncio.timeout(LIMIT_S):
+            await producer.partitions_for("orders")
+            deliveries = [producer.submit_nowait("orders", b"a", timestamp_ms=at_ms) for at_ms in (5_000, 10_000)]
+            told = [(await delivery).timestamp_ms for delivery in deliveries]
+        assert lost.struck == 1
+        assert told == [record.timestamp_ms for record in cluster.records("orders")]
+        assert kind == "LogAppendTime" or told == [5_000, 10_000]
+
+
 async def test_an_error_that_stays() -> None:
     async with FakeCluster() as cluster, quick(cluster) as producer:
         cluster.faults.fail("Produce", "POLICY_VIOLATION", times=None, message="not on Sundays")

@@ -47,6 +47,16 @@ def test_log_append_time_replaces_the_producers() -> None:
     assert [(one.timestamp_ms, one.log_append_time) for one in cluster.records("logs")] == [(NOW_MS + 500, True)] * 2
 
 
+@pytest.mark.parametrize(("kind", "told_ms"), [("CreateTime", (-1, NOW_MS + 1)), ("LogAppendTime", (NOW_MS + 7,) * 2)])
+def test_a_duplicate_is_answered_with_the_largest_timestamp_in_the_log(kind: str, told_ms: tuple[int, int]) -> None:
+    """Even if the records of the topic keep their own."""
+    cluster = model()
+    cluster.create_topic("logs", 1, configs={"message.timestamp.type": kind})
+    records = batch(b"a", b"b", producer=(1, 0, 0))
+    ends = [produce(cluster, records, "logs", now_ms=NOW_MS + after_ms) for after_ms in (7, 500)]
+    assert tuple(end.log_append_time_ms for end in ends) == told_ms
+
+
 class TestSequences:
     def test_a_gap_is_refused_and_nothing_is_written(self) -> None:
         cluster = model()
