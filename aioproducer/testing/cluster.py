@@ -258,13 +258,19 @@ class KafkaCluster(AccessAdmin):
                 self._brokers.kill(broker)
                 raise ClusterError(f"broker {broker} did not shut down within {timeout_s:g} s and was killed")
 
-    def start_broker(self, broker: int) -> None:
-        """Start a stopped or killed broker on its data and port, and wait until all running brokers see it."""
+    def start_broker(self, broker: int, *others: int) -> None:
+        """Start stopped or killed brokers on their data and ports, and wait until all running brokers see them.
+
+        No broker gets ready without a majority of all brokers: where more than that are missing, start them in one
+        call.
+        """
         with self._lock:
-            self._brokers.node(broker)
-            if broker in self.running:
-                raise ClusterError(f"broker {broker} is running")
-            _retry_while_ports_are_taken(lambda: self._brokers.start([broker], self._start_timeout_s))
+            chosen = sorted({broker, *others})
+            for one in chosen:
+                self._brokers.node(one)
+                if one in self.running:
+                    raise ClusterError(f"broker {one} is running")
+            _retry_while_ports_are_taken(lambda: self._brokers.start(chosen, self._start_timeout_s))
 
     def restart(self, broker: int) -> None:
         """Shut a broker down in an orderly way, if it is running, and start it again."""

@@ -77,11 +77,12 @@ def three_brokers(cluster_of_three: ProxiedCluster) -> Iterator[ProxiedCluster]:
 
 
 def _heal(cluster: KafkaCluster) -> None:
-    for broker in cluster.brokers:
-        if broker in cluster.running:
-            cluster.resume(broker)
-        else:
-            cluster.start_broker(broker)
+    for broker in cluster.running:
+        cluster.resume(broker)
+    # Together: one broker alone would have no quorum.
+    stopped = sorted(set(cluster.brokers) - set(cluster.running))
+    if stopped:
+        cluster.start_broker(*stopped)
     cluster.wait_in_sync()
 
 

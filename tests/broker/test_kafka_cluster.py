@@ -302,6 +302,20 @@ def test_another_replica_leads_when_the_leader_is_killed_or_frozen(three: KafkaC
     assert [dump.problems for dump in replicas] == [[], [], []]
 
 
+def test_brokers_that_were_all_killed_come_back_together(three: KafkaCluster) -> None:
+    three.create_topic("outlasting", replication_factor=3)
+    produce(three.bootstrap_servers, "outlasting", 10, acks="all")
+    for broker in three.brokers:
+        three.kill(broker)
+    with pytest.raises(ClusterError, match="no broker 7"):
+        three.start_broker(1, 7)
+    assert not three.running
+    three.start_broker(*three.brokers)
+    assert three.running == (1, 2, 3)
+    assert three.end_offsets("outlasting") == {0: 10}
+    three.wait_in_sync()
+
+
 @pytest.mark.slow
 def test_a_rolling_restart_loses_nothing(three: KafkaCluster) -> None:
     three.create_topic("rolled", configs={"min.insync.replicas": 2})

@@ -80,6 +80,20 @@ async def test_every_broker_hangs(three_brokers: ProxiedCluster) -> None:
     await check(three_brokers, topic, crowd)
 
 
+@pytest.mark.slow
+async def test_every_broker_is_killed(three_brokers: ProxiedCluster) -> None:
+    """The whole cluster fails and comes back with its data."""
+    topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
+    async with producer_of(three_brokers, **LIVELY) as producer, crowd_on(producer, topic) as crowd:
+        await crowd.recovered(PARTITIONS)
+        for broker in three_brokers.brokers:
+            await asyncio.to_thread(three_brokers.kill, broker)
+        await asyncio.to_thread(three_brokers.start_broker, *three_brokers.brokers)
+        await crowd.recovered(PARTITIONS)
+    await check(three_brokers, topic, crowd)
+    await check_log(three_brokers, topic, PARTITIONS)
+
+
 async def test_a_rolling_restart(three_brokers: ProxiedCluster) -> None:
     """As in an upgrade, one broker after the other: no record fails."""
     topic = await new_topic(three_brokers, PARTITIONS, min_insync_replicas=2)
