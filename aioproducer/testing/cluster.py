@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -148,23 +149,17 @@ class KafkaCluster(AccessAdmin):
         self.stop()
 
     async def __aenter__(self) -> Self:
-        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
         try:
-            await asyncio.wait([starting])
+            await _in_thread(self.start)
         except asyncio.CancelledError:
-            # The thread can't be cancelled, but what it starts must not stay.
-            await asyncio.wait([starting])
-            if not starting.cancelled():
-                starting.exception()  # nobody is left to hear of it
-            await asyncio.to_thread(self.stop)
+            await _in_thread(self.stop)
             raise
-        starting.result()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.stop)
+        await _in_thread(self.stop)
 
     @property
     def brokers(self) -> tuple[int, ...]:
@@ -436,6 +431,27 @@ class KafkaCluster(AccessAdmin):
     def _why_silent(self) -> str:
         with self._lock:
             return self._brokers.describe_ended()
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    """Run ``work`` in a thread and wait for its end, even if cancelled meanwhile, once or in every turn as anyio does.
+
+    The thread can't be cancelled, and no broker must stay. So it starts before the first wait, in an executor of its
+    own: it would not start at all if it were cancelled while it waits for another thread to become free.
+    """
+    own_thread = ThreadPoolExecutor(1)
+    ending = asyncio.get_running_loop().run_in_executor(own_thread, work)
+    own_thread.shutdown(wait=False)
+    cancelled: asyncio.CancelledError | None = None
+    while not ending.done():
+        try:
+            await asyncio.wait([ending])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        ending.exception()  # nobody is left to hear of it
+        raise cancelled
+    ending.result()
 
 
 def _give_back_ports(up: Brokers) -> None:
