@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 PARALLEL_DOWNLOADS = 16
 PAUSES_S = (1, 3, 9)
@@ -86,7 +87,14 @@ def with_retries(name: str, fetch: Callable[[], None], part: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Refuse a corrupt jar."""
+    """Refuse a corrupt jar, and a POM that is none: a proxy may answer a page of its own, and what is kept stays."""
+    if path.suffix == ".pom":
+        try:
+            root = ElementTree.parse(path).getroot().tag.rpartition("}")[2]
+        except ElementTree.ParseError as error:
+            raise ValueError(f"{path.name} is not XML: {error}") from None
+        if root != "project":
+            raise ValueError(f"{path.name} is not a POM: it begins with <{root}>")
     if path.suffix == ".jar":
         with zipfile.ZipFile(path) as jar:
             broken = jar.testzip()

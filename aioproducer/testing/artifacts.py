@@ -58,17 +58,31 @@ def _list_path(wanted: Artifacts, cache: Path) -> Path:
 
 def _read_list(wanted: Artifacts, cache: Path) -> tuple[Path, ...] | None:
     """The result of an earlier resolve, if every file is still there with its size."""
+    listed = _listed(wanted, cache)
+    return tuple(listed) if listed and all(map(_has_size, listed, listed.values())) else None
+
+
+def _listed(wanted: Artifacts, cache: Path) -> dict[Path, int]:
+    """The files of an earlier resolve with their sizes; empty if there was none."""
     try:
         listed = json.loads(_list_path(wanted, cache).read_bytes())
-        jars = [(cache / one["path"], one["size"]) for one in listed["jars"]]
-        if all(path.stat().st_size == size for path, size in jars):
-            return tuple(path for path, _ in jars)
+        return {cache / one["path"]: int(one["size"]) for one in listed["jars"]}
     except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return None
+        return {}
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
 
 
 def _fetch(wanted: Artifacts, cache: Path, progress: Progress, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    # jgo takes any file that exists, so a damaged one would stay, and its size would then be listed as the right one.
+    for path, size in _listed(wanted, cache).items():
+        if not _has_size(path, size):
+            path.unlink(missing_ok=True)
     paths = _run_resolver(wanted, cache / "maven", progress, environ)
     listed = [{"path": str(path.relative_to(cache)), "size": path.stat().st_size} for path in paths]
     write_whole(_list_path(wanted, cache), json.dumps({"name": wanted.name, "jars": listed}, indent=1).encode())

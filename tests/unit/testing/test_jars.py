@@ -128,6 +128,17 @@ def test_a_jar_that_went_missing_is_fetched_again(
     assert lost.exists()
 
 
+def test_a_jar_that_was_cut_short_is_fetched_again(
+    repository: Repository, environ: dict[str, str], tmp_path: Path
+) -> None:
+    found = find_jars("1.2.3", tmp_path / "cache", print, environ)
+    content = found.jars[0].read_bytes()
+    found.jars[0].write_bytes(content[:-9])
+    for _ in range(2):
+        assert find_jars("1.2.3", tmp_path / "cache", print, environ) == found
+        assert found.jars[0].read_bytes() == content
+
+
 @pytest.mark.parametrize("spoiled", [503, b"no zip at all", jar("a")[:-9]], ids=["status", "not a jar", "cut short"])
 def test_a_failed_download_is_tried_again(
     repository: Repository, environ: dict[str, str], tmp_path: Path, spoiled: int | bytes
@@ -139,6 +150,17 @@ def test_a_failed_download_is_tried_again(
     assert [line for line in lines if line.startswith("trying org.slf4j:slf4j-api:jar:1.7.99 again: ")], lines
     (path,) = (one for one in found.jars if one.name == "slf4j-api-1.7.99.jar")
     assert zipfile.is_zipfile(path)
+
+
+@pytest.mark.parametrize("page", [b"<html><body>Sign in</body></html>", b"<!doctype html><p>Sign in"])
+def test_a_page_in_place_of_a_pom_is_not_kept(
+    repository: Repository, environ: dict[str, str], tmp_path: Path, page: bytes
+) -> None:
+    repository.spoiled["slf4j-api-1.7.99.pom"] = [page]
+    lines: list[str] = []
+    assert names(find_jars("1.2.3", tmp_path / "cache", lines.append, environ)) == WANTED
+    told = "trying org.slf4j:slf4j-api:pom:1.7.99 again: ValueError: slf4j-api-1.7.99.pom is not "
+    assert [line for line in lines if line.startswith(told)], lines
 
 
 def test_a_version_that_is_not_there_is_a_readable_error_and_leaves_nothing_half(
