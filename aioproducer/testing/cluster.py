@@ -107,7 +107,8 @@ class KafkaCluster(AccessAdmin):
         self._acls = acls
         self._authority = authority
         self._jvm_options = [*heap_options(heap_mb), *jvm_options]
-        self._class_path = tuple(class_path)
+        # Brokers have working directories of their own.
+        self._class_path = tuple(Path(one).absolute() for one in class_path)
         self._chosen_directory = directory
         self._progress = progress or _log.info
         self._lock = threading.RLock()

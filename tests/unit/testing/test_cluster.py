@@ -1,4 +1,4 @@
-"""KafkaCluster in a coroutine that is cancelled, without a Kafka. Real ones: tests/broker/test_kafka_cluster.py."""
+"""KafkaCluster without a Kafka. With one: tests/broker/test_kafka_cluster.py."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import asyncio
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from aioproducer.testing import ClusterError, KafkaCluster
+from aioproducer.testing import ClusterError, KafkaCluster, cluster
+from aioproducer.testing.command import Runtime
+from aioproducer.testing.jars import KafkaJars
+from aioproducer.testing.java import Java
 
 PATIENCE_S = 30.0
-
-pytestmark = pytest.mark.usefixtures("clean_loop")
 
 
 class SlowCluster(KafkaCluster):
@@ -38,42 +40,55 @@ class SlowCluster(KafkaCluster):
         self.calls.append(name)
 
 
-async def cancelled_in_every_turn(task: asyncio.Task[object], cluster: SlowCluster) -> None:
+async def cancelled_in_every_turn(task: asyncio.Task[object], found: SlowCluster) -> None:
     """Cancel the task as anyio does, until it has ended; the cluster goes on after some turns."""
     async with asyncio.timeout(PATIENCE_S):
         for turn in itertools.count():
             if turn == 5:
-                cluster.go.set()
+                found.go.set()
             await asyncio.sleep(0)
-            if not task.cancel() and cluster.go.is_set():
+            if not task.cancel() and found.go.is_set():
                 return
 
 
+@pytest.mark.usefixtures("clean_loop")
 @pytest.mark.parametrize("error", [None, ClusterError("no Java")], ids=["started", "failed"])
 async def test_a_start_that_is_cancelled_again_and_again_ends_with_a_stop(error: ClusterError | None) -> None:
-    cluster = SlowCluster(error)
-    entering = asyncio.create_task(cluster.__aenter__())
-    await cancelled_in_every_turn(entering, cluster)
+    found = SlowCluster(error)
+    entering = asyncio.create_task(found.__aenter__())
+    await cancelled_in_every_turn(entering, found)
     assert entering.cancelled()
-    assert cluster.calls == ["start", "stop"]
+    assert found.calls == ["start", "stop"]
 
 
+@pytest.mark.usefixtures("clean_loop")
 async def test_a_block_that_is_cancelled_again_and_again_ends_with_a_stop() -> None:
     """Even if every thread of the loop is in use."""
     threads = ThreadPoolExecutor(1)
     asyncio.get_running_loop().set_default_executor(threads)
-    cluster = SlowCluster()
-    busy = asyncio.ensure_future(asyncio.to_thread(cluster.go.wait, PATIENCE_S))
-    leaving = asyncio.create_task(cluster.__aexit__(None, None, None))
-    await cancelled_in_every_turn(leaving, cluster)
+    found = SlowCluster()
+    busy = asyncio.ensure_future(asyncio.to_thread(found.go.wait, PATIENCE_S))
+    leaving = asyncio.create_task(found.__aexit__(None, None, None))
+    await cancelled_in_every_turn(leaving, found)
     assert leaving.cancelled()
     assert await busy
-    assert cluster.calls == ["stop"]
+    assert found.calls == ["stop"]
 
 
+@pytest.mark.usefixtures("clean_loop")
 async def test_an_error_of_the_start_is_raised() -> None:
-    cluster = SlowCluster(ClusterError("no Java"))
-    cluster.go.set()
+    found = SlowCluster(ClusterError("no Java"))
+    found.go.set()
     with pytest.raises(ClusterError, match="no Java"):
-        await cluster.__aenter__()
-    assert cluster.calls == ["start"]
+        await found.__aenter__()
+    assert found.calls == ["start"]
+
+
+def test_a_relative_class_path_begins_where_this_process_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where the broker is."""
+    runtimes: list[Runtime] = []
+    runtime = Runtime(Java(Path("/java"), (25,)), KafkaJars("4.3.1", ()))
+    monkeypatch.setattr(cluster, "prepare", lambda *_: runtime)
+    monkeypatch.setattr(KafkaCluster, "_start_on", lambda _, runtime: runtimes.append(runtime))
+    KafkaCluster(class_path=[Path("plugins"), Path("/opt/plugin.jar")]).start()
+    assert [one.class_path for one in runtimes] == [(Path.cwd() / "plugins", Path("/opt/plugin.jar"))]
