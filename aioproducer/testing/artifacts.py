@@ -42,13 +42,19 @@ def find_artifacts(wanted: Artifacts, cache: Path, progress: Progress, environ: 
     Any number of processes may call this at once.
 
     Raises:
-        DownloadError: a jar can't be fetched; the message has the last cause and names the repository setting.
+        DownloadError: a jar can't be fetched or kept; the message has the last cause and names the setting of the
+            repository or the cache.
     """
     found = _read_list(wanted, cache)
     if found is None:
-        with locked(cache, progress):
-            # Another process may have fetched them while we waited.
-            found = _read_list(wanted, cache) or _fetch(wanted, cache, progress, environ)
+        try:
+            with locked(cache, progress):
+                # Another process may have fetched them while we waited.
+                found = _read_list(wanted, cache) or _fetch(wanted, cache, progress, environ)
+        except OSError as error:
+            raise DownloadError(
+                f"{wanted.name} can't be kept in {cache}: {error}. AIOPRODUCER_CACHE names another directory."
+            ) from error
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from aioproducer.testing.cache import write_whole
@@ -41,10 +42,8 @@ def bootstrap_checkpoint(
     """
     levels = [f"{name}={level}" for name, level in sorted(features.items())]
     kept = cache / "bootstrap" / f"{'-'.join([f'kafka-{version}', *levels])}.checkpoint"
-    try:
+    with suppress(OSError):
         return kept.read_bytes()
-    except FileNotFoundError:
-        pass
     cluster_id = random_id(random.Random(0))
     arguments = ["format", "--cluster-id", cluster_id, "--config", str(properties)]
     for level in levels:
@@ -55,5 +54,7 @@ def bootstrap_checkpoint(
         raise ClusterError(f"Kafka {version} can't be set up with the features {dict(features)}: {error}") from None
     written = log_dir / BOOTSTRAP
     checkpoint = written.read_bytes() if written.exists() else b""
-    write_whole(kept, checkpoint)
+    # A cache that can't be written costs the next start half a second, and is no reason not to start.
+    with suppress(OSError):
+        write_whole(kept, checkpoint)
     return checkpoint

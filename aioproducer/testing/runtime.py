@@ -32,6 +32,17 @@ def prepare(version: str, progress: Progress, train: Train) -> Runtime:
     """
     cache = cache_directory(os.environ)
     runtime = Runtime(find_java(os.environ), find_jars(version, cache, progress, os.environ))
+    try:
+        return replace(runtime, archive=_archive(cache, runtime, progress, train))
+    except OSError as error:
+        # Such as a read-only cache in an image, made with another Java. Brokers start without it, only more slowly.
+        _log.warning("no class archive for Kafka %s: %s", version, str(error))
+        return runtime
+
+
+def _archive(cache: Path, runtime: Runtime, progress: Progress, train: Train) -> Path | None:
+    """The archive of these two, made if it is missing; None if this Java can't create one."""
+    version = runtime.jars.version
     archive = cache / "archives" / f"kafka-{version}-{runtime.java.key}.archive"
     if not archive.exists():
         with locked(cache, progress):
@@ -39,7 +50,7 @@ def prepare(version: str, progress: Progress, train: Train) -> Runtime:
                 progress(f"Kafka {version}: preparing a fast start on Java {runtime.java.feature}")
                 _make(archive, runtime, train)
     # An empty file marks that this Java can't create one.
-    return replace(runtime, archive=archive) if archive.stat().st_size else runtime
+    return archive if archive.stat().st_size else None
 
 
 def _make(archive: Path, runtime: Runtime, train: Train) -> None:

@@ -33,6 +33,20 @@ def test_each_set_has_a_list_of_its_own(repository: Repository, environ: dict[st
     assert repository.requests.total() == asked
 
 
+def test_a_cache_that_can_not_be_written_is_named_with_its_setting(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = tmp_path / "file" / "cache"
+    with pytest.raises(DownloadError, match=rf"Tools 1\.2\.3 can't be kept in {cache}: .*AIOPRODUCER_CACHE"):
+        find_artifacts(PLAIN, cache, print, environ)
+
+
+def test_a_full_cache_is_only_read(repository: Repository, environ: dict[str, str], tmp_path: Path) -> None:
+    found = find_artifacts(PLAIN, tmp_path, print, environ)
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").mkdir()  # which can't be locked as a file
+    assert find_artifacts(PLAIN, tmp_path, print, environ) == found
+
+
 def test_what_is_not_there_is_named(environ: dict[str, str], tmp_path: Path) -> None:
     missing = Artifacts("Nothing 9", "nothing-9", ("org.apache.kafka:nothing:9",), dependencies=False)
     with pytest.raises(DownloadError, match=r"Nothing 9 could not be downloaded: .*nothing.*AIOPRODUCER_MAVEN_URL"):

@@ -60,6 +60,14 @@ def test_versions_without_the_file_are_remembered_too(tmp_path: Path) -> None:
     assert len(tool.calls) == 1
 
 
+def test_a_cache_that_can_not_be_used_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "bootstrap").touch()
+    tool = Tool(tmp_path / "data", b"records")
+    for _ in range(2):
+        assert checkpoint(tmp_path, tool, {}) == b"records"
+    assert len(tool.calls) == 2
+
+
 def test_features_that_can_not_be_say_so_and_leave_nothing_in_the_cache(tmp_path: Path) -> None:
     def refuse(name: str, arguments: Sequence[str]) -> str:
         raise ClusterError("exit code 1: No feature with level 9")
