@@ -82,8 +82,9 @@ class FakeCluster:
         """Listen on a free port of the loopback interface for every broker."""
         if self._servers is not None:
             raise ClusterError("the fake cluster is running")
-        self._servers = BrokerServers(self._model, self._lock, now_ms)
-        self._servers.start()
+        servers = BrokerServers(self._model, self._lock, now_ms)
+        servers.start()
+        self._servers = servers
 
     def stop(self) -> None:
         """Close all ports and connections. The records can still be read. Does nothing if it is not running."""
@@ -155,20 +156,26 @@ class FakeCluster:
         servers.close(broker)
 
     def start_broker(self, broker: int) -> None:
-        """Start a stopped broker on its port; it is in sync again at once."""
+        """Start a stopped broker on its port; it is in sync again at once.
+
+        Raises:
+            ClusterError: it is running, or another process has taken its port.
+        """
         servers = self._running_servers()
         if broker in self.running:
             raise ClusterError(f"broker {broker} is running")
+        # The port first, which another process may have: a broker that is up without one leads what nobody reaches.
+        listener = servers.bind(broker)
         with self._lock:
             self._model.start_broker(broker)
-        servers.open(broker)
+        servers.serve(broker, listener)
 
     def drop_connections(self, broker: int) -> None:
         """Close all connections of a broker; it keeps listening."""
         servers = self._running_servers()
         self._check_running(broker)
         servers.close(broker)
-        servers.open(broker)
+        servers.serve(broker, servers.bind(broker))
 
     def change_addresses(self, *brokers: int) -> None:
         """Move running brokers (all if none is named) to other ports, and close their connections.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import random
+import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar
 
+from aioproducer.testing.errors import ClusterError
 from aioproducer.testing.fake.model import ClusterModel
 from aioproducer.testing.fake.session import Session
-from aioproducer.testing.ports import HOST
+from aioproducer.testing.ports import HOST, free_ports, give_back
 
 READ_BYTES = 256 * 1024
 ACCEPT_TURNS = 5
@@ -31,14 +35,17 @@ class BrokerServers:
         self._now_ms = now_ms
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fake-kafka", daemon=True)
+        self._rng = random.SystemRandom()
+        self._ports: dict[int, int] = {}
+        """Kept for brokers that are stopped too."""
         self._servers: dict[int, asyncio.Server] = {}
         self._connections: dict[asyncio.Task[None], tuple[int, asyncio.StreamWriter]] = {}
 
     def start(self) -> None:
-        """Listen for every running broker, each on a free port."""
+        """Take a free port for every broker, and listen for those that run."""
         self._thread.start()
         try:
-            self.move([node_id for node_id, broker in self._model.brokers.items() if broker.up])
+            self.move(self._model.brokers)
         except BaseException:
             self.stop()
             raise
@@ -52,33 +59,63 @@ class BrokerServers:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+            give_back(self._ports.values())
 
-    def open(self, node_id: int) -> None:
-        """Listen for a broker on its previous port."""
-        broker = self._model.brokers[node_id]
-        self._run(self._listen(node_id, broker.port))
+    def bind(self, node_id: int) -> socket.socket:
+        """Listen on a broker's port; connections wait until ``serve``.
+
+        Raises:
+            ClusterError: another process has the port.
+        """
+        host, port = HOST, self._model.broker(node_id).port
+        try:
+            return socket.create_server((host, port))
+        except OSError as error:
+            raise ClusterError(f"broker {node_id} can't listen on {host}:{port}: {error}") from error
+
+    def serve(self, node_id: int, listener: socket.socket) -> None:
+        """Accept a broker's connections, those that waited too."""
+        self._run(self._serve_on(node_id, listener))
 
     def close(self, node_id: int) -> None:
         """Close the port and the connections of a broker."""
         self._run(self._hang_up(node_id))
 
     def move(self, node_ids: Iterable[int]) -> None:
-        """Make brokers listen on other ports, and close the old ones with their connections."""
+        """Give brokers other ports, and close the old ones with their connections."""
         for node_id in node_ids:
             if node_id in self._servers:
                 self.close(node_id)
-            port = self._run(self._listen(node_id, 0))
+            listener = self._bind_free()
+            old, port = self._ports.get(node_id), listener.getsockname()[1]
+            self._ports[node_id] = port
+            if old is not None:
+                give_back([old])
             with self._lock:
                 self._model.change_addresses({node_id: (HOST, port)})
+            if self._model.brokers[node_id].up:
+                self.serve(node_id, listener)
+            else:
+                listener.close()
+
+    def _bind_free(self) -> socket.socket:
+        """Listen on a port that no client gets for an outgoing connection while its broker is stopped."""
+        while True:
+            (port,) = free_ports(1, self._rng)
+            try:
+                return socket.create_server((HOST, port))
+            except OSError as error:
+                give_back([port])
+                if error.errno != errno.EADDRINUSE:
+                    raise
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    async def _listen(self, node_id: int, port: int) -> int:
-        server = await asyncio.start_server(lambda *streams: self._accept(node_id, *streams), HOST, port)
-        self._servers[node_id] = server
-        chosen: int = server.sockets[0].getsockname()[1]
-        return chosen
+    async def _serve_on(self, node_id: int, listener: socket.socket) -> None:
+        self._servers[node_id] = await asyncio.start_server(
+            lambda *streams: self._accept(node_id, *streams), sock=listener
+        )
 
     async def _hang_up(self, node_id: int) -> None:
         server = self._servers.pop(node_id, None)

@@ -23,7 +23,8 @@ from aioproducer.errors import (
     MessageTooLargeError,
     TopicAlreadyExistsError,
 )
-from aioproducer.testing import ClusterError, FakeCluster
+from aioproducer.testing import ClusterError, FakeCluster, ports
+from tests.unit.testing.test_ports import OfferedPorts
 
 LIMIT_S = 30
 
@@ -120,6 +121,48 @@ async def test_a_broker_comes_back_on_its_port() -> None:
         cluster.start_broker(1)
         assert cluster.address_of(1) == address
         socket.create_connection(address).close()
+
+
+def test_a_broker_whose_port_is_taken_stays_stopped() -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        address = cluster.address_of(1)
+        cluster.stop_broker(1)
+        with (
+            socket.create_server(address),
+            pytest.raises(ClusterError, match=rf"broker 1 can't listen on 127\.0\.0\.1:{address[1]}: "),
+        ):
+            cluster.start_broker(1)
+        assert (cluster.running, cluster.leader_of("orders")) == ((), None)
+        cluster.start_broker(1)
+        assert (cluster.running, cluster.leader_of("orders")) == ((1,), 1)
+        socket.create_connection(address).close()
+
+
+def test_ports_lie_below_those_of_outgoing_connections_and_are_given_back() -> None:
+    """A stopped broker keeps its port, even if the whole cluster is started again meanwhile."""
+
+    def taken() -> list[int]:
+        return [cluster.address_of(broker)[1] for broker in cluster.brokers]
+
+    cluster = FakeCluster(2)
+    with cluster:
+        first = taken()
+        cluster.stop_broker(2)
+        cluster.change_addresses(1)
+        second = taken()
+        assert first[0] not in second
+        assert second[1] == first[1]
+        assert all(ports.FIRST <= port <= ports.LAST for port in first + second)
+        assert not set(ports.free_ports(1, OfferedPorts(*second))) & set(second)
+    with cluster:
+        third = taken()
+        assert cluster.running == (1,)
+        assert not set(ports.free_ports(1, OfferedPorts(*third))) & set(third)
+        cluster.start_broker(2)
+        assert taken() == third
+    assert ports.free_ports(2, OfferedPorts(*third)) == third
+    ports.give_back(third)
 
 
 @pytest.mark.parametrize("broker", [1, 9])
