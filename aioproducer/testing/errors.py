@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+IN_A_FORK = "a cluster belongs to the process that started it, and this process is a fork of that one"
+
 
 class ClusterError(RuntimeError):
     """A cluster can't do what was asked; the message says why, and what helps."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aioproducer.testing.errors import ClusterError
+from aioproducer.testing.errors import IN_A_FORK, ClusterError
 
 SLICE_S = 0.05
 """How long to wait on the pipe at a time: another thread may have read what this one waits for."""
@@ -136,9 +136,7 @@ class Processes:
 
     def _refuse_others(self) -> None:
         if os.getpid() != self._owner_pid:
-            raise ClusterError(
-                "a cluster belongs to the process that started it, and this process is a fork of that one"
-            )
+            raise ClusterError(IN_A_FORK)
         if not self._finalizer.alive:
             raise ClusterError("the cluster is stopped")
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from aioproducer.testing.errors import ClusterError
+from aioproducer.forks import ForkWatch
+from aioproducer.testing.errors import IN_A_FORK, ClusterError
 from aioproducer.testing.fake.client_metrics import CODECS, DEFAULT_INTERVAL_MS, MAX_BYTES, Push
 from aioproducer.testing.fake.faults import FaultScript
 from aioproducer.testing.fake.groups import CommittedOffset
@@ -23,6 +24,26 @@ from aioproducer.testing.ports import HOST
 NO_PORT = 0
 
 
+class _Lock:
+    """A lock that refuses a fork of its process, where a thread that the fork does not have may hold it for ever."""
+
+    def __init__(self) -> None:
+        self.is_forked = False
+        self._lock = threading.RLock()
+
+    def check(self) -> None:
+        """Raise ClusterError in a fork."""
+        if self.is_forked:
+            raise ClusterError(IN_A_FORK)
+
+    def __enter__(self) -> None:
+        self.check()
+        self._lock.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._lock.release()
+
+
 class FakeCluster:
     """A Kafka cluster inside the test's process, ready in milliseconds.
 
@@ -31,7 +52,8 @@ class FakeCluster:
     single requests fail.
 
     Use it in a ``with`` or ``async with`` block. It answers from its own thread, so calls may come from any thread or
-    event loop and return within milliseconds, and a test that blocks its loop does not block the brokers.
+    event loop and return within milliseconds, and a test that blocks its loop does not block the brokers. A fork of the
+    process can only connect to it.
 
     Args:
         brokers: how many; their node ids count from 1.
@@ -59,7 +81,7 @@ class FakeCluster:
         receives_metrics: bool = False,
         seed: int = 0,
     ) -> None:
-        self._lock = threading.RLock()
+        self._lock = _Lock()
         self._model = ClusterModel(
             brokers=brokers,
             rng=random.Random(seed),
@@ -80,16 +102,22 @@ class FakeCluster:
 
     def start(self) -> None:
         """Listen on a free port of the loopback interface for every broker."""
+        self._lock.check()
         if self._servers is not None:
             raise ClusterError("the fake cluster is running")
         servers = BrokerServers(self._model, self._lock, now_ms)
         servers.start()
         self._servers = servers
+        _forks.add(self)
 
     def stop(self) -> None:
-        """Close all ports and connections. The records can still be read. Does nothing if it is not running."""
+        """Close all ports and connections. The records can still be read. Does nothing if it is not running.
+
+        Nor in a fork: the cluster goes on in its own process.
+        """
         servers, self._servers = self._servers, None
-        if servers is not None:
+        if servers is not None and not self._lock.is_forked:
+            _forks.discard(self)
             servers.stop()
 
     def __enter__(self) -> Self:
@@ -372,10 +400,19 @@ class FakeCluster:
             if broker not in self.running:
                 raise ClusterError(f"broker {broker} does not run")
 
+    def _forget(self) -> None:
+        self._lock.is_forked = True
+        if self._servers is not None:
+            self._servers.forget()
+
     def _running_servers(self) -> BrokerServers:
+        self._lock.check()
         if self._servers is None:
             raise ClusterError("the fake cluster does not run")
         return self._servers
+
+
+_forks = ForkWatch(FakeCluster._forget)
 
 
 def now_ms() -> int:

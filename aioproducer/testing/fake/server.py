@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import socket
 import threading
@@ -60,6 +61,17 @@ class BrokerServers:
             self._thread.join()
             self._loop.close()
             give_back(self._ports.values())
+
+    def forget(self) -> None:
+        """In a fork: let go of ports and connections, or clients would not see the owner close them."""
+        descriptors = [listener.fileno() for server in self._servers.values() for listener in server.sockets]
+        descriptors += [writer.get_extra_info("socket").fileno() for _, writer in self._connections.values()]
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in descriptors:
+            # Replaced, not closed: the sockets' objects are still there, and close these numbers when they go.
+            with suppress(OSError):
+                os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
 
     def bind(self, node_id: int) -> socket.socket:
         """Listen on a broker's port; connections wait until ``serve``.

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import math
 import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -269,6 +271,65 @@ def test_it_needs_no_loop_and_leaves_no_thread() -> None:
         assert time.monotonic() - started < LIMIT_S
         assert len(cluster.bootstrap_servers.split(",")) == 3
     assert set(threading.enumerate()) == before
+
+
+OWNER = """
+import os, signal, socket, struct
+from aioproducer.testing import ClusterError, FakeCluster
+
+
+def tell(*words):
+    os.write(1, (" ".join(map(str, words)) + os.linesep).encode())
+
+
+def fork(cluster):
+    for call in (cluster.topics, cluster.start, lambda: cluster.stop_broker(1), lambda: cluster.faults.drop()):
+        try:
+            call()
+        except ClusterError as error:
+            tell("fork:", error)
+    cluster.stop()
+    socket.create_connection(cluster.address_of(2)).close()
+    tell("fork: connected")
+
+
+with FakeCluster(2) as cluster:
+    client = socket.create_connection(cluster.address_of(1), 30)
+    client.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))
+    assert client.recv(4)  # so the broker knows the connection
+    waiting, go = os.pipe()
+    forking, forked = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        os.close(go)
+        os.write(forked, b"!")
+        fork(cluster)
+        os.read(waiting, 1)
+        os._exit(0)
+    os.read(forking, 1)
+    cluster.stop_broker(1)
+    while client.recv(1024):
+        pass
+    tell("owner: the connection has ended")
+    try:
+        socket.create_connection(cluster.address_of(1))
+    except ConnectionRefusedError:
+        tell("owner: refused")
+    os.close(go)
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+def test_a_fork_can_connect_to_it_and_nothing_else() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", OWNER]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=2 * LIMIT_S)
+    assert found.stderr == ""
+    assert found.returncode == 0
+    refusal = "fork: a cluster belongs to the process that started it, and this process is a fork of that one"
+    told = found.stdout.splitlines()
+    assert [line for line in told if line.startswith("fork")] == [refusal] * 4 + ["fork: connected"]
+    assert [line for line in told if line.startswith("owner")] == ["owner: the connection has ended", "owner: refused"]
 
 
 def test_what_does_not_fit_is_told() -> None:
