@@ -333,7 +333,10 @@ class FakeCluster:
             self._model.coordinators.move(key, self._model.broker(broker).node_id)
 
     def load_coordinator(self, broker: int, duration_ms: int) -> None:
-        """Make a broker answer COORDINATOR_LOAD_IN_PROGRESS for some time."""
+        """Make a broker answer COORDINATOR_LOAD_IN_PROGRESS for some time.
+
+        Leaders can't ask it meanwhile, and answer the first batches of its transactions with NOT_ENOUGH_REPLICAS.
+        """
         with self._lock:
             self._model.coordinators.load(self._model.broker(broker).node_id, now_ms() + duration_ms)
 

@@ -64,7 +64,16 @@ class Coordinators:
         """
         if self.node_of(key) != node_id:
             raise NotCoordinatorError()
-        if self._now_ms < self._loading_until_ms.get(node_id, 0):
+        self.check_loaded(key)
+
+    def check_loaded(self, key: str) -> None:
+        """Check that the broker that coordinates a key is ready to.
+
+        Raises:
+            CoordinatorLoadInProgressError: the answer to the client, or to the leader that asks.
+        """
+        node_id = self.node_of(key)
+        if node_id is not None and self._now_ms < self._loading_until_ms.get(node_id, 0):
             raise CoordinatorLoadInProgressError()
 
     def group(self, group_id: str) -> Group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aioproducer.errors import (
     BrokerError,
+    CoordinatorLoadInProgressError,
     CorruptMessageError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -150,15 +151,19 @@ class ProduceHandler:
             return
         if verifies:
             partition.log.producers.verify(producer_id, epoch, sequence, adds=adds)
-        verify(
-            self._cluster,
-            self._request.transactional_id,
-            (producer_id, epoch),
-            (topic.name, partition.index),
-            adds=adds,
-            abortable=self._version >= ABORTABLE_SINCE,
-            now_ms=self._now_ms,
-        )
+        try:
+            verify(
+                self._cluster,
+                self._request.transactional_id,
+                (producer_id, epoch),
+                (topic.name, partition.index),
+                adds=adds,
+                abortable=self._version >= ABORTABLE_SINCE,
+                now_ms=self._now_ms,
+            )
+        except CoordinatorLoadInProgressError as error:
+            # Older clients would not retry that. Source: ReplicaManager.handleProduceAppend.
+            raise NotEnoughReplicasError(f"the transaction can't be verified: {error.name}") from error
 
     def _check_transaction(self, partition: Partition, batch: Batch) -> None:
         """A transaction has only transactional batches, and in V2 its first one here begins an epoch."""

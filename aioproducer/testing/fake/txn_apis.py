@@ -243,11 +243,14 @@ def verify(
     Raises:
         BrokerError: the answer to the client.
     """
+    if not adds and not cluster.version.verifies_transactions:
+        return
+    cluster.coordinators.check_loaded(transactional_id)
     transactions = cluster.coordinators.transactions
     try:
         if adds:
             transactions.add_partitions(transactional_id, *producer, [partition], now_ms)
-        elif cluster.version.verifies_transactions:
+        else:
             transactions.verify(transactional_id, *producer, partition)
     except ProducerFencedError as error:
         raise InvalidProducerEpochError() from error

@@ -290,6 +290,21 @@ class TestCoordinators:
         one.now_ms += 50
         assert name(one.init().error_code) == ""
 
+    @pytest.mark.parametrize("version", [11, 13])
+    def test_leaders_ask_them_about_the_first_batch_of_a_transaction(self, version: int) -> None:
+        """As long as they load, the answer is one that every client retries."""
+        one = client()
+        node = one.cluster.coordinators.node_of("txn")
+        assert node is not None
+        if version == 11:
+            one.add(0)
+        one.cluster.coordinators.load(node, NOW_MS + 50)
+        assert one.produce(version=version) == "NOT_ENOUGH_REPLICAS"
+        one.now_ms += 50
+        assert one.produce(version=version) == ""
+        one.cluster.coordinators.load(node, one.now_ms + 50)
+        assert one.produce(sequence=1, version=version) == ""
+
     @pytest.mark.parametrize("version", [0, 3, 4, 6])
     def test_faults(self, version: int) -> None:
         one = client()
@@ -344,6 +359,21 @@ class TestOffsets:
         one.end(committed=committed, version=5 if v2 else 4)
         assert [each.offset for each in group.offsets.values()] == ([7] if committed else [])
         assert group.pending == {}
+
+    @pytest.mark.parametrize("version", [4, 5])
+    def test_the_groups_coordinator_asks_that_of_the_transaction(self, version: int) -> None:
+        one = client()
+        node = one.cluster.coordinators.node_of("txn")
+        assert node is not None
+        one.cluster.coordinators.move("group", node % 3 + 1)
+        add = AddOffsetsToTxnRequest(
+            transactional_id="txn", producer_id=one.producer_id, producer_epoch=one.epoch, group_id="group"
+        )
+        assert one.ask(add).error_code == 0
+        one.cluster.coordinators.load(node, NOW_MS + 50)
+        assert self.commit(one, version) == "COORDINATOR_LOAD_IN_PROGRESS"
+        one.now_ms += 50
+        assert self.commit(one, version) == ""
 
     def test_their_log_knows_a_fenced_producer(self) -> None:
         """Even without asking the coordinator: the log has the transaction's end with a newer epoch."""
