@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,10 +38,15 @@ def locked(directory: Path, progress: Progress) -> Iterator[None]:
 
 
 def write_whole(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Write a file so that a reader sees all of it or none."""
+    """Write a file so that a reader sees all of it or none, whoever else writes it at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_bytes(data)
-    if mode is not None:
-        part.chmod(mode)
-    part.replace(path)
+    # Not by a process id: two containers may share the cache, and two threads a process.
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        part.write_bytes(data)
+        if mode is not None:
+            part.chmod(mode)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

@@ -34,8 +34,9 @@ def prepare(version: str, progress: Progress, train: Train) -> Runtime:
     runtime = Runtime(find_java(os.environ), find_jars(version, cache, progress, os.environ))
     try:
         return replace(runtime, archive=_archive(cache, runtime, progress, train))
-    except OSError as error:
-        # Such as a read-only cache in an image, made with another Java. Brokers start without it, only more slowly.
+    except (OSError, ClusterError) as error:
+        # Such as a read-only cache in an image, made with another Java. Brokers start without it, only more slowly; a
+        # real obstacle shows again, with a better message, when the cluster itself starts.
         _log.warning("no class archive for Kafka %s: %s", version, str(error))
         return runtime
 
@@ -58,10 +59,10 @@ def _make(archive: Path, runtime: Runtime, train: Train) -> None:
     part = archive.with_name(f"{archive.name}.{os.getpid()}.part")
     try:
         train(runtime, part)
-    except ClusterError as error:
-        # A real obstacle shows again, with a better message, when the cluster itself starts.
-        _log.warning("no class archive for Kafka %s: %s", runtime.jars.version, str(error))
-    if part.exists():
-        part.replace(archive)
-    else:
-        archive.touch()
+        # Only now: a broker that was killed may leave half an archive, and if it leaves none, that is not due to Java.
+        if part.exists():
+            part.replace(archive)
+        else:
+            archive.touch()
+    finally:
+        part.unlink(missing_ok=True)

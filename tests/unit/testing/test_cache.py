@@ -61,6 +61,29 @@ def test_a_file_is_written_whole_and_leaves_no_part(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_writers_of_one_file_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One writes all of it between two steps of another."""
+    path = tmp_path / "file"
+    replace = Path.replace
+
+    def after_another(part: Path, target: Path) -> Path:
+        monkeypatch.undo()
+        write_whole(path, b"other")
+        return replace(part, target)
+
+    monkeypatch.setattr(Path, "replace", after_another)
+    write_whole(path, b"own")
+    assert path.read_bytes() == b"own"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path / "file", b"one")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_script_is_written_executable(tmp_path: Path) -> None:
     write_whole(tmp_path / "script", b"#!/bin/sh\n", mode=0o755)
     assert (tmp_path / "script").stat().st_mode & 0o777 == 0o755

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.testing import runtime
+from aioproducer.testing import ClusterError, runtime
 from aioproducer.testing.command import Runtime
 from aioproducer.testing.jars import KafkaJars
 from aioproducer.testing.java import Java
@@ -28,16 +28,16 @@ class Training:
             archive.write_bytes(self.content)
 
 
+Prepared = Callable[[runtime.Train], Runtime]
+
+
 @pytest.fixture
-def prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Training], Runtime]:
+def prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Prepared:
     """Prepares a Kafka 4.3.1 whose jars are in the cache ``tmp_path``."""
     monkeypatch.setenv("AIOPRODUCER_CACHE", str(tmp_path))
     monkeypatch.setattr(runtime, "find_java", lambda environ: JAVA)
     monkeypatch.setattr(runtime, "find_jars", lambda version, *_: KafkaJars(version, ()))
     return lambda training: runtime.prepare("4.3.1", print, training)
-
-
-Prepared = Callable[[Training], Runtime]
 
 
 def test_one_training_makes_the_archive_of_all_sessions(prepared: Prepared, tmp_path: Path) -> None:
@@ -54,6 +54,18 @@ def test_a_java_that_makes_no_archive_is_asked_once(prepared: Prepared) -> None:
     training = Training(None)
     assert [prepared(training).archive for _ in range(2)] == [None, None]
     assert training.runs == 1
+
+
+def test_after_a_failed_training_the_next_session_tries_again(prepared: Prepared, tmp_path: Path) -> None:
+    def failing(of: Runtime, archive: Path) -> None:
+        archive.write_bytes(b"half of the cla")
+        raise ClusterError("broker 1 did not shut down within 120 s and was killed")
+
+    assert prepared(failing).archive is None
+    assert list((tmp_path / "archives").iterdir()) == []
+    archive = prepared(Training()).archive
+    assert archive is not None
+    assert archive.read_bytes() == b"classes"
 
 
 @pytest.mark.parametrize("blocked", ["lock", "archives"])
