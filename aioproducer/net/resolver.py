@@ -22,9 +22,9 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
             thread left for the lookup.
     """
     check_port(port)
+    ascii_name(host)  # an address too: its scope ("fe80::1%eth0") may be anything
     if _is_address(host):
         return [host]
-    ascii_name(host)
     with threads_are_scarce():
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [_text(family, address) for family, *_, address in found]

@@ -455,15 +455,18 @@ async def test_a_silent_node_is_warned_of_and_one_that_ends_a_connection_is_not(
         )
 
 
-@pytest.mark.parametrize("host", ["kafka..local", ".local", "a" * 64 + ".local", "\u00fc" * 70])
+@pytest.mark.parametrize(
+    "host", ["kafka..local", ".local", "a" * 64 + ".local", "\u00fc" * 70, "::1%" + "a" * 61, "::1%a..b"]
+)
 async def test_a_host_that_no_name_service_can_be_asked_for(host: str) -> None:
     """It counts as an unreachable broker, whether the name comes from the configs or from the cluster."""
-    async with Client(f"{host}:9092") as client:
+    async with Client(f"[{host}]:9092" if ":" in host else f"{host}:9092") as client:
         with pytest.raises(BootstrapError, match="can't be resolved"):
             await client.bootstrap()
         client.set_brokers({1: Broker(1, host, 9092)})
         client.connect_soon(1)
-        await client.until(lambda: client.disconnects)
+        async with asyncio.timeout(5):
+            await client.until(lambda: client.disconnects)
         assert isinstance(client.disconnects[0][1], ConnectionLostError)
 
 

@@ -14,7 +14,8 @@ from aioproducer.net.route import addresses_of
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
 NO_NAMES = [
-    "", "localhost\0.example", "local host", "localhost\n", "a..b", ".a", "k" * 64, "a." * 150 + "b", "\ud800", "\u3000"
+    "", "localhost\0.example", "local host", "localhost\n", "a..b", ".a", "k" * 64, "a." * 150 + "b", "\ud800",
+    "\u3000", "::1%" + "a" * 61, "fe80::1%a..b",
 ]  # fmt: skip
 """The system's resolver would look up the part before a NUL."""
 
