@@ -3,8 +3,8 @@
 One task, ``run``, makes the requests that are due by ``metadata_schedule.py``, one at a time, and merges the answers
 into ``cluster``. Steps that could block the loop (reading and merging the answer of a huge cluster) yield to it.
 
-An update without an answer is retried with back-off. If no known broker can be reached, if a broker asks for it, or if
-an update has taken too long, everything starts again from ``bootstrap_servers`` (``metadata_recovery_strategy``).
+An update without an answer is retried with back-off. If all known brokers have failed, if a broker asks for it, or if an
+update has taken too long, everything starts again from ``bootstrap_servers`` (``metadata_recovery_strategy``).
 """
 
 from __future__ import annotations
@@ -367,7 +367,7 @@ class Metadata:
         elif self._config.metadata_recovery_strategy == "rebootstrap" and (
             isinstance(error, RebootstrapRequiredError)
             or self._schedule.pending_too_long(now_ms)
-            or self._client.exhausted(now_ms)
+            or self._client.all_failed
         ):
             await self._rebootstrap(error)
 

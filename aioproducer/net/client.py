@@ -262,9 +262,10 @@ class NetworkClient:
         node = None if self._closed else self._nodes.to_connect(now_ms)
         return self._start(node, now_ms) if node is not None else None
 
-    def exhausted(self, now_ms: int) -> bool:
-        """Whether no broker is connected or connecting, and none may be tried now."""
-        return self._nodes.exhausted(now_ms)
+    @property
+    def all_failed(self) -> bool:
+        """Whether no broker is connected, and each has failed since it last was, even if it is being tried again."""
+        return self._nodes.all_failed
 
     async def any_ready_connection(self, deadline_ms: int) -> Connection:
         """Wait until some node can take a request, and return the least loaded such connection.

@@ -316,7 +316,7 @@ async def test_a_bootstrap_connection_to_another_address_serves_until_a_node_is_
         assert bootstrap is not None
         assert bootstrap.node_id == -1
         client._nodes.by_id[2].retry_at_ms = client.soon()
-        assert not client.exhausted(client.now_ms)
+        assert not client._nodes.exhausted(client.now_ms)
         client._nodes.by_id[2].retry_at_ms = 0
         client.connect_soon(2)
         await client.until(lambda: client.free_connection(2, client.now_ms))
@@ -919,14 +919,14 @@ async def test_with_no_broker_to_be_reached_it_says_so_at_once(broker: FakeBroke
             await client.any_ready_connection(client.soon())
         await broker.stop()
         client.know(broker)
-        assert not client.exhausted(client.now_ms)
+        assert not client._nodes.exhausted(client.now_ms)
         with pytest.raises(ConnectionLostError, match="no broker can be reached") as caught:
             await client.any_ready_connection(client.soon())
         assert isinstance(caught.value.__cause__, ConnectionLostError)
-        assert client.exhausted(client.now_ms)
+        assert client._nodes.exhausted(client.now_ms)
         retry_ms = client.retry_at_ms(1, client.now_ms)
         assert retry_ms is not None
-        assert not client.exhausted(retry_ms)
+        assert not client._nodes.exhausted(retry_ms)
 
 
 async def test_any_ready_connection_ends_at_its_deadline(hanging: FakeBroker) -> None:

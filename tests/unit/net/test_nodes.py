@@ -252,6 +252,29 @@ def test_exhausted_is_when_nothing_is_left_to_try() -> None:
     assert not nodes.exhausted(0)
 
 
+def test_all_have_failed_even_while_some_are_tried_again() -> None:
+    nodes = nodes_of(1, 2)
+    assert not nodes.all_failed
+    fail(nodes, 1, LOST, 0)
+    assert not nodes.all_failed
+    fail(nodes, 2, LOST, 0)
+    assert nodes.all_failed
+    attempt(nodes, 1)
+    assert nodes.all_failed
+    assert not nodes.exhausted(0)
+    connection = connect(nodes, 1)
+    assert not nodes.all_failed
+    nodes.disconnected(connection, None, 0)  # on purpose
+    assert not nodes.all_failed
+    nodes.disconnected(connect(nodes, 1), LOST, 0)
+    assert nodes.all_failed
+    bootstrap: Any = StandIn(-1)
+    nodes.replace_bootstrap(bootstrap)
+    assert not nodes.all_failed
+    bootstrap.closed = True
+    assert nodes.all_failed
+
+
 # --- why none can be reached ------------------------------------------------------------------------------------------
 
 
