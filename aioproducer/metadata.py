@@ -362,12 +362,15 @@ class Metadata:
         self._last_error = error
         now_ms = self._now_ms()
         self._schedule.failed(update, now_ms)
-        if isinstance(error, AuthenticationError):
+        refused = isinstance(error, AuthenticationError)
+        if refused:
             self._fail_waiters(error)
-        elif self._config.metadata_recovery_strategy == "rebootstrap" and (
+        # Perhaps it is a stranger who refuses, at a broker's former address. If it is the cluster, more logins could lock
+        # the account, so a refusal has to last.
+        if self._config.metadata_recovery_strategy == "rebootstrap" and (
             isinstance(error, RebootstrapRequiredError)
             or self._schedule.pending_too_long(now_ms)
-            or self._client.all_failed
+            or (self._client.all_failed and not refused)
         ):
             await self._rebootstrap(error)
 

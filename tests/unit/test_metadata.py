@@ -25,6 +25,7 @@ from aioproducer.errors import (
     ProducerClosedError,
     ProducerFailedError,
     SaslAuthenticationFailedError,
+    TlsError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
@@ -871,6 +872,53 @@ async def test_wrong_credentials_reach_those_who_wait(cluster: FakeCluster, stra
         await setup.client._changed(setup.now_ms, setup.soon(), None)
         with pytest.raises(SaslAuthenticationFailedError):
             await setup.wait("a")
+
+
+@pytest.mark.parametrize("trigger_ms", [30, 300_000])
+async def test_a_stranger_at_a_former_address_is_left_after_the_time_for_that(
+    cluster: FakeCluster, trigger_ms: int
+) -> None:
+    """A load balancer's address now belongs to somebody else's TLS service. Wrong credentials look the same, and more
+    logins could lock the account.
+    """
+    cluster.topics = {"a": [(2, 0)]}
+    refused = 0
+    again = asyncio.Event()
+
+    async def check(connection: Connection) -> None:
+        nonlocal refused
+        if connection.port == old.port and cluster.listed == [new]:
+            refused += 1
+            again.set()
+            raise TlsError("the broker's certificate is not for this host")
+
+    async with FakeBroker(node_id=2) as old, FakeBroker(node_id=2) as new:
+        for each in old, new:
+            each.on(MetadataRequest, cluster.answer)
+        cluster.listed = [old]
+        async with running(
+            cluster,
+            authenticate=check,
+            retry_backoff_ms=1,
+            retry_backoff_max_ms=1,
+            reconnect_backoff_ms=5,
+            reconnect_backoff_max_ms=5,
+            metadata_recovery_rebootstrap_trigger_ms=trigger_ms,
+        ) as setup:
+            await setup.wait("a")
+            connection = await setup.client.ready_connection(2, setup.soon())
+            cluster.listed = [new]
+            connection.close_when_idle()
+            setup.metadata.request_update()
+            if trigger_ms < 1_000:
+                await setup.until(lambda: setup.metadata.cluster.brokers[2].port == new.port)
+                assert refused
+            else:
+                async with asyncio.timeout(10):
+                    while refused < 10:
+                        again.clear()
+                        await again.wait()
+                assert len(cluster.brokers[0].peers) == 1
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
