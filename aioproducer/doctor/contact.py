@@ -219,10 +219,11 @@ class Contact:
     async def _shake_hands(self, address: str, tls: Tls) -> None:
         try:
             async with asyncio.timeout(self._tools.timeout_s):
-                _, writer = await open_stream(self._tools.config, address, self._port)
+                context = await tls.context()
+                reader, writer = await open_stream(self._tools.config, address, self._port)
                 transport = writer.transport
                 try:
-                    await tls.start(writer, self._host)
+                    await tls.start(context, reader, writer, self._host)
                     agreed = writer.get_extra_info("ssl_object")
                     facts = certificates.verified_facts(agreed.getpeercert() or {})
                     facts |= {"version": agreed.version(), "cipher": agreed.cipher()[0]}

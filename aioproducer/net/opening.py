@@ -52,18 +52,12 @@ async def open_connection(
         AuthenticationError: from ``tls`` or ``authenticate``.
         KafkaError: the connection broke, or the broker refused ApiVersions.
     """
-    reader, writer = await open_stream(config, address, port, limit=READ_BUFFER_BYTES)
-    transport = writer.transport
-    _set_socket_options(writer.get_extra_info("socket"), config)
     metrics = metrics or ProducerMetrics()
-    if tls is not None:
-        try:
-            await tls.start(writer, host or address)
-        except BaseException as error:
-            abort(writer, transport)
-            if isinstance(error, AuthenticationError):
-                metrics.record_login_failed(int(loop.time() * 1000))
-            raise
+    try:
+        reader, writer, transport = await _open_streams(config, address, port, tls, host or address)
+    except AuthenticationError:
+        metrics.record_login_failed(int(loop.time() * 1000))
+        raise
     connection = Connection(
         reader,
         writer,
@@ -93,6 +87,24 @@ async def open_connection(
     if tls is not None or authenticate is not None:
         metrics.record_login(int(loop.time() * 1000))
     return connection
+
+
+async def _open_streams(
+    config: ProducerConfig, address: str, port: int, tls: Tls | None, host: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, asyncio.WriteTransport]:
+    """The streams, with TLS unless ``tls`` is None, and the socket's own transport."""
+    # First, as files may have to be read: the handshake has to begin before anything can be received.
+    context = await tls.context() if tls is not None else None
+    reader, writer = await open_stream(config, address, port, limit=READ_BUFFER_BYTES)
+    transport = writer.transport
+    _set_socket_options(writer.get_extra_info("socket"), config)
+    if tls is not None and context is not None:
+        try:
+            await tls.start(context, reader, writer, host)
+        except BaseException:
+            abort(writer, transport)
+            raise
+    return reader, writer, transport
 
 
 def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> None:

@@ -16,7 +16,7 @@ from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.tls import allowed_suites, cipher_string, is_pkcs12, version_limits
 from aioproducer.errors import TlsError
 from aioproducer.net import pem, pkcs12
-from aioproducer.net.tls_errors import handshake_error
+from aioproducer.net.tls_errors import TOO_EARLY, handshake_error
 from aioproducer.net.workers import SharedCall
 
 logger: logging.Logger = logging.getLogger("aioproducer.tls")
@@ -51,25 +51,32 @@ class Tls:
             return self._config.ssl_context
         return await self._reading.result()
 
-    async def start(self, writer: asyncio.StreamWriter, host: str) -> None:
+    async def start(
+        self, context: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
+    ) -> None:
         """Turn a new connection into a TLS connection.
 
         Args:
+            context: from ``context``, awaited before the connection was made.
             host: the name that the broker's certificate has to match.
         Raises:
-            TlsError: client and broker do not accept each other.
+            TlsError: client and broker do not accept each other, or bytes have come before the handshake.
             OSError: the connection broke.
         """
-        context = await self.context()
         port = writer.get_extra_info("peername", ("", 0))[1]
+        where = f"{host}:{port}"
+        # They would stay in the stream's buffer and be read as the first that came over TLS, though anybody on the way
+        # can have sent them. From here to the point where TLS gets what comes in, the loop has no turn.
+        if _has_unread(reader):
+            raise TlsError(f"{where}: {TOO_EARLY}")
         try:
             await writer.start_tls(context, server_hostname=proved_name(host))
         except ssl.SSLError as error:
-            explained = handshake_error(error, f"{host}:{port}", host, self._config)
+            explained = handshake_error(error, where, host, self._config)
             if explained is None:
                 raise
             raise explained from error
-        self._check_suite(writer, f"{host}:{port}")
+        self._check_suite(writer, where)
 
     def _check_suite(self, writer: asyncio.StreamWriter, where: str) -> None:
         """Check the negotiated suite, as the ssl module can't limit the suites of TLS 1.3."""
@@ -103,6 +110,17 @@ class Tls:
     def _files(self) -> list[str]:
         locations = (self._config.ssl_truststore_location, self._config.ssl_keystore_location)
         return [path for path in locations if path]
+
+
+def _has_unread(reader: asyncio.StreamReader) -> bool:
+    """Whether bytes have come in that nobody has read; only a read can tell, so this begins one that must not wait."""
+    reading = reader.read(1)
+    try:
+        reading.send(None)
+    except StopIteration as read:
+        return bool(read.value)
+    reading.close()
+    return False
 
 
 def proved_name(host: str) -> str:

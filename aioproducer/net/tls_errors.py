@@ -49,6 +49,10 @@ _OWN_REASONS["HTTP_REQUEST"] = _OWN_REASONS["PACKET_LENGTH_TOO_LONG"] = _OWN_REA
 
 NO_TLS = "it speaks Kafka's protocol without TLS: set security_protocol=PLAINTEXT (or SASL_PLAINTEXT)"
 ONLY_TLS = "it speaks TLS, and this client does not: set security_protocol=SSL (or SASL_SSL)"
+TOO_EARLY = (
+    "bytes came before the TLS handshake, which no broker sends: use the broker's port for TLS, and look at who can "
+    "write to the connection on its way (a proxy, an intruder)"
+)
 HTTP = "it speaks HTTP, so this is not a Kafka broker's port: look at bootstrap_servers"
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,14 @@ import pytest
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import TlsError
-from aioproducer.net import pem
+from aioproducer.net import opening, pem
+from aioproducer.net.opening import open_connection
+from aioproducer.net.route import Streams, open_stream
 from aioproducer.net.tls import Tls, make_context
 from aioproducer.net.tls_errors import handshake_error, is_tls
+from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.testing import Certificate, CertificateAuthority
+from tests.unit.net.fake_broker import framed
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -234,20 +241,114 @@ async def test_the_dot_at_the_end_of_a_full_name_is_no_part_of_what_the_broker_p
     authority: CertificateAuthority,
 ) -> None:
     """It makes a resolver skip its search list (``kafka.ns.svc.cluster.local.``); certificates never have it."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    pem.load_own(context, authority.issue("kafka.test").pem, None, "it")
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pem.load_own(theirs, authority.issue("kafka.test").pem, None, "it")
     named: list[str | None] = []
-    context.sni_callback = lambda _, name, __: named.append(name)
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    theirs.sni_callback = lambda _, name, __: named.append(name)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=theirs)
     tls = Tls(config(ssl_truststore_certificates=authority.pem), asyncio.get_running_loop())
     async with server:
-        _, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+        context = await tls.context()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
         try:
-            await tls.start(writer, "kafka.test.")
+            await tls.start(context, reader, writer, "kafka.test.")
         finally:
             writer.close()
             await asyncio.gather(writer.wait_closed(), return_exceptions=True)
     assert named == ["kafka.test"]
+
+
+# --- bytes before the handshake ---------------------------------------------------------------------------------------
+
+FORGED = framed(struct.pack(">i", 1) + ApiVersionsResponse(api_keys=[], finalized_features_epoch=2**63 - 1).encode(4))
+"""What the first request will get as its answer, if it is read after the handshake; the features would be believed for
+good, as none are newer."""
+
+
+@asynccontextmanager
+async def forger(authority: CertificateAuthority, begin: bytes) -> AsyncIterator[int]:
+    """The port of a broker with a good certificate, and of somebody on the way who writes first."""
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pem.load_own(theirs, authority.issue("127.0.0.1").pem, None, "it")
+    tasks = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.current_task())
+        try:
+            if begin:
+                await reader.readuntil(b"\r\n\r\n")
+            writer.write(begin + FORGED)
+            await writer.start_tls(theirs)
+            await reader.read()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await asyncio.gather(*(task for task in tasks if task is not None))
+
+
+@pytest.mark.parametrize("way", ["direct", "proxy"])
+async def test_what_comes_before_the_handshake_did_not_come_over_tls(
+    authority: CertificateAuthority, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody on the way can send it, and the genuine broker's handshake would seem to vouch for it."""
+
+    async def received(*args: Any, **options: Any) -> Streams:
+        streams = await open_stream(*args, **options)
+        async with asyncio.timeout(5):
+            while not streams[0]._buffer:  # type: ignore[attr-defined]
+                await asyncio.sleep(0)
+        return streams
+
+    monkeypatch.setattr(opening, "open_stream", received)
+    loop = asyncio.get_running_loop()
+    internal: list[BaseException] = []
+    async with forger(authority, b"HTTP/1.1 200 OK\r\n\r\n" if way == "proxy" else b"") as port:
+        proxy = {"proxy_url": f"http://127.0.0.1:{port}"} if way == "proxy" else {}
+        settings = config(ssl_truststore_certificates=authority.pem, **proxy)
+        with pytest.raises(TlsError, match=rf"127\.0\.0\.1:{port}: bytes came before the TLS handshake"):
+            await open_connection(
+                "127.0.0.1",
+                port,
+                node_id=1,
+                config=settings,
+                loop=loop,
+                on_internal_error=internal.append,
+                tls=Tls(settings, loop),
+            )
+    assert internal == []
+
+
+async def test_what_the_handshake_needs_is_there_before_the_connection(
+    authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are read in a worker thread; meanwhile anybody could send something."""
+    steps: list[str] = []
+    settings, loop = config(ssl_truststore_certificates=authority.pem), asyncio.get_running_loop()
+    tls = Tls(settings, loop)
+    load = tls.context
+
+    async def context() -> ssl.SSLContext:
+        steps.append("context")
+        return await load()
+
+    async def no_stream(*_: Any, **__: Any) -> Streams:
+        steps.append("connection")
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(tls, "context", context)
+    monkeypatch.setattr(opening, "open_stream", no_stream)
+    with pytest.raises(ConnectionRefusedError):
+        await open_connection(
+            "127.0.0.1", 1, node_id=1, config=settings, loop=loop, on_internal_error=lambda _: None, tls=tls
+        )
+    assert steps == ["context", "connection"]
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
