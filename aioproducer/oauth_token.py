@@ -50,6 +50,10 @@ def check_token(token: OAuthToken) -> OAuthToken:
             f"the token's expires_at_ms is a {type(token.expires_at_ms).__name__}; it has to be milliseconds since the "
             "epoch, or None"
         )
+    if token.expires_at_ms is not None and not -(2**63) <= token.expires_at_ms < 2**63:  # so NaN is refused too
+        raise AuthenticationError(
+            "the token's expires_at_ms does not fit in 64 bits; it has to be milliseconds since the epoch, or None"
+        )
     if not isinstance(token.extensions, Mapping):
         raise AuthenticationError(
             f"the token's extensions are a {type(token.extensions).__name__}; they have to be a mapping of str to str"

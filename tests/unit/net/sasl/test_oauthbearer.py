@@ -125,10 +125,14 @@ async def test_a_provider_that_gives_something_else_is_told_what() -> None:
     assert "s3cret" not in str(caught.value)
 
 
+ENDLESS = [float("inf"), float("-inf"), float("nan"), 10**400, 2**63, -(2**63) - 1]
+
+
 @pytest.mark.parametrize(
     ("token", "expected"),
     [
         (OAuthToken("t", "s3cret"), "expires_at_ms is a str; it has to be milliseconds since"),  # type: ignore[arg-type]
+        *((OAuthToken("t", end), "expires_at_ms does not fit in 64 bits; it has to be milli") for end in ENDLESS),  # type: ignore[arg-type]
         (OAuthToken("t", extensions=None), "extensions are a NoneType; they have to be a mapping"),  # type: ignore[arg-type]
         (OAuthToken("t", extensions=["s3cret"]), "extensions are a list; they have to be a mapping"),  # type: ignore[arg-type]
         (OAuthToken("t", extensions={"a": 5}), "the extension 'a' of the token for OAUTHBEARER can't be sent"),  # type: ignore[dict-item]
@@ -142,6 +146,16 @@ async def test_a_provider_whose_token_has_wrong_types_is_told_so(token: OAuthTok
     with pytest.raises(AuthenticationError, match=re.escape(expected)) as caught:
         await mechanism(provider).begin("host")
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("end", [0, -(2**63), 2**63 - 1, 1e18, 4_000_000_000_000])
+async def test_a_token_may_expire_at_any_time_of_64_bits(end: float) -> None:
+    async def provider() -> OAuthToken:
+        return OAuthToken("t", end)  # type: ignore[arg-type]
+
+    login = mechanism(provider)
+    for _ in range(2):
+        assert await (await login.begin("host")).respond(None)
 
 
 async def test_a_provider_that_was_cancelled_is_tried_again_later() -> None:
