@@ -1,4 +1,9 @@
-"""Deadlines: one timer per connection that notices when anything it waits for is late."""
+"""Deadlines: one timer per connection that notices when anything it waits for is late.
+
+After the loop was blocked, or the process stopped, the timer may fire before what came meanwhile has been read: a loop
+runs its timers before it polls the sockets, or in the turn that polls them, while the connection's reader has its turn
+only after that. So a timer that fires late looks again a moment later before it blames the broker.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,9 @@ import asyncio
 from collections.abc import Callable
 
 from aioproducer.net.in_flight import InFlightRequests
+
+LATE_MS = 100
+"""A timer that fires this much too late was held up by the loop; it looks again after the same time, once."""
 
 
 def _nothing(*_: object) -> None:
@@ -39,9 +47,7 @@ class Deadlines:
         if self._timer is None or deadline_ms < self._timer_ms:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer_ms = deadline_ms
-            # A millisecond later, so that rounding can't fire it before the deadline has passed.
-            self._timer = self._loop.call_at((deadline_ms + 1) / 1000, self._check)
+            self._set_timer(deadline_ms, self._check)
 
     def end(self) -> None:
         """Stop watching, and release the owner."""
@@ -50,14 +56,29 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _set_timer(self, at_ms: int, callback: Callable[[], None]) -> None:
+        self._timer_ms = at_ms
+        # A millisecond later, so that rounding can't fire it before the deadline has passed.
+        self._timer = self._loop.call_at((at_ms + 1) / 1000, callback)
+
     def _check(self) -> None:
+        now_ms = self._now_ms()
+        if now_ms < self._timer_ms + LATE_MS:
+            self._look()
+        else:
+            self._set_timer(now_ms + LATE_MS, self._look)
+
+    def _look(self) -> None:
         self._timer = None
-        now_ms = int(self._loop.time() * 1000)
+        now_ms = self._now_ms()
         late = {request.correlation_id for request in self._in_flight.expired(now_ms)}
         if late or (self.writing_ms is not None and self.writing_ms <= now_ms):
             self._on_late(late, now_ms)
         elif (deadline_ms := self._next_ms()) is not None:
             self.watch(deadline_ms)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
     def _next_ms(self) -> int | None:
         deadline_ms = self._in_flight.next_deadline_ms()
