@@ -364,7 +364,8 @@ class Connection:
         if not self.session.is_paused:
             self.last_used_ms = now_ms
         if on_response is not None:
-            deadline_ms = now_ms + timeout_ms
+            # Only a login is sent during a throttle, and the broker does not read it before the end of that.
+            deadline_ms = max(now_ms, self.throttled_until_ms) + timeout_ms
             self._in_flight.add(
                 InFlightRequest(correlation_id, api_key, -1, now_ms, deadline_ms, on_response, on_error, latest_ms)
             )

@@ -296,6 +296,22 @@ async def test_a_session_is_renewed_in_line_with_the_requests(broker: FakeBroker
     await end(connection)
 
 
+async def test_a_login_during_a_throttle_has_its_time_after_that(broker: FakeBroker) -> None:
+    """The broker reads nothing before, for minutes if a quota was far exceeded."""
+    accept(broker, 60_000)
+    client = Client(broker)
+    connection = await client.open()
+    broker.silent(SaslHandshakeRequest)
+    connection.throttle(connection._now_ms() + 300_000)
+    client.authenticator._renew(connection, connection._now_ms() + 10_000)
+    async with asyncio.timeout(5):
+        await broker.next_request(SaslHandshakeRequest)  # that of the first login
+        await broker.next_request(SaslHandshakeRequest)
+    deadline_ms = connection._in_flight.next_deadline_ms()
+    assert deadline_ms == connection.throttled_until_ms + client.config.request_timeout_ms
+    await end(connection)
+
+
 async def test_a_connection_that_ends_in_the_turn_in_which_it_is_to_log_in_again(broker: FakeBroker) -> None:
     """The login has not begun then, and leaves nothing behind."""
     accept(broker, 60_000)
