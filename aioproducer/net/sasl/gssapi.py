@@ -40,17 +40,20 @@ class Gssapi:
         self._loop = loop
 
     async def begin(self, host: str) -> Exchange:
-        """Get a ticket."""
-        context = await in_worker(self._loop, self._context, host)
-        return GssapiExchange(context, self._loop, f"{self._service}@{host}")
+        """Get a ticket for the broker, and the first token with it."""
+        return await in_worker(self._loop, self._begun, host)
 
     def refused(self, exchange: Exchange) -> None:
         """Tickets are looked up for every login."""
 
-    def _context(self, host: str) -> Any:
+    def _begun(self, host: str) -> GssapiExchange:
+        target = f"{self._service}@{host}"
+        return GssapiExchange(self._context(target), self._loop, target)
+
+    def _context(self, target: str) -> Any:
         try:
-            target = gssapi.Name(f"{self._service}@{host}", gssapi.NameType.hostbased_service)
-            return gssapi.SecurityContext(name=target, usage="initiate", creds=self._credentials())
+            name = gssapi.Name(target, gssapi.NameType.hostbased_service)
+            return gssapi.SecurityContext(name=name, usage="initiate", creds=self._credentials())
         except GSSError as error:
             raise _failure(f"{self.who} has no ticket", error) from None
         except NotImplementedError as error:  # other Kerberos implementations have no credential stores
@@ -67,17 +70,22 @@ class Gssapi:
 
 
 class GssapiExchange:
-    """Exchanges tokens until both sides are authenticated, then the (empty) choice of a security layer."""
+    """Exchanges tokens until both sides are authenticated, then the (empty) choice of a security layer.
+
+    To make one is blocking: with the first token a KDC is asked for the broker's ticket, while a connection that logs
+    in again is still in use.
+    """
 
     def __init__(self, context: Any, loop: asyncio.AbstractEventLoop, target: str) -> None:
         self._context = context
         self._loop = loop
         self._target = target
         self._chosen = False
+        self._first = self._respond(None)
 
     async def respond(self, challenge: bytes | None) -> bytes | None:
         """The next token."""
-        return await in_worker(self._loop, self._respond, challenge)
+        return self._first if challenge is None else await in_worker(self._loop, self._respond, challenge)
 
     def _respond(self, challenge: bytes | None) -> bytes | None:
         try:
