@@ -92,5 +92,5 @@ def refresh_at_ms(config: ProducerConfig, began_ms: int, ends_ms: int, now_ms: i
     least_ms = config.sasl_login_refresh_min_period_seconds * 1000
     buffer_ms = config.sasl_login_refresh_buffer_seconds * 1000
     if least_ms + buffer_ms > ends_ms - now_ms:
-        return proposed_ms  # its life is too short for these two
+        return min(proposed_ms, ends_ms)  # its life is too short for these two
     return max(min(proposed_ms, ends_ms - buffer_ms), now_ms + least_ms)

@@ -204,3 +204,12 @@ async def test_a_failed_renewal_shortly_before_the_end_is_tried_again_at_the_end
 )
 def test_when_the_next_token_is_fetched(lifetime_ms: int, chance: float, expected_ms: float) -> None:
     assert refresh_at_ms(CONFIG, 0, lifetime_ms, 0, chance) == int(expected_ms)
+
+
+@pytest.mark.parametrize("lifetime_ms", [2_000, 359_999, 360_000, HOUR_MS])
+def test_the_next_token_is_fetched_before_the_last_one_ends(lifetime_ms: int) -> None:
+    """Even if the configs allow more than the whole life of a token."""
+    late = {"sasl_login_refresh_window_factor": 1.0, "sasl_login_refresh_window_jitter": 0.25}
+    config = ProducerConfig.parse({"bootstrap_servers": "a:1", **late})
+    for chance in 0.0, 0.5, 1.0:
+        assert refresh_at_ms(config, 0, lifetime_ms, 0, chance) <= lifetime_ms
