@@ -164,11 +164,15 @@ class Connection:
         Raises:
             KafkaError: it ended before: after the last answer, or because its session was over; no callback was called.
         """
-        if self._ended:
-            raise copy.copy(self._ended_by or ConnectionLostError(f"{self}: the connection was closed on this side"))
+        self._check_open()
         self._on_close = on_close
         self._on_capacity = on_capacity
         self._ready = True
+
+    def _check_open(self) -> None:
+        if self._ended:
+            error = self._ended_by or ConnectionLostError(f"{self}: the connection was closed on this side")
+            raise not_written(copy.copy(error))
 
     def belongs_to(self, node_id: int) -> None:
         """Set the node id, once it is known which node this connects to."""
@@ -224,7 +228,9 @@ class Connection:
         requests = self._in_flight.drain_all()
         abort(self._writer, self._transport)
         if self._bare_answer is not None and not self._bare_answer.done():
-            self._bare_answer.set_exception(copy.copy(error or ConnectionLostError(f"{self}: closed on this side")))
+            unanswered = copy.copy(error or ConnectionLostError(f"{self}: closed on this side"))
+            unanswered.maybe_written = True
+            self._bare_answer.set_exception(unanswered)
         # The owner first: a request's error handler must not find this connection still in use.
         self._guarded(self._on_close, self, error)
         for request in requests:
@@ -317,7 +323,11 @@ class Connection:
         """Send bytes preceded only by their size, and wait for an answer in the same form.
 
         Brokers before 1.0 expect SASL tokens like this. Nothing else may be in flight.
+
+        Raises:
+            KafkaError: the connection ended; not ``maybe_written`` if it did before the token was sent.
         """
+        self._check_open()
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._bare_answer = answer
         self._writer.write(_SIZE.pack(len(token)) + token)

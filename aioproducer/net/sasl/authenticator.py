@@ -111,7 +111,7 @@ class SaslAuthenticator:
             mechanism.refused(exchange)
             raise self._refusal(connection, mechanism, error) from error.__cause__
         except ConnectionLostError as error:
-            if framed:
+            if framed or not error.maybe_written:  # with nothing sent, it is no refusal
                 raise
             mechanism.refused(exchange)
             told = AuthenticationError("the broker closed the connection, as those before Kafka 1.0 do for that")

@@ -7,7 +7,7 @@ import gc
 import logging
 import random
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -67,7 +67,7 @@ class Client:
         found = self.metrics.snapshot(int(asyncio.get_running_loop().time() * 1000))["producer-metrics"]
         return found["successful-authentication-total"], found["failed-authentication-total"]
 
-    async def open(self) -> Connection:
+    async def open(self, authenticate: Callable[[Connection], Awaitable[None]] | None = None) -> Connection:
         return await open_connection(
             self.broker.host,
             self.broker.port,
@@ -77,7 +77,7 @@ class Client:
             on_internal_error=self.internal.append,
             on_close=lambda _, error: self.closed.append(error),
             on_capacity=lambda _: self.free.set(),
-            authenticate=self.authenticator.authenticate,
+            authenticate=authenticate or self.authenticator.authenticate,
             metrics=self.metrics,
         )
 
@@ -157,6 +157,42 @@ async def test_a_broker_before_1_0_refuses_by_hanging_up() -> None:
         broker._handle = handle  # type: ignore[method-assign]
         with pytest.raises(AuthenticationError, match=r"user 'alice' by PLAIN failed: .* before Kafka 1\.0"):
             await Client(broker).open()
+
+
+async def test_a_broker_before_1_0_that_hangs_up_before_the_next_token() -> None:
+    """As while a proof is computed: nobody will answer then, and nothing was refused."""
+    ranges = {**EVERYTHING, HANDSHAKE: (0, 0)}
+    del ranges[AUTHENTICATE]
+    async with FakeBroker(ranges=ranges) as broker:
+        accept(broker)
+        client = Client(broker)
+        mechanism = await client.authenticator._ready_mechanism()
+        begin = mechanism.begin
+
+        async def slow(host: str) -> Any:
+            exchange = await begin(host)
+            respond = exchange.respond
+
+            async def respond_after_the_end(challenge: bytes | None) -> bytes | None:
+                peer = broker.peers[0]
+                peer.drop()
+                await peer.gone.wait()
+                while not connections[0].ended:
+                    await asyncio.sleep(0)
+                return await respond(challenge)
+
+            exchange.respond = respond_after_the_end  # type: ignore[method-assign]
+            return exchange
+
+        async def authenticate(connection: Connection) -> None:
+            connections.append(connection)
+            await client.authenticator.authenticate(connection)
+
+        connections: list[Connection] = []
+        mechanism.begin = slow  # type: ignore[method-assign]
+        with pytest.raises(ConnectionLostError, match="node 1"):
+            async with asyncio.timeout(5):
+                await client.open(authenticate)
 
 
 @pytest.mark.parametrize(
