@@ -3,8 +3,8 @@
 One task, ``run``, makes the requests that are due by ``metadata_schedule.py``, one at a time, and merges the answers
 into ``cluster``. Steps that could block the loop (reading and merging the answer of a huge cluster) yield to it.
 
-An update without an answer is retried with back-off. If all known brokers have failed, if a broker asks for it, or if an
-update has taken too long, everything starts again from ``bootstrap_servers`` (``metadata_recovery_strategy``).
+An update without an answer is retried with back-off. If all known brokers have failed, if a broker asks for it, or if
+an update has taken too long, everything starts again from ``bootstrap_servers`` (``metadata_recovery_strategy``).
 """
 
 from __future__ import annotations
@@ -289,7 +289,8 @@ class Metadata:
                             attempt.add_done_callback(lambda _: settled.set())
         finally:
             for answer in asked.values():
-                answer.cancel()
+                if not answer.cancel() and not answer.cancelled():
+                    answer.exception()  # of one that failed in the turn of another's answer; asyncio would log it
 
     async def _settled_or_slow(self, settled: asyncio.Event) -> None:
         settled.clear()
@@ -365,8 +366,8 @@ class Metadata:
         refused = isinstance(error, AuthenticationError)
         if refused:
             self._fail_waiters(error)
-        # Perhaps it is a stranger who refuses, at a broker's former address. If it is the cluster, more logins could lock
-        # the account, so a refusal has to last.
+        # Perhaps it is a stranger who refuses, at a broker's former address. If it is the cluster, more logins could
+        # lock the account, so a refusal has to last.
         if self._config.metadata_recovery_strategy == "rebootstrap" and (
             isinstance(error, RebootstrapRequiredError)
             or self._schedule.pending_too_long(now_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import re
@@ -627,6 +628,42 @@ async def test_a_slow_broker_may_still_be_the_one_that_answers(
             await setup.client._changed(setup.now_ms, setup.soon(), None)
         slow.reply(two.answer(slow))
         assert await waiting == 1
+
+
+async def test_a_request_that_fails_in_the_turn_of_anothers_answer_is_nobodys(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop does not report it, which clean_loop checks."""
+    monkeypatch.setattr(metadata_module, "SLOW_MS", 1)
+
+    class Asked:
+        def __init__(self) -> None:
+            self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+            self.is_asked = asyncio.Event()
+
+        def version(self, _: object) -> int:
+            return 13
+
+        def exchange(self, *_: object) -> asyncio.Future[bytes]:
+            self.is_asked.set()
+            return self.answer
+
+    setup = Setup(cluster)
+    first, second = Asked(), Asked()
+    client: Any = setup.client
+    client.any_ready_connection = lambda _: asyncio.sleep(0, first)
+    client.least_loaded = lambda _, but_not: None if second in but_not else second
+    client.held_up = lambda *_: False
+    asking = asyncio.ensure_future(setup.metadata._ask([]))
+    async with asyncio.timeout(5):
+        await second.is_asked.wait()
+        first.answer.set_result(b"frame")
+        second.answer.set_exception(ConnectionLostError("lost"))
+        assert (await asking)[2] == b"frame"
+    del client.any_ready_connection, client.least_loaded  # the request's error is only logged once nothing refers to it
+    second.answer = first.answer
+    gc.collect()
+    await setup.stop()
 
 
 async def test_an_answer_that_makes_no_sense_is_asked_for_again(cluster: FakeCluster) -> None:
