@@ -24,7 +24,7 @@ from aioproducer.errors import (
 from aioproducer.integrations.schema_registry import framing
 from aioproducer.integrations.schema_registry.lookups import LookupsClosedError
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
-from aioproducer.integrations.schema_registry.subjects import SubjectName, subject_name
+from aioproducer.integrations.schema_registry.subjects import SubjectName, context, subject_name
 from aioproducer.records import Value_contra
 
 logger: logging.Logger = logging.getLogger("aioproducer.integrations")
@@ -154,6 +154,7 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
         self._record_name = record_name
         self._auto_register = not fetches if auto_register_schemas is None else auto_register_schemas
         self._use_latest, self._use_id = use_latest_version, use_schema_id
+        self._fetches = fetches
         self._normalize = normalize_schemas
         self._ttl_s = math.inf if latest_cache_ttl_sec is None else latest_cache_ttl_sec
         self._in_header = framing == "header"
@@ -214,15 +215,18 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
 
         async def request(client: Client) -> tuple[int, str | None, Encoder]:
             schema_id, guid, schema = await self._find(client, subject)
+            if not framing.is_id(schema_id):
+                raise LookupFailedError("its answer has no id of a schema: is it a schema registry, or a proxy?")
             self._check(schema, schema_id)
+            if not self._fetches:
+                # The registry adds rules to what it is given: those of the subject's last version, or of its config.
+                self._check(await _stored(client, subject, schema_id), schema_id)
             encoder = self._encoders.get(schema)
             if encoder is None:
                 encoder = self._encoders[schema] = await self._compile(client, schema)
             return schema_id, guid, encoder
 
         schema_id, guid, encoder = await self.registry.ask(request, limit_ms / 1000)
-        if not framing.is_id(schema_id):
-            raise LookupFailedError("its answer has no id of a schema: is it a schema registry, or a proxy?")
         prefix, header = b"", None
         if not self._in_header:
             prefix = framing.prefix(schema_id, self._message_path)
@@ -275,6 +279,13 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
                 f"schema {schema_id} has rules for writers ({', '.join(map(str, names))}), which this serializer does "
                 "not execute; use confluent-kafka's own serializer for it"
             )
+
+
+async def _stored(client: Client, subject: str, schema_id: int) -> Schema:
+    """The schema that the registry has under an id."""
+    # By the context, not the subject: for a subject, the client may answer with the schema that it once sent itself.
+    schema: Schema = await client.get_schema(schema_id, context(subject))
+    return schema
 
 
 def _check_id(schema_id: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -25,6 +26,16 @@ def record_name(topic: str, is_key: bool, record_name: str | None) -> str:
 def topic_record_name(topic: str, is_key: bool, record_name: str | None) -> str:
     """Topic, ``-`` and the full name of the record, as TopicRecordNameStrategy: several types in one topic."""
     return f"{topic}-{record_name}"
+
+
+def context(subject: str) -> str | None:
+    """The context that a subject's name begins with, such as ``:.staging:``; None for the default one.
+
+    Each context has its own schema ids.
+    Source: QualifiedSubject of Confluent's registry.
+    """
+    found = re.match(r":\.[^:]+:", subject)
+    return None if found is None else found[0]
 
 
 STRATEGIES: dict[str, SubjectName] = {"topic": topic_name, "record": record_name, "topic_record": topic_record_name}
