@@ -251,7 +251,7 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
     async def _find(self, client: Client, subject: str) -> tuple[int, str | None, Schema]:
         """Id, GUID and schema to write with."""
         if self._use_id is not None:
-            schema = await client.get_schema(self._use_id)
+            schema = await _stored(client, subject, self._use_id)
             guid = (await client.lookup_schema(subject, schema, deleted=True)).guid if self._in_header else None
             return self._use_id, guid, schema
         if self._use_latest:

@@ -8,6 +8,7 @@ import json
 import math
 import sys
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from confluent_kafka.schema_registry import Rule, RuleKind, RuleMode, RuleSet, Schema
@@ -291,6 +292,17 @@ async def test_schema_by_id(registry: SchemaRegistry, fake_schema_registry: Fake
         await AvroSerializer(registry, use_schema_id=99).prepare("orders")
 
 
+async def test_ids_belong_to_a_context(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """The registry is asked for the id in the context of the subject, and in the default one without naming it."""
+    number = fake_schema_registry.register("elsewhere", ORDER)
+    for subject in (":.staging:orders-value", "orders-value"):
+        await AvroSerializer(registry, use_schema_id=number, subject_name_strategy=lambda *_: subject).prepare("orders")
+    urls = [urlsplit(path) for _, path in fake_schema_registry.requests]
+    assert [(url.path, parse_qs(url.query)) for url in urls] == [
+        (f"/schemas/ids/{number}", {"subject": [":.staging:"]}), (f"/schemas/ids/{number}", {}),
+    ]  # fmt: skip
+
+
 async def test_normalized(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
     """The registry is asked to ignore the order of attributes."""
     fake_schema_registry.register("orders-value", dict(reversed(ORDER.items())))
@@ -319,6 +331,9 @@ async def test_rules_that_only_the_registry_knows(
     serializer = AvroSerializer(registry, ORDER, auto_register_schemas=registers)
     with pytest.raises(SchemaRegistryError, match=r"schema 1 has rules for writers \(hide\)"):
         await serializer.to_bytes("orders", {"id": 7})
+    # The client now has the program's text for this subject and id.
+    with pytest.raises(SchemaRegistryError, match=r"schema 1 has rules for writers \(hide\)"):
+        await AvroSerializer(registry, use_schema_id=1).to_bytes("orders", {"id": 7})
 
 
 async def test_to_dict(registry: SchemaRegistry) -> None:
