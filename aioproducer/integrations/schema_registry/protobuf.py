@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack, overload
 
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from google.protobuf.descriptor import Descriptor, FileDescriptor
-from google.protobuf.message import Message
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message import DecodeError, Message
 
 from aioproducer.errors import ConfigError
-from aioproducer.integrations.schema_registry.registry import Client, SchemaRegistry
+from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.serializer import Options, SchemaSerializer
 from aioproducer.records import Value_contra
 
 # Files every reader has built in.
 _BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
+
+_TOKENS = re.compile(
+    r"""(?P<comment> //[^\n]* | /\*.*?(?:\*/|\Z) ) | "(?:[^"\\]|\\.?)*"? | '(?:[^'\\]|\\.?)*'? | [\w.]+ | \S""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 class ProtobufEncoder:
@@ -52,8 +60,8 @@ class ProtobufSerializer(SchemaSerializer[Value_contra]):
     Args:
         message_type: the generated class; values are instances of it.
         reference_subject_name: maps the name of an imported file to its subject; by default, the same name.
-        to_dict, options: see SchemaSerializer. ``use_latest_version`` and ``use_schema_id`` change only the id
-            written, not the bytes, which always follow the class.
+        to_dict, options: see SchemaSerializer. ``use_latest_version`` and ``use_schema_id`` change only the id and
+            the message's path in the file, not its bytes, which always follow the class.
     Raises:
         ConfigError: it is not a generated class, or options contradict each other.
     """
@@ -92,7 +100,7 @@ class ProtobufSerializer(SchemaSerializer[Value_contra]):
         if not isinstance(message_type, type) or not issubclass(message_type, Message):
             raise ConfigError(f"{message_type!r} is not the class of a Protobuf message")
         descriptor: Descriptor = message_type.DESCRIPTOR
-        self._message_path = message_path(descriptor)
+        self._full_name: str = descriptor.full_name
         self._file: FileDescriptor = descriptor.file
         self._encoder = ProtobufEncoder(message_type)
         self._reference_subject_name = reference_subject_name
@@ -121,19 +129,64 @@ class ProtobufSerializer(SchemaSerializer[Value_contra]):
     async def _compile(self, client: Client, schema: Schema) -> ProtobufEncoder:
         return self._encoder
 
+    async def _message_path(self, schema: Schema, schema_id: int) -> Sequence[int]:
+        # In the registry's file, messages may come in another order than in the class's own.
+        loop = asyncio.get_running_loop()
+        path = await loop.run_in_executor(None, message_path, schema.schema_str or "", self._full_name)
+        if path is None:
+            raise LookupFailedError(f"schema {schema_id} has no message {self._full_name}")
+        return path
 
-def message_path(descriptor: Descriptor) -> tuple[int, ...]:
-    """A message's path in its file: the index of its outermost message first."""
-    names = [descriptor.name]
-    while descriptor.containing_type is not None:
-        descriptor = descriptor.containing_type
-        names.append(descriptor.name)
-    outermost, *inner = reversed(names)
-    path = [list(descriptor.file.message_types_by_name).index(outermost)]
-    for name in inner:
-        path.append(list(descriptor.nested_types_by_name).index(name))
-        descriptor = descriptor.nested_types_by_name[name]
+
+def message_path(schema: str, full_name: str) -> tuple[int, ...] | None:
+    """A message's path in a file, the index of its outermost message first; None if the file does not have it.
+
+    Args:
+        schema: the file as registries keep it: its serialized descriptor in base64, or its source.
+    """
+    file = _parse(schema)
+    package = f"{file.package}." if file.package else ""
+    if not full_name.startswith(package):
+        return None
+    path: list[int] = []
+    messages = file.message_type
+    for name in full_name.removeprefix(package).split("."):
+        names = [message.name for message in messages]
+        if name not in names:
+            return None
+        path.append(names.index(name))
+        messages = messages[path[-1]].nested_type
     return tuple(path)
+
+
+def _parse(schema: str) -> Any:
+    try:
+        return FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
+    except (ValueError, DecodeError):
+        return _parse_source(schema)
+
+
+def _parse_source(source: str) -> Any:
+    """The package and the names of all messages, nested as in the file.
+
+    Registries return a file's source unless asked for ``format=serialized``, which not all of them know.
+    """
+    file = FileDescriptorProto()
+    blocks = [file.message_type]  # the messages of each open block, None if it is not that of a message
+    before, last = "", ""
+    for match in _TOKENS.finditer(source.encode("ascii", "replace").decode()):  # names are ASCII
+        token = match[0]
+        if match["comment"] is not None:
+            continue
+        if token == "{":
+            is_message = before == "message" and blocks[-1] is not None
+            blocks.append(blocks[-1].add(name=last).nested_type if is_message else None)
+        elif token == "}" and len(blocks) > 1:
+            blocks.pop()
+        elif token == ";" and before == "package":
+            file.package = last
+        before, last = last, token
+    return file
 
 
 def _schema(file: FileDescriptor, references: list[SchemaReference]) -> Schema:

@@ -102,8 +102,6 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
     schema_type: ClassVar[str]
     """The registry's name for it."""
 
-    _message_path: Sequence[int] = ()
-
     def __init__(
         self,
         registry: SchemaRegistry,
@@ -208,12 +206,16 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
         assert self._schema is not None
         return self._schema
 
+    async def _message_path(self, schema: Schema, schema_id: int) -> Sequence[int]:
+        """For Protobuf: the message's path in the file that a schema is; empty for other formats."""
+        return ()
+
     # --- looking up ---------------------------------------------------------------------------------------------------
 
     async def look_up(self, subject: str, limit_ms: int) -> Known:
         """Ask the registry, and keep the answer."""
 
-        async def request(client: Client) -> tuple[int, str | None, Encoder]:
+        async def request(client: Client) -> tuple[int, str | None, Encoder, Sequence[int]]:
             schema_id, guid, schema = await self._find(client, subject)
             if not framing.is_id(schema_id):
                 raise LookupFailedError("its answer has no id of a schema: is it a schema registry, or a proxy?")
@@ -224,16 +226,16 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             encoder = self._encoders.get(schema)
             if encoder is None:
                 encoder = self._encoders[schema] = await self._compile(client, schema)
-            return schema_id, guid, encoder
+            return schema_id, guid, encoder, await self._message_path(schema, schema_id)
 
-        schema_id, guid, encoder = await self.registry.ask(request, limit_ms / 1000)
+        schema_id, guid, encoder, path = await self.registry.ask(request, limit_ms / 1000)
         prefix, header = b"", None
         if not self._in_header:
-            prefix = framing.prefix(schema_id, self._message_path)
+            prefix = framing.prefix(schema_id, path)
         elif guid is not None:
             if not framing.is_guid(guid):
                 raise LookupFailedError(f"its answer has no GUID of a schema, but {excerpt(repr(guid))}")
-            header = framing.header(guid, self._message_path)
+            header = framing.header(guid, path)
         else:
             raise LookupFailedError(
                 f"it gave no GUID for schema {schema_id}, which framing='header' needs; use framing='prefix', or a "

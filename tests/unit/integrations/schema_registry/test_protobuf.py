@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +42,15 @@ def written(fake: FakeSchemaRegistry, message_type: Any, topic: str, value: Any,
     return serialized(fake, lambda registry: ProtobufSerializer(registry, message_type, **options), topic, value)
 
 
+def serialized_file(message_type: Any, *before: str) -> str:
+    """The file of a message as its schema, with other messages in front of its own."""
+    file = FileDescriptorProto.FromString(message_type.DESCRIPTOR.file.serialized_pb)
+    messages = [*(DescriptorProto(name=name) for name in before), *file.message_type]
+    del file.message_type[:]
+    file.message_type.extend(messages)
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
 def test_any_order_is_read_back(fake: FakeSchemaRegistry, reader: Any) -> None:
     serialize = prepared(ProtobufSerializer(SchemaRegistry(fake.url), Order), "orders")
 
@@ -55,7 +66,7 @@ def test_any_order_is_read_back(fake: FakeSchemaRegistry, reader: Any) -> None:
 )
 def test_messages_by_their_place(fake: FakeSchemaRegistry, reader: Any, message_type: Any, path: Any) -> None:
     """The first message of a file, a later one, and nested ones."""
-    assert message_path(message_type.DESCRIPTOR) == path
+    assert message_path(serialized_file(message_type), message_type.DESCRIPTOR.full_name) == path
     topic = message_type.DESCRIPTOR.name
     assert reader(topic, message_type, written(fake, message_type, topic, message_type())) == message_type()
 
@@ -85,6 +96,97 @@ def test_latest_version(fake: FakeSchemaRegistry, reader: Any) -> None:
     written(fake, Order, "newest", Order())
     data = written(fake, Order, "newest", Order(id=5), use_latest_version=True)
     assert reader("newest", Order, data) == Order(id=5)
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("source", [False, True])
+def test_the_path_is_that_in_the_fetched_schema(
+    fake: FakeSchemaRegistry, reader: Any, by_id: bool, source: bool
+) -> None:
+    """A newer file may have other messages in front; readers go by its order, not by that of the writer's class."""
+    topic = f"moved-{by_id}-{source}"
+    schema = serialized_file(Strict, "Address", "Invoice")
+    if source:
+        schema = 'syntax = "proto2";\npackage shop;\nmessage A {}\nmessage B {}\nmessage Strict {required int32 id = 1;}'
+    number = fake.register(f"{topic}-value", schema, "PROTOBUF")
+    options: Any = {"use_schema_id": number} if by_id else {"use_latest_version": True}
+    data = written(fake, Strict, topic, Strict(id=5), **options)
+    assert data is not None
+    assert data[5:] == b"\2\4" + Strict(id=5).SerializeToString()
+    if not source:  # that reader asks for format=serialized, which the fake one does not know
+        assert reader(topic, Strict, data) == Strict(id=5)
+
+
+def test_a_fetched_schema_without_the_message(fake: FakeSchemaRegistry) -> None:
+    number = fake.register("unrelated-value", serialized_file(Money), "PROTOBUF")
+    with pytest.raises(SchemaRegistryError, match=rf"schema {number} has no message shop\.Strict"):
+        written(fake, Strict, "unrelated", Strict(id=5), use_latest_version=True)
+
+
+SOURCE = """
+syntax = "proto3"; // message Commented {
+package shop.v1;
+/* message Commented { } } */
+import "google/protobuf/descriptor.proto";
+option (shop.v1.note) = { text: "message Quoted { }}" message: { message { } } };
+extend google.protobuf.FileOptions { string note = 50000; }
+enum Kind { NONE = 0; message = 1; }
+message First {
+  string message = 1 [deprecated = true, json_name = '\\'{'];
+  map<string, Inner> named = 2;
+  oneof choice { int32 number = 3; string text = 4; }
+  enum Inside { ZERO = 0; }
+  message Inner { message Innermost {} }
+  reserved 7, 8 to 10;
+  message message { }
+}
+service Orders { rpc Put (First) returns (stream Second) { option deprecated = true; } }
+message Second{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("First", (0,)),
+        ("First.Inner", (0, 0)),
+        ("First.Inner.Innermost", (0, 0, 0)),
+        ("First.message", (0, 1)),
+        ("Second", (1,)),
+        ("Inner", None),
+        ("Commented", None),
+        ("Quoted", None),
+    ],
+)
+def test_the_path_in_the_source_of_a_file(name: str, path: Any) -> None:
+    assert message_path(SOURCE, f"shop.v1.{name}") == path
+    assert message_path(SOURCE.replace("package shop.v1;", ""), name) == path
+    assert message_path(SOURCE, name) is None
+
+
+@given(st.recursive(st.just({}), lambda inner: st.dictionaries(st.sampled_from(["A", "B", "message"]), inner)))
+def test_the_path_in_both_forms_of_a_file(tree: dict[str, Any]) -> None:
+    file = FileDescriptorProto(package="shop")
+    names = []
+
+    def source_of(tree: dict[str, Any], messages: Any, outer: str) -> str:
+        source = ""
+        for name, inner in tree.items():
+            names.append(f"{outer}.{name}")
+            nested = source_of(inner, messages.add(name=name).nested_type, names[-1])
+            source += f"enum E{name} {{ message = 0; }}\nmessage {name} {{ {nested} string {name} = 1; }} // {{\n"
+        return source
+
+    source = "package shop;" + source_of(tree, file.message_type, "shop")
+    serialized = base64.b64encode(file.SerializeToString()).decode()
+    paths = {name: message_path(serialized, name) for name in names}
+    assert None not in paths.values()
+    assert {name: message_path(source, name) for name in names} == paths
+
+
+@given(st.text() | st.text("message A{};/*\"'\\\ud800\n"))
+def test_what_is_no_file(text: str) -> None:
+    assert message_path(text, "shop.Order") is None
 
 
 @pytest.mark.parametrize(
