@@ -132,17 +132,20 @@ class ProtobufSerializer(SchemaSerializer[Value_contra]):
     async def _message_path(self, schema: Schema, schema_id: int) -> Sequence[int]:
         # In the registry's file, messages may come in another order than in the class's own.
         loop = asyncio.get_running_loop()
-        path = await loop.run_in_executor(None, message_path, schema.schema_str or "", self._full_name)
+        map_entries = self._fetches or not self._normalize  # normalized files have maps, but no types for their entries
+        path = await loop.run_in_executor(None, message_path, schema.schema_str or "", self._full_name, map_entries)
         if path is None:
             raise LookupFailedError(f"schema {schema_id} has no message {self._full_name}")
         return path
 
 
-def message_path(schema: str, full_name: str) -> tuple[int, ...] | None:
+def message_path(schema: str, full_name: str, map_entries: bool = True) -> tuple[int, ...] | None:
     """A message's path in a file, the index of its outermost message first; None if the file does not have it.
 
     Args:
         schema: the file as registries keep it: its serialized descriptor in base64, or its source.
+        map_entries: counts the nested types that protoc makes for entries of maps; Java's serializer does, except in
+            a normalized file.
     """
     file = _parse(schema)
     package = f"{file.package}." if file.package else ""
@@ -151,6 +154,7 @@ def message_path(schema: str, full_name: str) -> tuple[int, ...] | None:
     path: list[int] = []
     messages = file.message_type
     for name in full_name.removeprefix(package).split("."):
+        messages = [message for message in messages if map_entries or not message.options.map_entry]
         names = [message.name for message in messages]
         if name not in names:
             return None

@@ -1,4 +1,4 @@
-"""Protobuf messages as in generated code: three files, one of which imports another, made without protoc."""
+"""Protobuf messages as in generated code: four files, one of which imports another, made without protoc."""
 
 from __future__ import annotations
 
@@ -37,8 +37,16 @@ _strict = FileDescriptorProto(name="shop/strict.proto", package="shop", syntax="
 _strict.message_type.append(_message("Strict", ("id", F.TYPE_INT32, "")))
 _strict.message_type[0].field[0].label = F.LABEL_REQUIRED
 
+_entry = _message("CountsEntry", ("key", F.TYPE_STRING, ""), ("value", F.TYPE_INT32, ""))
+_entry.options.map_entry = True
+_basket = FileDescriptorProto(name="shop/basket.proto", package="shop", syntax="proto3")
+_basket.message_type.append(
+    _message("Basket", ("counts", F.TYPE_MESSAGE, ".shop.Basket.CountsEntry"), nested=(_entry, _message("Gift")))
+)
+_basket.message_type[0].field[0].label = F.LABEL_REPEATED
+
 _pool = DescriptorPool()
-for _file in (_money, _orders, _strict):
+for _file in (_money, _orders, _strict, _basket):
     _pool.Add(_file)
 
 
@@ -48,3 +56,4 @@ def _class(name: str) -> type:
 
 Money, Customer, Order, Strict = map(_class, ("shop.Money", "shop.Customer", "shop.Order", "shop.Strict"))
 Line, Part = _class("shop.Order.Line"), _class("shop.Order.Line.Part")
+Basket, Gift = _class("shop.Basket"), _class("shop.Basket.Gift")

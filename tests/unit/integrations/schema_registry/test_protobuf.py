@@ -18,7 +18,7 @@ from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaValidatio
 from aioproducer.integrations.schema_registry import ProtobufSerializer, SchemaRegistry
 from aioproducer.integrations.schema_registry.protobuf import message_path
 from aioproducer.testing import FakeSchemaRegistry
-from tests.unit.integrations.messages import Customer, Line, Money, Order, Part, Strict
+from tests.unit.integrations.messages import Basket, Customer, Gift, Line, Money, Order, Part, Strict
 from tests.unit.integrations.schema_registry.round_trips import prepared, serialized
 
 ORDERS = st.builds(
@@ -71,6 +71,15 @@ def test_messages_by_their_place(fake: FakeSchemaRegistry, reader: Any, message_
     assert reader(topic, message_type, written(fake, message_type, topic, message_type())) == message_type()
 
 
+@pytest.mark.parametrize(("normalized", "expected"), [(False, b"\4\0\2"), (True, b"\4\0\0")])
+def test_entries_of_maps(fake: FakeSchemaRegistry, normalized: bool, expected: bytes) -> None:
+    """A normalized file has no types for them; that changes the positions of the types behind them."""
+    data = written(fake, Gift, f"gifts-{normalized}", Gift(), normalize_schemas=normalized)
+    assert data is not None
+    assert data[5:] == expected
+    assert written(fake, Basket, "baskets", Basket(counts={"tea": 1}), normalize_schemas=normalized)
+
+
 @pytest.mark.parametrize("registers", [True, False])
 def test_imports_are_references(registers: bool) -> None:
     with FakeSchemaRegistry() as fake:
@@ -107,7 +116,8 @@ def test_the_path_is_that_in_the_fetched_schema(
     topic = f"moved-{by_id}-{source}"
     schema = serialized_file(Strict, "Address", "Invoice")
     if source:
-        schema = 'syntax = "proto2";\npackage shop;\nmessage A {}\nmessage B {}\nmessage Strict {required int32 id = 1;}'
+        messages = "message A {}\nmessage B {}\nmessage Strict {required int32 id = 1;}"
+        schema = f'syntax = "proto2";\npackage shop;\n{messages}'
     number = fake.register(f"{topic}-value", schema, "PROTOBUF")
     options: Any = {"use_schema_id": number} if by_id else {"use_latest_version": True}
     data = written(fake, Strict, topic, Strict(id=5), **options)
