@@ -56,7 +56,7 @@ class RecordPreparation:
             strict=True,
         )
         self.adds_headers = any(bound.adds_headers for _, bound in self._bound)
-        """Whether each record needs its own list of headers, to which serializers append."""
+        """Whether each record needs its own list of headers, which serializers change."""
         self.partitioner = partitioner
 
     def _bind(self, what: str, serializer: Any, max_block_ms: int) -> tuple[Use, Use]:

@@ -54,7 +54,7 @@ class BoundSerializer(Protocol[Value_contra]):
     """A serializer in use by one producer, for its keys or its values."""
 
     adds_headers: bool
-    """Whether it may append to the headers, which are then the record's own list."""
+    """Whether it may change the headers, which are then the record's own list."""
 
     def serialize(self, topic: str, headers: Any, value: Value_contra) -> Serialized | Awaitable[Serialized]:
         """As in `SerializerObject`."""

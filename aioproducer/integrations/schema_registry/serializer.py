@@ -392,6 +392,8 @@ class BoundSchemaSerializer(Generic[Value_contra]):
             problems = tuple(encoder.problems(value, error))[:MAX_PROBLEMS]
         else:
             if header is not None:
+                # A record that is passed on may have the header of its old schema: some readers go by the first one.
+                headers[:] = [each for each in headers if each[0] != self._header_name]
                 headers.append((self._header_name, header))
             return encoded
         # Raised outside the except block, so that the library's error, which may quote the value, is not its context.

@@ -365,6 +365,20 @@ async def test_the_schema_in_a_header(
     assert given == [trace]
 
 
+async def test_the_header_of_an_old_schema(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
+) -> None:
+    """A record that is passed on with its headers has one for its value's schema, the new one; others are kept."""
+    old = [("__value_schema_id", b"old"), ("trace", b"1"), ("__value_schema_id", b"older"), ("__key_schema_id", b"key")]
+    async with producer(fake_kafka_cluster, AvroSerializer(registry, ORDER, framing="header")) as sending:
+        await sending.send("orders", {"id": 7}, headers=old)
+        sending.submit_nowait("orders", {"id": 7}, headers=old)
+    guid = b"\1" + bytes.fromhex(fake_schema_registry.latest("orders-value")["guid"].replace("-", ""))
+    expected = [("trace", b"1"), ("__key_schema_id", b"key"), ("__value_schema_id", guid)]
+    assert [list(record.headers) for record in fake_kafka_cluster.records("orders")] == [expected] * 2
+    assert len(old) == 4
+
+
 @pytest.mark.parametrize("options", [{"use_latest_version": True}, {"use_schema_id": 1}])
 async def test_the_header_of_a_schema_that_was_there(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, options: dict[str, Any]
