@@ -14,6 +14,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, SchemaRegistryClient, SchemaRegistryError
+from confluent_kafka.schema_registry.error import OAuthTokenError
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.errors import ConfigError, excerpt
@@ -128,7 +129,7 @@ class SchemaRegistry:
                 raise LookupFailedError(f"its client can't be made: {type(error).__name__}: {error}") from error
             client = self._clients.setdefault(loop, made)
             if client is not made:
-                await made.aclose()
+                await _close(made)
         return client
 
     async def ask(self, request: Callable[[Client], Awaitable[Answer]], limit_s: float) -> Answer:
@@ -189,8 +190,17 @@ class SchemaRegistry:
         await self.lookups.cancel()
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
+            await _close(client)
+
+
+async def _close(client: Client) -> None:
+    # Its aclose() leaves the connections of its OAuth client open, which has no public name.
+    provider = getattr(getattr(client, "_rest_client", None), "bearer_field_provider", None)
+    for one in (client, getattr(provider, "client", None)):
+        close = getattr(one, "aclose", None)
+        if close is not None:
             with suppress(Exception):  # a connection already lost
-                await client.aclose()
+                await close()
 
 
 def _refusal(error: Exception) -> LookupFailedError:
@@ -204,8 +214,10 @@ def _refusal(error: Exception) -> LookupFailedError:
             error_code=error.error_code,
             unavailable=error.http_status_code in _RETRIABLE_STATUSES,
         )
+    if isinstance(error, OAuthTokenError):
+        return _no_token(error.__context__ or error)
     # httpx or httpx2, whichever the client uses: refused, reset, timed out, not resolved.
-    if any(cls.__name__ == "TransportError" for cls in type(error).__mro__):
+    if _is_a(error, "TransportError"):
         return LookupFailedError(f"{type(error).__name__}: {excerpt(str(error))}", unavailable=True)
     if isinstance(error, ConfigError):  # about a schema from the registry
         return LookupFailedError(str(error))
@@ -215,6 +227,19 @@ def _refusal(error: Exception) -> LookupFailedError:
     if isinstance(error, (AttributeError, KeyError, TypeError, RecursionError)):
         return LookupFailedError(f"the client can't make sense of its answer, or of a config: {told}")
     return LookupFailedError(told)
+
+
+def _no_token(error: BaseException) -> LookupFailedError:
+    """Classify why the token endpoint gave no token: it refused, or it may give one later."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    is_refused = _is_a(error, "OAuthError") or (status is not None and status not in _RETRIABLE_STATUSES)
+    told = f"{type(error).__name__}: {excerpt(str(error))}" if status is None else f"HTTP {status}"
+    return LookupFailedError(f"no token from bearer.auth.issuer.endpoint.url: {told}", unavailable=not is_refused)
+
+
+def _is_a(error: BaseException, name: str) -> bool:
+    """Whether the error is of a class with this name, from whichever package."""
+    return any(cls.__name__ == name for cls in type(error).__mro__)
 
 
 def _is_address(url: str) -> bool:

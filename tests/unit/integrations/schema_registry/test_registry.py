@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
@@ -24,21 +25,47 @@ BYTES = b"\0\0\0\0\1\x0e"
 
 
 @asynccontextmanager
-async def answering(body: bytes) -> AsyncIterator[SchemaRegistry]:
-    """A server that answers each request with 200 and these bytes."""
+async def serving(*answers: tuple[int, bytes]) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that gives these answers, the last one again and again: its URL, and the requests it has got."""
+    requests: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         sizes = [int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-        await reader.readexactly(sum(sizes))
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body) + body)
+        status, body = answers[min(len(requests), len(answers) - 1)]
+        requests.append(head + await reader.readexactly(sum(sizes)))
+        writer.write(b"HTTP/1.1 %d -\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (status, len(body)) + body)
         writer.close()
         await writer.wait_closed()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        async with SchemaRegistry({"url": f"http://127.0.0.1:{port}", "ssl.ca.location": False}) as registry:
-            yield registry
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
+
+
+@asynccontextmanager
+async def answering(body: bytes) -> AsyncIterator[SchemaRegistry]:
+    """A registry that answers each request with 200 and these bytes."""
+    async with serving((200, body)) as (url, _), SchemaRegistry({"url": url, "ssl.ca.location": False}) as registry:
+        yield registry
+
+
+def with_tokens(fake: FakeSchemaRegistry, endpoint: str) -> SchemaRegistry:
+    """A client that gets a token from an endpoint before it asks the registry."""
+    return SchemaRegistry(
+        {
+            "url": fake.url,
+            "ssl.ca.location": False,
+            "bearer.auth.credentials.source": "OAUTHBEARER",
+            "bearer.auth.logical.cluster": "registry-1",
+            "bearer.auth.client.id": "orders",
+            "bearer.auth.client.secret": "secret",
+            "bearer.auth.scope": "all",
+            "bearer.auth.issuer.endpoint.url": endpoint,
+        }
+    )
+
+
+TOKEN = 200, b'{"access_token": "t1", "token_type": "bearer", "expires_in": 3600}'
 
 
 def posts(fake: FakeSchemaRegistry) -> list[str]:
@@ -159,6 +186,47 @@ async def test_credentials_come_from_the_config_and_stay_out_of_messages() -> No
             with pytest.raises(SchemaRegistryError, match="HTTP 401") as raised:
                 await AvroSerializer(registry, SCHEMA).prepare("orders")
             assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("stumble", [(503, b"{}"), (429, b"slow down"), (200, b"<html>starting</html>")])
+async def test_a_token_endpoint_that_stumbles(
+    fake_schema_registry: FakeSchemaRegistry, stumble: tuple[int, bytes]
+) -> None:
+    """It is asked again, as the registry would be; afterwards the connections to it are closed, too."""
+    async with serving(stumble, TOKEN) as (url, asked), with_tokens(fake_schema_registry, url) as registry:
+        assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
+        assert len(asked) == 2
+        client = await registry.client()
+    assert client._rest_client.session.is_closed
+    assert client._rest_client.bearer_field_provider.client.is_closed
+
+
+async def test_no_token_in_time(fake_schema_registry: FakeSchemaRegistry) -> None:
+    async with serving((503, b"")) as (url, _), with_tokens(fake_schema_registry, url) as registry:
+        refusal = r"no token from bearer\.auth\.issuer\.endpoint\.url: HTTP 503; given up"
+        with pytest.raises(SchemaRegistryUnavailableError, match=refusal):
+            await AvroSerializer(registry, SCHEMA).prepare("orders", timeout_ms=300)
+    assert fake_schema_registry.requests == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((401, b'{"error": "invalid_client", "error_description": "who?"}'), "OAuthError: invalid_client: who?"),
+        ((400, b'{"error": "invalid_scope"}'), "OAuthError: invalid_scope"),
+        ((404, b"<html>not here</html>"), "HTTP 404"),
+    ],
+)
+async def test_a_token_that_is_refused(
+    fake_schema_registry: FakeSchemaRegistry, answer: tuple[int, bytes], told: str
+) -> None:
+    """The endpoint is asked once."""
+    async with serving(answer) as (url, asked), with_tokens(fake_schema_registry, url) as registry:
+        with pytest.raises(SchemaRegistryError, match=f"endpoint.url: {re.escape(told)}") as raised:
+            await AvroSerializer(registry, SCHEMA).prepare("orders")
+    assert not isinstance(raised.value, SchemaRegistryUnavailableError)
+    assert "secret" not in str(raised.value)
+    assert len(asked) == 1
 
 
 async def test_a_client_that_was_given_stays_open(fake_schema_registry: FakeSchemaRegistry) -> None:
