@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
@@ -410,18 +409,16 @@ class BoundSchemaSerializer(Generic[Value_contra]):
         """Look for a newer version in the background; the old one stays in use until one is found."""
         serializer = self._serializer
         known.stale_at = time.monotonic() + serializer._ttl_s
-        subject = known.subject
         serializer.registry.use(self)
-        task = serializer.registry.lookups.begin(
-            self._key(subject), lambda: serializer.look_up(subject, self._limit_ms)
-        )
-        task.add_done_callback(lambda done: self._refreshed(subject, done))
+        serializer.registry.lookups.begin(self._key(known.subject), lambda: self._look_for_newer(known.subject))
 
-    def _refreshed(self, subject: str, task: asyncio.Task[Known]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
+    async def _look_for_newer(self, subject: str) -> Known:
+        try:
+            return await self._serializer.look_up(subject, self._limit_ms)
+        except Exception as error:
             url = self._serializer.registry.url
             logger.warning("schema registry %s: no newer version of subject %r was found: %s", url, subject, str(error))
+            raise
 
     def _known_by_subject(self, topic: str) -> Known | None:
         known = self._serializer._by_subject.get(self._subject(topic))
