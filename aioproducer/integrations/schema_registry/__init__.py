@@ -5,7 +5,7 @@ producer = Producer(bootstrap_servers="localhost:9092", value_serializer=AvroSer
 
 Theory of operation. Once a serializer knows the id of a topic's schema and how to encode with it, a record becomes
 bytes in a plain call. Otherwise it looks them up: one lookup per subject, in a separate task, shared by all records
-that need it and bounded by the producer's ``max_block_ms``. ``send``, ``submit`` and ``send_many`` wait for it,
+that need it and have the same ``max_block_ms``, which bounds it. ``send``, ``submit`` and ``send_many`` wait for it,
 ``submit_nowait`` begins it and raises SerializerNotReadyError, and ``await serializer.prepare(topic)`` does it
 beforehand. The result of a lookup is kept; a failure is remembered for a second, so that many records do not repeat a
 failing lookup one after the other.

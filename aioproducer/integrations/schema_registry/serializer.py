@@ -436,7 +436,8 @@ class BoundSchemaSerializer(Generic[Value_contra]):
         )
 
     def _key(self, subject: str) -> Hashable:
-        return self._serializer, subject
+        # With the limit: that a lookup was given up after half a second says nothing to who can wait for a minute.
+        return self._serializer, subject, self._limit_ms
 
     def _error(self, failure: BaseException, topic: str, subject: str) -> SchemaRegistryError:
         """A record's own error for a failure shared by many."""

@@ -160,6 +160,20 @@ async def test_cancelled_while_it_looks_up(
     assert registered(fake_schema_registry) == 1
 
 
+async def test_each_waits_as_long_as_it_may(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+    """The end of a lookup with a short limit, such as that of a health check, does not end a longer wait."""
+    fake_schema_registry.fail(503, times=None)
+    serializer = AvroSerializer(registry, ORDER)
+    short = asyncio.create_task(serializer.prepare("orders", timeout_ms=200))
+    long = asyncio.create_task(serializer.prepare("orders", timeout_ms=60_000))
+    with pytest.raises(SchemaRegistryUnavailableError, match="max_block_ms=200"):
+        await short
+    later = asyncio.create_task(serializer.prepare("orders", timeout_ms=60_000))
+    fake_schema_registry.recover()
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(long, later)
+
+
 async def test_a_registry_that_is_gone_stops_send_many(
     fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
@@ -297,8 +311,11 @@ async def test_schema_by_id(registry: SchemaRegistry, fake_schema_registry: Fake
 async def test_ids_belong_to_a_context(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
     """The registry is asked for the id in the context of the subject, and in the default one without naming it."""
     number = fake_schema_registry.register("elsewhere", ORDER)
-    for subject in (":.staging:orders-value", "orders-value"):
-        await AvroSerializer(registry, use_schema_id=number, subject_name_strategy=lambda *_: subject).prepare("orders")
+    await AvroSerializer(
+        registry, use_schema_id=number, subject_name_strategy=lambda *_: ":.staging:orders-value"
+    ).prepare("orders")
+    async with SchemaRegistry(fake_schema_registry.url) as other:  # with nothing in its cache
+        await AvroSerializer(other, use_schema_id=number).prepare("orders")
     urls = [urlsplit(path) for _, path in fake_schema_registry.requests]
     assert [(url.path, parse_qs(url.query)) for url in urls] == [
         (f"/schemas/ids/{number}", {"subject": [":.staging:"]}), (f"/schemas/ids/{number}", {}),
