@@ -149,6 +149,8 @@ class Audit:
         topic, number, time_ms = entry
         if error is not None and not error.maybe_written and number == topic.next - 1:
             topic.next = number
+            # The record's call may have begun before the open transaction: the number now belongs to this one.
+            topic.begin = min(topic.begin, number)
         elif self._path is not None:
             latency_ms = int(self._clock() * 1000) - time_ms
             topic.ended[number] = time_ms, FAILED if metadata is None else metadata.partition, latency_ms

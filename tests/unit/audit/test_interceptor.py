@@ -25,6 +25,7 @@ from aioproducer import (
     Record,
     RecordMetadata,
     RecordTooLargeError,
+    TransactionStateError,
 )
 from aioproducer.audit import HEADER, Audit, Mark
 from aioproducer.audit.mark import read_mark
@@ -305,6 +306,30 @@ async def test_numbers_of_an_aborted_transaction_are_used_again(tmp_path: Path) 
     audit.on_transaction_end(True)
     acked(audit, again, 4)  # a record's callbacks may come last
     assert runs(await stated(audit, tmp_path)) == [[0, 0, 1_000, 0], [1, 1, 1_000, 4]]
+
+
+async def test_a_number_that_comes_back_belongs_to_the_open_transaction(tmp_path: Path) -> None:
+    """A call that began before the transaction is refused; the record that gets its number is not stated too early."""
+    audit = Audit(statements=tmp_path, clock=Clock())
+    audit.on_transaction_begin()
+    slow = sent(audit)
+    audit.on_transaction_end(True)
+    audit.on_transaction_begin()
+    failed(audit, slow, TransactionStateError("the call began in a transaction that has ended since"))
+    aborted = sent(audit)
+    acked(audit, aborted)
+    assert await stated(audit, tmp_path) == []
+    audit.on_transaction_end(False)
+    assert await stated(audit, tmp_path) == []
+
+    audit.on_transaction_begin()
+    again = sent(audit)
+    assert [(mark_of(one).sequence, mark_of(one).attempt) for one in (slow, aborted, again)] == [
+        (0, "0"), (0, "0"), (0, "1")
+    ]  # fmt: skip
+    acked(audit, again)
+    audit.on_transaction_end(True)
+    assert runs(await stated(audit, tmp_path)) == [[0, 0, 1_000, 0]]
 
 
 # --- with a producer --------------------------------------------------------------------------------------------------
