@@ -47,10 +47,9 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[M]):
-    """An answer, and whether an earlier attempt was written but unanswered: it may still reach the coordinator."""
+    """An answer, and where it came from."""
 
     response: M
-    doubtful: bool
     connection: Connection
 
 
@@ -59,8 +58,8 @@ def always() -> bool:
     return True
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """Nobody wants to know."""
 
 
 class Coordinators:
@@ -101,7 +100,7 @@ class Coordinators:
         max_version: int | None = None,
         min_version: int = 0,
         wanted: Callable[[], bool] = always,
-        lost: Callable[[], None] = _nothing,
+        lost: Callable[[], None] = nothing,
     ) -> Answered[M]:
         """Send a request to the coordinator of a key until the answer has no error, or one that repeating can't cure.
 
@@ -129,7 +128,7 @@ class Coordinators:
                 code = _code(connection, response, error_of)
                 if not code:
                     self.last_error = None
-                    return Answered(response, doubtful, connection)
+                    return Answered(response, connection)
                 topics = dict.fromkeys(topics_of(response, code)) if topics_of else {}
                 error = _refusal(connection, request, code, _whose(kind, key, list(topics)))
                 api_key = request.API_KEY

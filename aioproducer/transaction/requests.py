@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from aioproducer.coordinator import Answered, Coordinators, always
+from aioproducer.coordinator import Answered, Coordinators, always, nothing
 from aioproducer.errors import ProtocolError, UnsupportedVersionError
-from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioproducer.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -87,8 +87,14 @@ class TransactionRequests:
         )
 
     async def add_partitions(
-        self, producer_id: int, epoch: int, places: Iterable[TopicPartition], *, wanted: Callable[[], bool]
-    ) -> Answered[AddPartitionsToTxnResponse]:
+        self,
+        producer_id: int,
+        epoch: int,
+        places: Iterable[TopicPartition],
+        *,
+        wanted: Callable[[], bool],
+        lost: Callable[[], None],
+    ) -> None:
         """Add partitions to the transaction; before V2."""
         places = tuple(places)
         topics: dict[str, list[int]] = {}
@@ -100,18 +106,19 @@ class TransactionRequests:
             producer_epoch=epoch,
             topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()],
         )
-        return await self._coordinators.ask(
+        await self._coordinators.ask(
             TRANSACTION,
             self._transactional_id,
             request,
             error_of=lambda response: self._error_of_added(response, places),
             topics_of=_topics_of_added_with,
             wanted=wanted,
+            lost=lost,
         )
 
     async def add_group(
-        self, producer_id: int, epoch: int, group_id: str, *, wanted: Callable[[], bool]
-    ) -> Answered[AddOffsetsToTxnResponse]:
+        self, producer_id: int, epoch: int, group_id: str, *, wanted: Callable[[], bool], lost: Callable[[], None]
+    ) -> None:
         """Add the offsets of a group to the transaction; before V2."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self._transactional_id,
@@ -119,12 +126,13 @@ class TransactionRequests:
             producer_epoch=epoch,
             group_id=group_id,
         )
-        return await self._coordinators.ask(
+        await self._coordinators.ask(
             TRANSACTION,
             self._transactional_id,
             request,
             error_of=lambda response: response.error_code,
             wanted=wanted,
+            lost=lost,
         )
 
     async def commit_offsets(
@@ -174,7 +182,14 @@ class TransactionRequests:
             raise told.marked(abortable=True) from error
 
     async def end(
-        self, producer_id: int, epoch: int, *, committed: bool, is_v2: bool, wanted: Callable[[], bool] = always
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        committed: bool,
+        is_v2: bool,
+        wanted: Callable[[], bool] = always,
+        lost: Callable[[], None] = nothing,
     ) -> Answered[EndTxnResponse]:
         """Commit or abort; with V2 the answer has the next epoch."""
         request = EndTxnRequest(
@@ -191,6 +206,7 @@ class TransactionRequests:
             max_version=None if is_v2 else LAST_END_TXN_V1,
             min_version=LAST_END_TXN_V1 + 1 if is_v2 else 0,
             wanted=wanted,
+            lost=lost,
         )
 
     async def describe(self) -> TransactionDescription:

@@ -12,10 +12,11 @@ asking the coordinator. The coordinator is not asked either if nothing was sent.
 
 Epochs. With transactions V2 (KIP-890) each EndTxn gives the next epoch, so late requests are fenced. Before V2 the
 epoch stays, and the next ``begin_transaction`` gets a new one from InitProducerId (KIP-360) if something is left that
-must not take effect late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn or TxnOffsetCommit that was written
-but not answered. A leader that knows a newer epoch than ours can't say why. InitProducerId can: either a newer producer
-has the transactional id, which ends this one, or the coordinator aborted the transaction because it took too long, and
-returns the epoch that it created for that (KIP-588; brokers with V2 do this, older ones fence the producer here too).
+must not take effect late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn, AddOffsetsToTxn or TxnOffsetCommit
+that was written but not answered, whatever became of its repetitions. A leader that knows a newer epoch than ours can't
+say why. InitProducerId can: either a newer producer has the transactional id, which ends this one, or the coordinator
+aborted the transaction because it took too long, and returns the epoch that it created for that (KIP-588; brokers with
+V2 do this, older ones fence the producer here too).
 
 Source: KIP-98, KIP-360, KIP-447 (offsets), KIP-890; org.apache.kafka.clients.producer.internals.TransactionManager.
 """
@@ -474,7 +475,9 @@ class TransactionRunner:
     async def _end_at_coordinator(self, committed: bool) -> None:
         is_v2 = self._partitions.version >= 2
         try:
-            answer = await self._requests.end(*self._who, committed=committed, is_v2=is_v2, wanted=self._alive)
+            answer = await self._requests.end(
+                *self._who, committed=committed, is_v2=is_v2, wanted=self._alive, lost=self._may_come_late
+            )
         except KafkaError as error:
             unstarted = not committed and not self._maybe_committed and self._partitions.doubtful
             if error.code == INVALID_TXN_STATE and unstarted:
@@ -483,7 +486,7 @@ class TransactionRunner:
             raise
         if is_v2:
             self._take_epoch(answer.response.producer_id, answer.response.producer_epoch)
-        elif answer.doubtful or self._partitions.doubtful:
+        elif self._partitions.doubtful:
             self._new_epoch_due = True
 
     @property
@@ -508,8 +511,9 @@ class TransactionRunner:
         partitions = self._partitions
         try:
             if partitions.version < 2:
-                added = await self._requests.add_group(*self._who, group.group_id, wanted=self._wants_offsets)
-                self._new_epoch_due = self._new_epoch_due or added.doubtful
+                await self._requests.add_group(
+                    *self._who, group.group_id, wanted=self._wants_offsets, lost=self._may_come_late
+                )
             partitions.sent()
             await self._requests.commit_offsets(
                 *self._who,
@@ -517,7 +521,7 @@ class TransactionRunner:
                 group,
                 is_v2=partitions.version >= 2,
                 wanted=self._wants_offsets,
-                lost=self._offsets_may_come_late,
+                lost=self._may_come_late,
             )
         except KafkaError as error:
             if error.maybe_written:
@@ -535,8 +539,8 @@ class TransactionRunner:
     def _wants_offsets(self) -> bool:
         return self.states.admits and not self._abort_asked
 
-    def _offsets_may_come_late(self) -> None:
-        """Late offsets would reset those of the next transaction, unless it has another epoch."""
+    def _may_come_late(self) -> None:
+        """A lost request: if it comes late, it must not act on the next transaction, or begin one that never ends."""
         if self._partitions.version < 2:
             self._new_epoch_due = True
 
@@ -584,8 +588,8 @@ class TransactionRunner:
         await asyncio.sleep(0)
         while self._partitions.sending and (places := self._partitions.take_wanted()):
             try:
-                answer = await self._requests.add_partitions(
-                    *self._who, places, wanted=lambda: self._partitions.sending
+                await self._requests.add_partitions(
+                    *self._who, places, wanted=lambda: self._partitions.sending, lost=self._may_come_late
                 )
             except KafkaError as error:
                 if error.maybe_written:
@@ -594,8 +598,6 @@ class TransactionRunner:
                     self._refused(error)
                 return
             self._partitions.added(places)
-            if answer.doubtful:
-                self._new_epoch_due = True
             self._records.wake_sender()
 
     # --- errors -------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Coordinator:
         self, kind: int, key: str, request: Message, *, error_of: Callable[[Any], int], **_: Any
     ) -> Answered[Any]:
         self.code = error_of(self._response)
-        return Answered(self._response, False, cast(Connection, None))
+        return Answered(self._response, cast(Connection, None))
 
 
 def asking(response: Message) -> tuple[TransactionRequests, Coordinator]:
@@ -87,7 +87,7 @@ def committed(codes: dict[tuple[str, int], int]) -> TxnOffsetCommitResponse:
 
 async def add_partitions(codes: dict[tuple[str, int], int]) -> int | None:
     requests, coordinator = asking(added(codes))
-    await requests.add_partitions(PID, EPOCH, PLACES, wanted=lambda: True)
+    await requests.add_partitions(PID, EPOCH, PLACES, wanted=lambda: True, lost=lambda: None)
     return coordinator.code
 
 

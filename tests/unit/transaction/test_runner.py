@@ -59,11 +59,11 @@ class Question:
     lost: Callable[[], None]
     answer: asyncio.Future[Answered[Any]]
 
-    def good(self, response: Message | None = None, *, doubtful: bool = False) -> None:
-        """Answer without an error; ``doubtful`` if an earlier attempt was lost and may still arrive."""
+    def good(self, response: Message | None = None) -> None:
+        """Answer without an error."""
         if response is None:
             response = type(self.request).RESPONSE()
-        self.answer.set_result(Answered(response, doubtful, cast(Connection, None)))
+        self.answer.set_result(Answered(response, cast(Connection, None)))
 
     def bad(self, error: KafkaError, *, maybe_written: bool = False, **flags: bool) -> None:
         """Answer with a permanent error."""
@@ -304,7 +304,9 @@ async def test_a_lost_answer_of_the_end(version: int, committed: bool) -> None:
     scene = Scene(version)
     await scene.begun()
     ending = asyncio.create_task(scene.runner.commit() if committed else scene.runner.abort())
-    (await scene.asked(EndTxnRequest)).good(ended(1), doubtful=True)
+    question = await scene.asked(EndTxnRequest)
+    question.lost()
+    question.good(ended(1))
     await ending
     beginning = asyncio.create_task(scene.runner.begin())
     if version == 1:
@@ -322,7 +324,9 @@ async def test_brokers_that_give_no_new_epoch() -> None:
     scene = Scene(1)
     await scene.begun()
     commit = asyncio.create_task(scene.runner.commit())
-    (await scene.asked(EndTxnRequest)).good(doubtful=True)
+    question = await scene.asked(EndTxnRequest)
+    question.lost()
+    question.good()
     await commit
     begin = asyncio.create_task(scene.runner.begin())
     (await scene.asked(InitProducerIdRequest)).bad(UnsupportedVersionError("too old"))
@@ -547,7 +551,9 @@ async def test_a_lost_answer_of_adding_partitions() -> None:
     scene = Scene(1)
     await scene.begun(sent=False)
     scene.partitions.may_send(TopicPartition("orders", 0))
-    (await scene.asked(AddPartitionsToTxnRequest)).good(AddPartitionsToTxnResponse(results_by_topic=[]), doubtful=True)
+    question = await scene.asked(AddPartitionsToTxnRequest)
+    question.lost()
+    question.good(AddPartitionsToTxnResponse(results_by_topic=[]))
     commit = asyncio.create_task(scene.runner.commit())
     (await scene.asked(EndTxnRequest)).good()
     await commit
@@ -575,6 +581,50 @@ async def test_partitions_were_perhaps_added(arrived: bool) -> None:
         question.bad(InvalidTxnStateError("nothing to end"), fatal=True)
     await abort
     assert scene.state is S.READY
+    begin = asyncio.create_task(scene.runner.begin())
+    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
+    await begin
+
+
+@pytest.mark.parametrize("what", ["partitions", "group"])
+async def test_what_was_perhaps_added_to_a_transaction_that_had_begun(what: str) -> None:
+    """Arriving after the abort, the lost request would begin a transaction that nothing ends."""
+    scene = Scene(1)
+    await scene.begun()
+    if what == "partitions":
+        scene.partitions.may_send(TopicPartition("orders", 1))
+        question = await scene.asked(AddPartitionsToTxnRequest)
+    else:
+        sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+        question = await scene.asked(AddOffsetsToTxnRequest)
+    question.lost()
+    question.bad(RecordTooLargeError("for example"), maybe_written=True, abortable=True)
+    if what == "group":
+        with pytest.raises(RecordTooLargeError):
+            await sending
+    await turns()
+    assert scene.state is S.ABORTABLE_ERROR
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).good()
+    await abort
+    begin = asyncio.create_task(scene.runner.begin())
+    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
+    await begin
+
+
+async def test_a_commit_that_was_lost_and_then_refused() -> None:
+    """Arriving after the abort, the lost request would commit the next transaction half-way."""
+    scene = Scene(1)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    question = await scene.asked(EndTxnRequest)
+    question.lost()
+    question.bad(RecordTooLargeError("for example"), maybe_written=True, abortable=True)
+    with pytest.raises(RecordTooLargeError):
+        await commit
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).good()
+    await abort
     begin = asyncio.create_task(scene.runner.begin())
     (await scene.asked(InitProducerIdRequest)).good(epoch(1))
     await begin
@@ -704,7 +754,7 @@ async def test_a_lost_answer_to_offsets(version: int, refused: bool) -> None:
     if refused:
         question.bad(RecordTooLargeError("for example"), maybe_written=True, abortable=True)
     else:
-        question.good(TxnOffsetCommitResponse(topics=[]), doubtful=True)
+        question.good(TxnOffsetCommitResponse(topics=[]))
     await asyncio.wait([sending])
     assert (sending.exception() is not None) is refused
     end = asyncio.create_task(scene.runner.abort() if refused else scene.runner.commit())
@@ -747,7 +797,9 @@ async def waiting(scene: Scene, name: str) -> None:
     if name == "begin_transaction":
         await scene.begun()
         commit = asyncio.create_task(scene.runner.commit())
-        (await scene.asked(EndTxnRequest)).good(doubtful=True)
+        question = await scene.asked(EndTxnRequest)
+        question.lost()
+        question.good()
         await commit
     else:
         await scene.begun()
