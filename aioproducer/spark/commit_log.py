@@ -114,7 +114,9 @@ class CommitLog:
 
     def finish(self, batch: str) -> None:
         """Note that all winners of a batch are committed."""
-        self._storage.write(in_file_name(batch) + COMMITTED, b"")
+        if batch not in self.committed():
+            # HDFS removes a file before it replaces it, and a crash in between would leave the batch to be written.
+            self._storage.write(in_file_name(batch) + COMMITTED, b"")
         self.tidy(batch)
 
     def withdraw(self, winners: Winners) -> None:

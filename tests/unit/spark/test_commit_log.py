@@ -176,6 +176,14 @@ def test_a_batch_that_is_done_again_late_stays(log: CommitLog, monkeypatch: pyte
     assert log.committed() == {"q:2", "q:12"}
 
 
+def test_a_batch_is_noted_once(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To replace a file, HDFS removes it first; two drivers may finish the same batch."""
+    log.finish("q:7")
+    monkeypatch.setattr(Storage, "write", refuse)
+    log.finish("q:7")
+    assert log.committed() == {"q:7"}
+
+
 def test_jobs_are_never_forgotten(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler may repeat a job at any time."""
     monkeypatch.setattr(commit_log, "KEPT", 3)
@@ -209,8 +217,8 @@ def test_winners_that_were_left_are_gone_before_their_batch_is_forgotten(
     assert log.committed() == {"q:6", "q:7", "q:8"}
 
 
-def refuse(self: Storage, name: str) -> None:
-    raise OSError(f"{name} can't be removed")
+def refuse(self: Storage, name: str, data: bytes = b"") -> None:
+    raise OSError(f"{name} can't be written or removed")
 
 
 def test_uris_of_local_files(tmp_path: Path) -> None:

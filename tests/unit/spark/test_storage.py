@@ -1,12 +1,16 @@
-"""How locations are resolved."""
+"""How locations are resolved, and what file systems say of files that are missing."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyarrow import fs
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark import storage
 from aioproducer.spark.storage import HADOOP_CONFIGS, Storage, resolved
 
 
@@ -100,3 +104,91 @@ def test_an_address_that_can_not_be_read(location: str) -> None:
         Storage(location)
     with pytest.raises(ConfigError, match=r"(s3|hdfs):.* can't be used: .*; option checkpointLocation"):
         resolved(location, "checkpointLocation")
+
+
+class Local:
+    """The local file system, of which a subclass changes some calls."""
+
+    type_name = "for example"
+
+    def __init__(self) -> None:
+        self.local = fs.LocalFileSystem()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.local, name)
+
+
+class Hdfs(Local):
+    """Errors as HDFS has them through pyarrow.
+
+    Source: hdfsDelete in Hadoop's libhdfs; StatSelector and GetFileInfo in Arrow's filesystem/hdfs.cc.
+    """
+
+    type_name = "hdfs"
+    is_away = False
+
+    def get_file_info(self, selector: Any) -> Any:
+        try:
+            self.check()
+            return self.local.get_file_info(fs.FileSelector(selector.base_dir))
+        except OSError:
+            if selector.allow_not_found:  # any error of a look at the directory itself means that it is not there
+                return []
+            raise
+
+    def delete_file(self, path: str) -> None:
+        self.check()
+        if not Path(path).exists():
+            raise OSError(errno.EIO, "HDFS delete failed")
+        self.local.delete_file(path)
+
+    def check(self) -> None:
+        if self.is_away:
+            raise OSError(errno.EIO, "HDFS list directory failed")
+
+
+def on(monkeypatch: pytest.MonkeyPatch, file_system: object, tmp_path: Path) -> Storage:
+    """A directory, not there yet, on this file system."""
+    monkeypatch.setattr(storage, "_file_system", lambda *_: (file_system, str(tmp_path / "log")))
+    return Storage("hdfs://nn/log")
+
+
+@pytest.mark.parametrize("location", ["log", "mock:///log", "hdfs"])
+def test_what_is_missing(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that does not exist has no files, and a file that does not exist need not be removed."""
+    monkeypatch.chdir(tmp_path)
+    files = on(monkeypatch, Hdfs(), tmp_path) if location == "hdfs" else Storage(location)
+    assert files.names() == []
+    files.remove("a")
+    files.write("b", b"")
+    files.remove("a")
+    assert files.names() == ["b"]
+    files.remove("b")
+    assert files.names() == []
+
+
+def test_a_directory_that_can_not_be_listed_is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a driver would overlook the claims of others, and what is on record."""
+    hdfs = Hdfs()
+    files = on(monkeypatch, hdfs, tmp_path)
+    files.write("a", b"")
+    hdfs.is_away = True
+    with pytest.raises(OSError, match="list directory failed"):
+        files.names()
+    with pytest.raises(OSError, match="list directory failed"):
+        files.remove("a")
+    hdfs.is_away = False
+    assert files.names() == ["a"]
+
+
+def test_a_file_that_can_not_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hdfs = Hdfs()
+    files = on(monkeypatch, hdfs, tmp_path)
+    files.write("a", b"")
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, "HDFS delete failed")
+
+    monkeypatch.setattr(hdfs, "delete_file", refuse)
+    with pytest.raises(OSError, match="delete failed"):
+        files.remove("a")
