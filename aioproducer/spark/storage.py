@@ -34,12 +34,13 @@ class Storage:
 
     def __init__(self, location: str, option: str = "transactionLog") -> None:
         self._fs, self._directory = _file_system(location, option)
+        self._option = option
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
 
     def names(self) -> list[str]:
         """The complete files, sorted; none if the directory does not exist."""
-        # If a missing directory is allowed, pyarrow takes one of HDFS that it can't list for missing: claims and records
-        # would be overlooked. If it is not, Google's object store has no error of its own for it.
+        # If a missing directory is allowed, pyarrow takes one of HDFS that it can't list for missing: claims and
+        # records would be overlooked. If it is not, Google's object store has no error of its own for it.
         selector = fs.FileSelector(self._directory, allow_not_found=self._fs.type_name != "hdfs")
         try:
             infos = self._fs.get_file_info(selector)
@@ -58,12 +59,16 @@ class Storage:
             return bytes(stream.readall())
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file; when this returns it survives a crash of the machine, and nobody ever sees part of it."""
+        """Write a file; when this returns it survives a crash of the machine, and nobody ever sees part of it.
+
+        Raises:
+            ConfigError: files can't be renamed there.
+        """
         self._make_directory()
         part = self.path(f".{name}.{uuid.uuid4().hex}.part")
         try:
             self._write_and_rename(part, self.path(name), data)
-        except OSError:
+        except (OSError, ConfigError):
             with suppress(OSError):
                 self._fs.delete_file(part)
             raise
@@ -105,7 +110,13 @@ class Storage:
         else:
             with self._fs.open_output_stream(part) as stream:
                 stream.write(data)
+            self._move(part, path)
+
+    def _move(self, part: str, path: str) -> None:
+        try:
             self._fs.move(part, path)
+        except NotImplementedError as error:
+            raise ConfigError(f"{self._directory} can't be used: {error}; option {self._option}") from error
 
     def _sync_directory(self) -> None:
         _sync(Path(self._directory))

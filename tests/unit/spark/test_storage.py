@@ -192,3 +192,22 @@ def test_a_file_that_can_not_be_removed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(hdfs, "delete_file", refuse)
     with pytest.raises(OSError, match="delete failed"):
         files.remove("a")
+
+
+class NoRename(Local):
+    """As Azure's blob storage without hierarchical namespace."""
+
+    def move(self, source: str, target: str) -> None:
+        raise NotImplementedError("Move is not implemented here")
+
+
+def test_a_file_system_that_can_not_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = on(monkeypatch, NoRename(), tmp_path)
+    with pytest.raises(ConfigError, match=r"log can't be used: Move is not implemented here; option transactionLog"):
+        files.write("a", b"")
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+def test_the_scheme_of_hadoop_is_unknown_to_pyarrow() -> None:
+    with pytest.raises(ConfigError, match=r"s3a://bucket/log can't be used: .*; option transactionLog"):
+        Storage("s3a://bucket/log")
