@@ -13,8 +13,8 @@ Each transaction of a batch is committed by its own request, so a reader may bri
 
 The previous driver may not be dead but slow, or cut off from whatever started the next one. Once the log is claimed, it
 commits only what it recorded before (then both commit the same), and aborts nothing it finds later: each driver checks
-the claims after recording, and again between finding open transactions and aborting them. The tasks of two claims
-share no transactional id, so they can't fence each other.
+the claims after recording, before it gives up what is lost, and between finding open transactions and aborting them.
+The tasks of two claims share no transactional id, so they can't fence each other.
 """
 
 from __future__ import annotations
@@ -231,8 +231,8 @@ class QueryTransactions:
         if not self._log.is_claimed_by(claim):
             raise TakenOverError(
                 f"another driver has begun to write with this transaction log, {self._log.place}: this one commits "
-                "nothing more, and the other one commits what this one had recorded. Two queries, or two concurrent "
-                "writes, must not share a log"
+                "nothing more, and the other one commits what this one had recorded, unless the brokers have aborted "
+                "it. Two queries, or two concurrent writes, must not share a log"
             )
 
     async def _finish(self, winners: Winners, *, untouched: bool) -> Prepared:
@@ -244,6 +244,10 @@ class QueryTransactions:
                 self._take_back(winners)
             raise
         found = plan(winners.transactions, outcomes, untouched=untouched)
+        if found.lost:
+            # A driver that has claimed the log since may have given the batch up and written it again, or have
+            # committed it, and their outcome is unknown because their ids were used again.
+            self._check(winners.claim)
         if found.verdict is Verdict.TORN:
             raise self._torn(winners, found)
         if found.verdict is Verdict.WITHDRAW:
@@ -277,8 +281,7 @@ class QueryTransactions:
 
     def _take_back(self, winners: Winners) -> None:
         """Remove a record of which this driver has committed nothing."""
-        if self._log.is_claimed_by(winners.claim):
-            self._unstate(winners)
+        self._unstate(winners)
         self._log.withdraw(winners)
         # From here on only this driver would know that nothing is committed.
         self._check(winners.claim)
@@ -289,8 +292,11 @@ class QueryTransactions:
             self._statements.write(winners.statement, winners.stated.encode())
 
     def _unstate(self, winners: Winners) -> None:
-        """Remove the audit statement; before the record, without which nobody knows of it."""
-        if self._statements is not None and winners.statement:
+        """Remove the audit statement, unless another driver has claimed the log: then it may be that driver's.
+
+        Before the record, without which nobody knows of it.
+        """
+        if self._statements is not None and winners.statement and self._log.is_claimed_by(winners.claim):
             self._statements.remove(winners.statement)
 
     def _torn(self, winners: Winners, found: Plan) -> SparkWriteError:

@@ -366,6 +366,66 @@ async def test_a_driver_that_was_taken_for_dead_tears_nothing(brokers: Coordinat
     assert brokers.visible == new
 
 
+def while_it_asks(brokers: Coordinator, others: Callable[[], Coroutine[object, object, None]]) -> None:
+    """Let others act before the next driver that asks for the outcome of a transaction learns it."""
+    ask = brokers.outcome
+
+    async def late(prepared: PreparedTransaction) -> TransactionOutcome:
+        brokers.outcome = ask  # type: ignore[method-assign]
+        await others()
+        return await ask(prepared)
+
+    brokers.outcome = late  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("call", ["commit", "settle"])
+async def test_an_old_driver_leaves_the_statement_of_the_next_one_alone(
+    brokers: Coordinator, tmp_path: Path, call: str
+) -> None:
+    """It is cut off until its transaction times out: the next one gives that up, writes the batch again and states it.
+
+    The statements of both are in the same file.
+    """
+    claim = (await say(brokers, tmp_path).settle()).claim
+    old = brokers.write(0, 0, claim=claim)
+    new: list[PreparedTransaction] = []
+    if call == "settle":
+        with dying(brokers, 4):
+            await say(brokers, tmp_path).commit(claim, "q:0", [old], SAID)
+
+    async def next_one() -> None:
+        brokers.time_out(old)
+        settled = await say(brokers, tmp_path).settle()
+        assert said(tmp_path) == []
+        new.append(brokers.write(0, 0, claim=settled.claim))
+        await say(brokers, tmp_path).commit(settled.claim, "q:0", new, SAID)
+
+    while_it_asks(brokers, next_one)
+    with pytest.raises(TakenOverError):
+        if call == "settle":
+            await say(brokers, tmp_path).settle()
+        else:
+            await say(brokers, tmp_path).commit(claim, "q:0", [old], SAID)
+    assert brokers.visible == new
+    assert said(tmp_path) == [SAID[0]]
+
+
+async def test_an_old_driver_does_not_say_that_nothing_is_committed(brokers: Coordinator, tmp_path: Path) -> None:
+    """The next one commits what is on record, and its successors use the ids again."""
+    claim = (await say(brokers, tmp_path).settle()).claim
+    old = brokers.write(0, 0, claim=claim)
+
+    async def next_ones() -> None:
+        await say(brokers, tmp_path).settle()
+        brokers.states[old] = TransactionOutcome.UNKNOWN
+
+    while_it_asks(brokers, next_ones)
+    with pytest.raises(TakenOverError):
+        await say(brokers, tmp_path).commit(claim, "q:0", [old], SAID)
+    assert brokers.visible == [old]
+    assert said(tmp_path) == [SAID[0]]
+
+
 async def test_tasks_of_an_old_driver_do_not_fence_those_of_the_next(brokers: Coordinator, tmp_path: Path) -> None:
     """They begin after the next driver's tasks have prepared; that driver's commit then ends their transactions."""
     before = await driver(brokers, tmp_path).settle()
