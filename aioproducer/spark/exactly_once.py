@@ -139,8 +139,12 @@ class QueryTransactions:
             if winners.batch not in given_up:
                 logger.warning("batch %s was recorded but not finished: finishing it", winners.batch)
                 own = self._record_anew(winners, claim)
-                if await self._finish(own, untouched=False):
+                if await self._finish(own, await self._outcomes(own), untouched=False):
                     given_up.add(winners.batch)
+                else:
+                    # Its driver may not have written it. After the commits, which must not wait long.
+                    self._state(own)
+                    self._log.finish(own.batch)
         await self._abort_open(claim)
         return Settled(claim, self._log.committed())
 
@@ -157,26 +161,45 @@ class QueryTransactions:
             SparkWriteError: nothing was committed, as transactions were lost meanwhile; or the batch is torn; or it is
                 recorded, but not all of it could be committed.
             KafkaError: the cluster could not be asked, and nothing was committed.
+            OSError: log or statement could not be written, and nothing was committed; or all of it was, and it is a
+                batch that may be asked for again.
         """
         if batch not in self._log.committed():
             file, stated = statement
             open_ones = tuple(one for one in prepared if not one.is_empty)
             if open_ones:
-                winners = Winners(batch, open_ones, file, stated.decode(), claim)
-                self._record(winners)
-                self._state(winners)
-                lost = await self._finish(winners, untouched=True)
-                if lost:
-                    await self._abort_losers(claim)
-                    raise SparkWriteError(
-                        f"batch {batch}: nothing was committed, as these transactions had been aborted: "
-                        f"{_names(lost)}. The broker aborts a transaction after kafka.transaction.timeout.ms, counted "
-                        "from a task's first row to the commit of the batch"
-                    )
+                await self._commit(Winners(batch, open_ones, file, stated.decode(), claim))
             else:
                 self._check(claim)
                 self._log.finish(batch)
         await self._abort_losers(claim)
+
+    async def _commit(self, winners: Winners) -> None:
+        """Record a batch, and commit what is recorded."""
+        try:
+            self._record(winners)
+            self._state(winners)
+            outcomes = await self._outcomes(winners)
+        except (KafkaError, OSError) as error:
+            self._take_back(winners, error)
+            raise
+        lost = await self._finish(winners, outcomes, untouched=True)
+        if lost:
+            await self._abort_losers(winners.claim)
+            raise SparkWriteError(
+                f"batch {winners.batch}: nothing was committed, as these transactions had been aborted: "
+                f"{_names(lost)}. The broker aborts a transaction after kafka.transaction.timeout.ms, counted "
+                "from a task's first row to the commit of the batch"
+            )
+        try:
+            self._log.finish(winners.batch)
+        except OSError as error:
+            if not is_single(winners.batch):
+                raise  # asked for again, it will be found committed
+            logger.warning(
+                "batch %s is committed, but the transaction log can't be written; the next write does so: %s",
+                winners.batch, str(error),
+            )  # fmt: skip
 
     async def abort(self, claim: str = "") -> None:
         """Abort what is open, except what is recorded and will thus be committed.
@@ -235,14 +258,12 @@ class QueryTransactions:
                 "it. Two queries, or two concurrent writes, must not share a log"
             )
 
-    async def _finish(self, winners: Winners, *, untouched: bool) -> Prepared:
+    async def _outcomes(self, winners: Winners) -> list[TransactionOutcome]:
+        """The outcome of each transaction of a batch."""
+        return await asyncio.gather(*(self._transactions.outcome(one) for one in winners.transactions))
+
+    async def _finish(self, winners: Winners, outcomes: Sequence[TransactionOutcome], *, untouched: bool) -> Prepared:
         """Commit what is recorded, or withdraw the record; returns the transactions that made it withdraw."""
-        try:
-            outcomes = await asyncio.gather(*(self._transactions.outcome(one) for one in winners.transactions))
-        except KafkaError:
-            if untouched:
-                self._take_back(winners)
-            raise
         found = plan(winners.transactions, outcomes, untouched=untouched)
         if found.lost:
             # A driver that has claimed the log since may have given the batch up and written it again, or have
@@ -259,10 +280,6 @@ class QueryTransactions:
             raise SparkWriteError(
                 f"batch {winners.batch} is recorded, but could not be committed in full: {error}. {_advice(winners)}"
             ) from error
-        if not untouched:
-            # Its driver may not have written it. After the commits, which must not wait long.
-            self._state(winners)
-        self._log.finish(winners.batch)
         return ()
 
     async def _give_up(self, winners: Winners, found: Plan) -> None:
@@ -279,10 +296,20 @@ class QueryTransactions:
         self._unstate(winners)
         self._log.give_up(winners)
 
-    def _take_back(self, winners: Winners) -> None:
-        """Remove a record of which this driver has committed nothing."""
-        self._unstate(winners)
-        self._log.withdraw(winners)
+    def _take_back(self, winners: Winners, cause: Exception) -> None:
+        """Remove a record, if there is one, of which this driver has committed nothing.
+
+        Raises:
+            SparkWriteError: it may still be there, and would be committed.
+        """
+        try:
+            self._unstate(winners)
+            self._log.withdraw(winners)
+        except OSError as error:
+            raise SparkWriteError(
+                f"batch {winners.batch} could not be committed: {cause}; nor could its record be removed: {error}. "
+                f"If there is a file {self._log.place_of(winners)}: {_advice(winners)}"
+            ) from cause
         # From here on only this driver would know that nothing is committed.
         self._check(winners.claim)
 
@@ -318,8 +345,8 @@ def _advice(winners: Winners) -> str:
     """What the user can do about a batch whose commit was cut short."""
     if is_single(winners.batch):
         return (
-            "The next write with this transactionLog commits the rest. Do not write these rows again, or they will be "
-            "duplicated; the option jobId makes a write repeatable"
+            "The next write with this transactionLog commits what is missing. Do not write these rows again, or they "
+            "will be duplicated; the option jobId makes a write repeatable"
         )
     return "It will be committed, not written again, when the query is restarted, or the job repeated with its jobId"
 

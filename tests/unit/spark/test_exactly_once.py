@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -21,6 +22,8 @@ from aioproducer.spark.errors import SparkWriteError, TakenOverError
 from aioproducer.spark.exactly_once import SLOTS, TURNS, QueryTransactions, Settled, query_prefix, transactional_id
 from aioproducer.spark.storage import Storage
 from aioproducer.transaction.outcome import TransactionListing, TransactionOutcome
+
+T = TypeVar("T")
 
 QUERY = query_prefix("p", "/checkpoint")
 NOBODY = "000000000000.00000000"
@@ -271,16 +274,156 @@ def write_where_there_is_no_place_for_statements(self: DyingStorage, name: str, 
     Storage.write(self, name, data)
 
 
-async def test_an_audit_is_told_where_its_place_was_away(
+def remove_where_there_is_no_place_for_statements(self: DyingStorage, name: str) -> None:
+    if name == SAID[0]:
+        raise OSError("away")
+    Storage.remove(self, name)
+
+
+async def test_a_batch_that_can_not_be_stated_is_not_committed(
     brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch is recorded, so the next driver commits it and writes the statement."""
     with monkeypatch.context() as patch:
         patch.setattr(DyingStorage, "write", write_where_there_is_no_place_for_statements)
         with pytest.raises(OSError, match="away"):
             await say(brokers, tmp_path).commit(NOBODY, "q:0", [brokers.write(0, 0)], SAID)
+    assert (await say(brokers, tmp_path).settle()).committed == frozenset()
+    assert brokers.visible == []
+    assert said(tmp_path) == []
+
+
+async def test_an_audit_is_told_where_its_place_was_away(
+    brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record can't be taken back, so the next driver commits the batch and writes the statement."""
+    with monkeypatch.context() as patch:
+        patch.setattr(DyingStorage, "write", write_where_there_is_no_place_for_statements)
+        patch.setattr(DyingStorage, "remove", remove_where_there_is_no_place_for_statements)
+        with pytest.raises(SparkWriteError, match=r"nor could its record be removed: away.*when the query is restart"):
+            await say(brokers, tmp_path).commit(NOBODY, "q:0", [brokers.write(0, 0)], SAID)
     assert (await say(brokers, tmp_path).settle()).committed == {"q:0"}
     assert said(tmp_path) == [SAID[0]]
+
+
+class Faults:
+    """A call to the storage that fails, before or after it has taken effect; with ``lasts``, all later ones fail too.
+
+    Args:
+        at: the number of the call, or of the next one if ``begin`` is called.
+    """
+
+    def __init__(self, at: int, *, takes_effect: bool, lasts: bool) -> None:
+        self._left = at
+        self._takes_effect = takes_effect
+        self._lasts = lasts
+
+    def begin(self) -> None:
+        self._left = 0
+
+    def call(self, work: Callable[[], T]) -> T:
+        self._left -= 1
+        if self._left >= 0 or (self._left < -1 and not self._lasts):
+            return work()
+        if self._left == -1 and self._takes_effect:
+            work()
+        raise OSError("the storage is away")
+
+
+class FailingStorage(Storage):
+    """A driver's storage that may fail at any call."""
+
+    def __init__(self, location: Path, faults: Faults) -> None:
+        super().__init__(str(location))
+        self._faults = faults
+
+    def write(self, name: str, data: bytes) -> None:
+        self._faults.call(lambda: Storage.write(self, name, data))
+
+    def remove(self, name: str) -> None:
+        self._faults.call(lambda: Storage.remove(self, name))
+
+    def names(self) -> list[str]:
+        return self._faults.call(lambda: Storage.names(self))
+
+    def read(self, name: str) -> bytes:
+        return self._faults.call(lambda: Storage.read(self, name))
+
+
+def failing(brokers: Coordinator, tmp_path: Path, faults: Faults) -> QueryTransactions:
+    """A driver that writes statements, whose storage fails."""
+    log, statements = (FailingStorage(tmp_path / name, faults) for name in ("log", "said"))
+    return QueryTransactions(CommitLog(log), brokers, QUERY, statements)
+
+
+def recorded(tmp_path: Path) -> list[Path]:
+    """The records of batches that are to be committed."""
+    return list(tmp_path.glob("log/*.winners"))
+
+
+async def write_again_if_told(brokers: Coordinator, tmp_path: Path, one: QueryTransactions) -> bool:
+    """Write a batch as a program does that believes the errors; returns whether it has written the rows twice."""
+    again = False
+    try:
+        await one.commit(NOBODY, batch_write(None), [brokers.write(0, partition) for partition in range(2)], SAID)
+    except (KafkaError, OSError, SparkWriteError) as error:
+        again = "Do not write these rows again" not in str(error) or not recorded(tmp_path)
+        with suppress(OSError):
+            await one.abort(NOBODY)
+    settled = await say(brokers, tmp_path).settle()
+    if again:
+        assert (brokers.visible, brokers.open, said(tmp_path)) == ([], [], [])
+        rows = [brokers.write(0, partition, claim=settled.claim) for partition in range(2)]
+        await say(brokers, tmp_path).commit(settled.claim, batch_write(None), rows, SAID)
+    return again
+
+
+@pytest.mark.parametrize("lasts", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(16))
+async def test_an_error_of_the_storage_says_whether_to_write_again(
+    brokers: Coordinator, tmp_path: Path, at: int, takes_effect: bool, lasts: bool
+) -> None:
+    """A write without a jobId has no name under which it could be found committed when it is repeated."""
+    one = failing(brokers, tmp_path, Faults(at, takes_effect=takes_effect, lasts=lasts))
+    await write_again_if_told(brokers, tmp_path, one)
+    assert len(brokers.visible) == 2
+    assert brokers.open == []
+    assert said(tmp_path) == [SAID[0]]
+
+
+@pytest.mark.parametrize("lasts", [False, True], ids=["once", "from then on"])
+async def test_brokers_and_storage_that_are_away(brokers: Coordinator, tmp_path: Path, lasts: bool) -> None:
+    """The check fails, and then the record can't be taken back either."""
+    faults = Faults(1_000, takes_effect=False, lasts=lasts)
+
+    async def away() -> None:
+        faults.begin()
+        raise KafkaError("away")
+
+    while_it_asks(brokers, away)
+    assert not await write_again_if_told(brokers, tmp_path, failing(brokers, tmp_path, faults))
+    assert len(brokers.visible) == 2
+    assert said(tmp_path) == [SAID[0]]
+
+
+async def test_a_batch_that_is_committed_and_can_not_be_noted(
+    brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch that may be asked for again fails, and is then found committed; another one has succeeded."""
+
+    def full(self: CommitLog, batch: str) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "finish", full)
+        with pytest.raises(OSError, match="the disk is full"):
+            await driver(brokers, tmp_path).commit(NOBODY, "q:0", [brokers.write(0, 0)])
+        await driver(brokers, tmp_path).commit(NOBODY, batch_write(None), [brokers.write(1, 1)])
+    assert "is committed, but the transaction log can't be written; the next write does so: the disk is" in caplog.text
+    assert len(brokers.visible) == 2
+    assert (await driver(brokers, tmp_path).settle()).committed == {"q:0"}
+    assert len(brokers.visible) == 2
+    assert sorted(path.suffix for path in (tmp_path / "log").iterdir()) == [".claim", ".committed"]
 
 
 async def test_an_audit_is_told_nothing_of_a_batch_that_is_withdrawn(brokers: Coordinator, tmp_path: Path) -> None:
@@ -401,11 +544,9 @@ async def test_an_old_driver_leaves_the_statement_of_the_next_one_alone(
         await say(brokers, tmp_path).commit(settled.claim, "q:0", new, SAID)
 
     while_it_asks(brokers, next_one)
+    one = say(brokers, tmp_path)
     with pytest.raises(TakenOverError):
-        if call == "settle":
-            await say(brokers, tmp_path).settle()
-        else:
-            await say(brokers, tmp_path).commit(claim, "q:0", [old], SAID)
+        await (one.settle() if call == "settle" else one.commit(claim, "q:0", [old], SAID))
     assert brokers.visible == new
     assert said(tmp_path) == [SAID[0]]
 
