@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -36,22 +37,22 @@ def plan(path: str, kind: Format | None, key_field: str | None, rejects: Path | 
     Raises:
         CommandError: they contradict each other, or the rejects file would be the input.
     """
-    if path != STDIN:
-        rejects = rejects_beside(path, rejects)
-    elif rejects is None:
+    if path == STDIN and rejects is None:
         raise CommandError("standard input needs --rejects FILE: rows that fail have to go somewhere")
-    return Input(path, parser_of(kind or format_of(path), key_field), rejects)
+    return Input(path, parser_of(kind or format_of(path), key_field), rejects_beside(path, rejects))
 
 
 def rejects_beside(path: str, rejects: Path | None) -> Path:
-    """Where the rejects of a file go: the requested file, or one beside the input.
+    """Where the rejects go: to the requested file, or beside the input.
 
     Raises:
         CommandError: that would be the input.
     """
     chosen = Path(path + ".rejects") if rejects is None else rejects
     with suppress(OSError):
-        if os.path.samefile(path, chosen):
+        read, written = os.stat(0 if path == STDIN else path), chosen.stat()
+        # A terminal can be both, and so can /dev/null.
+        if os.path.samestat(read, written) and not stat.S_ISCHR(read.st_mode):
             raise CommandError(f"--rejects {chosen} is the input itself")
     return chosen
 

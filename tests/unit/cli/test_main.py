@@ -215,6 +215,25 @@ def test_the_rejects_never_replace_the_input(rows: Path) -> None:
     assert rows.read_text() == '{"id": 1}\n'
 
 
+def test_the_rejects_never_replace_standard_input(rows: Path) -> None:
+    with FakeCluster() as cluster, rows.open() as stdin:
+        command = [SCRIPT, "produce", "-", "--topic", "t", "--rejects", rows, "--bootstrap", cluster.bootstrap_servers]
+        finished = subprocess.run(command, stdin=stdin, capture_output=True, text=True)
+        assert cluster.topics == ()
+    assert (finished.returncode, finished.stderr) == (2, f"aioproducer: --rejects {rows} is the input itself\n")
+    assert rows.read_text() == '{"id": 1}\n'
+
+
+def test_a_device_may_be_read_and_take_the_rejects() -> None:
+    """As a terminal may."""
+    with FakeCluster() as cluster:
+        command = [SCRIPT, "produce", "-", "--topic", "t", "--rejects", "/dev/null"]
+        command += ["--bootstrap", cluster.bootstrap_servers]
+        finished = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert finished.returncode == 0
+    assert finished.stdout.startswith("read 0, acked 0, failed 0, rejected 0 in ")
+
+
 def test_unknown_configs_name_the_nearest(rows: Path) -> None:
     line = refused("produce", str(rows), "--topic", "t", "--config", "lingr.ms=5")
     assert "lingr" in line
