@@ -12,7 +12,7 @@ from rich.text import Text
 from aioproducer import ConfigError
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line
-from aioproducer.config.producer_config import underscored
+from aioproducer.config.producer_config import ProducerConfig, underscored
 from aioproducer.doctor import Finding, Report, Status, diagnose
 
 _STYLES = {Status.OK: "green", Status.NOTE: "dim", Status.WARNING: "yellow", Status.FAILED: "bold red"}
@@ -33,6 +33,7 @@ def examine(configs: Mapping[str, str], *, topic: str | None, write: bool, timeo
     view = _View(console)
     try:
         names = underscored(configs)
+        ProducerConfig.parse(names)  # diagnose has arguments of its own, such as topic, which are no configs
         with console.status("checking ..."):
             report = run_in_loop(diagnose(topic=topic, write=write, timeout_s=timeout_s, on_finding=view.show, **names))
     except ConfigError as error:

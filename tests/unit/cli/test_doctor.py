@@ -56,7 +56,13 @@ def test_warnings_alone_are_no_failure() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(("--write",), "--write needs --topic"), (("-X", "lingr.ms=1"), "linger_ms"), (("-X", "acks"), "name=value")],
+    [
+        (("--write",), "--write needs --topic"),
+        (("-X", "lingr.ms=1"), "linger_ms"),
+        (("-X", "acks"), "name=value"),
+        (("-X", "topic=orders"), "config topic is unknown"),
+        (("-X", "write=true"), "config write is unknown"),
+    ],
 )
 def test_options_that_are_not_usable(arguments: tuple[str, ...], said: str) -> None:
     result = doctor(*arguments)
