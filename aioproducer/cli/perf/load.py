@@ -185,7 +185,7 @@ class Load:
         paced = self._rate is not None
         while self._goes_on():
             count = await self._wait_for_due(BURST)
-            before = self._next
+            before, is_known = self._next, True
             due_s = time.perf_counter()  # without a schedule, all records of a turn share one start
             for number in range(self._next, self._next + count):
                 value, key = make(number)
@@ -193,14 +193,19 @@ class Load:
                     due_s = self._due_s(number)
                 try:
                     delivery = submit(topic, value, key=key)
-                except (BufferExhaustedError, MetadataUnavailableError):
+                except BufferExhaustedError:
                     break  # it stays due
+                except MetadataUnavailableError:
+                    is_known = False
+                    break
                 except KafkaError as error:
                     self._refuse(error)
                     continue
                 self._next += 1
                 delivery.add_done_callback(partial(ended, due_s, len(value) if key is None else len(value) + len(key)))
             self.stats.sent += self._next - before
+            if not is_known:
+                await self._producer.partitions_for(self._topic)
             await self._producer.ready()
 
     async def _submit(self) -> None:
