@@ -56,7 +56,18 @@ class Sealer:
         if self._compresses:
             for batch in batches:
                 if not batch.sealed:
-                    batch.seal(_compressed(self._codec, self._level, batch.payload()), self._codec.attribute)
+                    batch.seal(self._compressed_or_none(batch), self._codec.attribute)
+
+    def _compressed_or_none(self, batch: ProducerBatch) -> bytes | None:
+        try:
+            return _compressed(self._codec, self._level, batch.payload())
+        except Exception as error:  # each library raises its own exceptions
+            self._note_failure(error)
+            return None
+
+    def _note_failure(self, error: BaseException) -> None:
+        # An uncompressed batch is always valid; the failure is worth a log line.
+        logger.error("%s failed; sending the batch uncompressed", self._codec.name, exc_info=error)
 
     def seal_in_workers(self, batches: list[ProducerBatch]) -> None:
         """Compress batches in worker threads, with the interpreter lock released; small ones share a job."""
@@ -94,8 +105,7 @@ class Sealer:
         self, batches: list[ProducerBatch], results: list[bytes | None], error: BaseException | None
     ) -> None:
         if error is not None:
-            # An uncompressed batch is always valid; the failure is worth a log line.
-            logger.error("%s failed; sending the batch uncompressed", self._codec.name, exc_info=error)
+            self._note_failure(error)
         for batch, compressed in zip(batches, results, strict=True):
             self._accumulator.sealed(batch, compressed, self._codec.attribute)
         self._on_sealed()

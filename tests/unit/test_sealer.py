@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from aioproducer import Producer
 from aioproducer import sealer as sealer_module
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.compression import codec
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.sealer import JOB_BYTES, Sealer
+from aioproducer.testing import FakeCluster
 from tests.unit.core import UNLIMITED, add_topic, end, fail, make_accumulator, put
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -182,6 +185,25 @@ async def test_codec_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
     assert (batches[0].sealed, batches[0].compressed) == (True, None)
     assert [(entry.levelno, "gzip failed" in entry.getMessage()) for entry in caplog.records] == [(logging.ERROR, True)]
     await bench.sealer.close()
+
+
+async def test_codec_that_fails_on_the_loop(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """As in a worker: the batch is sent uncompressed, a log line says so, and the producer goes on."""
+
+    def broken(*_: Any) -> Any:
+        raise MemoryError
+
+    with FakeCluster() as cluster:
+        with monkeypatch.context() as patch:
+            patch.setattr(sealer_module, "codec", lambda name: replace(codec(name), deflate=broken))
+            producer = Producer(bootstrap_servers=cluster.bootstrap_servers, compression_type="gzip")
+            await producer.start()
+        async with asyncio.timeout(30):
+            assert [(await producer.send("t", value)).offset for value in (b"one", b"two")] == [0, 1]
+            await producer.close()
+        assert [each.value for each in cluster.records("t")] == [b"one", b"two"]
+    told = [(entry.levelno, entry.getMessage()) for entry in caplog.records if entry.name == "aioproducer.sealer"]
+    assert told == [(logging.ERROR, "gzip failed; sending the batch uncompressed")] * 2
 
 
 async def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
