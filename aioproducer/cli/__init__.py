@@ -27,8 +27,7 @@ def main() -> None:
         try:
             app(prog_name="aioproducer")
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
     except KeyboardInterrupt:  # while importing the commands; a running command reports it itself
         print("aioproducer: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
@@ -41,19 +40,24 @@ def main() -> None:
 
 
 def _fill_standard_streams() -> None:
-    """Open a substitute on each closed standard stream's descriptor, which a socket of the loop would get otherwise.
+    """Substitute the closed standard streams: their descriptors, and Python's objects for them.
 
-    libuv aborts the process with a core dump when it has to close one of these three. Standard input is opened for
-    writing, so that reading from it still fails.
+    A socket of the loop would get the descriptor otherwise, and libuv aborts the process with a core dump when it has
+    to close one of these three. Standard input's is opened for writing, so that reading from it still fails.
+
+    Python's object would be None: ``input`` can't read from that, nor can anything flush it, and ``print`` takes it for
+    standard output.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_WRONLY)  # the lowest free descriptor
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8", errors="backslashreplace"))  # noqa: SIM115
 
 
 def _drop_output() -> None:
     """Discard unwritable output, so that Python does not try again at exit and report the error once more."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,10 +16,11 @@ from typing import NoReturn
 import pytest
 from typer.testing import CliRunner, Result
 
-from aioproducer.cli import main
+from aioproducer.cli import _fill_standard_streams, main
 from aioproducer.cli.app import app
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import CommandError, one_line, require
+from aioproducer.cli.spark_process import stderr_to
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.ports import free_ports
 
@@ -219,7 +220,7 @@ def test_the_rejects_never_replace_standard_input(rows: Path) -> None:
     with FakeCluster() as cluster, rows.open() as stdin:
         command = [SCRIPT, "produce", "-", "--topic", "t", "--rejects", rows, "--bootstrap", cluster.bootstrap_servers]
         finished = subprocess.run(command, stdin=stdin, capture_output=True, text=True)
-        assert cluster.topics == ()
+        assert cluster.topics() == ()
     assert (finished.returncode, finished.stderr) == (2, f"aioproducer: --rejects {rows} is the input itself\n")
     assert rows.read_text() == '{"id": 1}\n'
 
@@ -292,6 +293,22 @@ def test_a_standard_stream_that_is_closed_is_no_trouble(closed: int) -> None:
         finished = subprocess.run(["/bin/sh", "-c", command, SCRIPT], capture_output=True, text=True)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert ("orders" in finished.stdout) == (closed != 1)
+
+
+def test_an_error_does_not_go_to_the_output_if_its_own_stream_is_closed() -> None:
+    """The output is for another program."""
+    command = 'exec "$0" doctor --json -X lingr.ms=1 2>&-'
+    finished = subprocess.run(["/bin/sh", "-c", command, SCRIPT], capture_output=True, text=True)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (2, "", "")
+
+
+def test_spark_runs_without_standard_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    _fill_standard_streams()
+    with stderr_to(tmp_path / "log"):
+        os.write(2, b"from the JVM")
+    sys.stderr.close()
+    assert (tmp_path / "log").read_text() == "from the JVM"
 
 
 def test_a_closed_standard_input_can_not_be_read(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -54,6 +57,18 @@ async def test_without_a_yes_nothing_is_aborted(answer: str) -> None:
         result = await run(cluster, "abort", "--prefix", "orders", answer=answer)
         assert result.exit_code == 2
         assert result.stderr == "aioproducer: nothing was aborted\n"
+        assert "Ongoing" in (await run(cluster, "list")).stdout
+
+
+async def test_a_closed_standard_input_confirms_nothing() -> None:
+    with FakeCluster() as cluster:
+        await leave_open(cluster, "orders")
+        command = f'exec "$0" transactions abort --prefix orders --bootstrap {cluster.bootstrap_servers} <&-'
+        script = Path(sys.executable).with_name("aioproducer")
+        finished = await asyncio.to_thread(
+            subprocess.run, ["/bin/sh", "-c", command, script], capture_output=True, text=True
+        )
+        assert (finished.returncode, finished.stderr) == (2, "aioproducer: nothing was aborted\n")
         assert "Ongoing" in (await run(cluster, "list")).stdout
 
 
