@@ -13,7 +13,7 @@ from aioproducer import ConfigError, KafkaError
 from aioproducer.cli.outcome import CommandError, one_line
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor.topics import NotTold, topic_configs
-from aioproducer.errors import error_class, excerpt
+from aioproducer.errors import error_class, excerpt, listed
 from aioproducer.metadata import Metadata
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
@@ -81,7 +81,11 @@ class Look:
         """Brokers and topics; None for all topics."""
         connection = await self._client.any_ready_connection(self._deadline_ms())
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        return await connection.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        response = await connection.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        told = {each.name for each in response.topics}
+        if missing := [name for name in topics or () if name not in told]:
+            raise connection.nonsense(f"Metadata was answered without {listed(missing)}")
+        return response
 
     async def describe(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """All facts about topics, each once, for JSON; says so where access is denied."""

@@ -22,7 +22,12 @@ from aioproducer.errors import (
     excerpt,
 )
 from aioproducer.net.connection import Connection
-from aioproducer.protocol.find_coordinator import TRANSACTION, FindCoordinatorRequest
+from aioproducer.protocol.find_coordinator import (
+    TRANSACTION,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from aioproducer.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -193,25 +198,26 @@ class _Diagnosis:
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=TRANSACTION_TOPIC)], allow_auto_topic_creation=False
         )
-        (state,) = (await connection.request(request)).topics
+        told = (await connection.request(request)).topics
+        state = topics.only(connection, f"Metadata for {TRANSACTION_TOPIC!r}", told)
         if error_class(state.error_code) is UnknownTopicOrPartitionError:
             # Asking for a coordinator would create this topic, and a diagnosis changes nothing.
             message = "this cluster has had no transactions yet: the coordinator is chosen at the first"
             self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.NOTE, message))
             return
         by_list = connection.version(FindCoordinatorRequest) >= 4
-        found = await connection.request(
+        response = await connection.request(
             FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[transactional_id])
             if by_list
             else FindCoordinatorRequest(key_type=TRANSACTION, key=transactional_id)
         )
-        code, node = found.error_code, found.node_id
-        if found.coordinators:
-            code, node = found.coordinators[0].error_code, found.coordinators[0].node_id
-        if not code:
-            self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.OK, f"coordinated by node {node}"))
+        found: Coordinator | FindCoordinatorResponse = response
+        if by_list:
+            found = topics.only(connection, f"FindCoordinator for {transactional_id!r}", response.coordinators)
+        if not found.error_code:
+            self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.OK, f"coordinated by node {found.node_id}"))
             return
-        error = error_class(code)
+        error = error_class(found.error_code)
         remedy = "check the replicas of __transaction_state: its partition for this id has no leader that answers"
         if error is TransactionalIdAuthorizationFailedError:
             remedy = "allow this user WRITE and DESCRIBE on this transactional id"

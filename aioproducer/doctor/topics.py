@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor.findings import Finding, Status, Step, said_by
@@ -21,6 +21,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_class,
+    excerpt,
     listed,
 )
 from aioproducer.net.connection import Connection
@@ -39,7 +40,8 @@ from aioproducer.version import VERSION
 
 WRITE_OPERATION = 4
 """Its bit in the allowed operations reported by a broker."""
-CONFIGS = ("min.insync.replicas", "max.message.bytes", "message.timestamp.type", "compression.type", "cleanup.policy")
+NUMBERS = ("min.insync.replicas", "max.message.bytes")
+CONFIGS = (*NUMBERS, "message.timestamp.type", "compression.type", "cleanup.policy")
 AUTO_CREATE = "auto.create.topics.enable"
 
 MARK = "aioproducer-doctor"
@@ -49,6 +51,18 @@ SKEW_MS = 2_000
 """Warn about clocks that differ by more."""
 
 Emit = Callable[[Finding], None]
+T = TypeVar("T")
+
+
+def only(connection: Connection, question: str, answers: Sequence[T]) -> T:
+    """The answer to a question about one thing.
+
+    Raises:
+        ProtocolError: there is none, or there are several; the connection ends.
+    """
+    if len(answers) != 1:
+        raise connection.nonsense(f"{question} got {len(answers)} answers")
+    return answers[0]
 
 
 class NotTold(Exception):
@@ -60,9 +74,16 @@ async def topic_configs(connection: Connection, topic: str) -> dict[str, str | N
 
     Raises:
         NotTold: the reason.
-        KafkaError: the connection was lost.
+        KafkaError: the connection was lost, or the answer is nonsense.
     """
-    return await _configs(connection, describe_configs.TOPIC, topic, CONFIGS)
+    configs = await _configs(connection, describe_configs.TOPIC, topic, CONFIGS)
+    for name in NUMBERS:
+        value = configs.get(name) or "0"
+        try:
+            int(value)
+        except ValueError:
+            raise connection.nonsense(f"DescribeConfigs for {topic!r} got {name}={excerpt(value)}") from None
+    return configs
 
 
 async def _configs(connection: Connection, kind: int, name: str, wanted: tuple[str, ...]) -> dict[str, str | None]:
@@ -71,7 +92,7 @@ async def _configs(connection: Connection, kind: int, name: str, wanted: tuple[s
         response = await connection.request(DescribeConfigsRequest(resources=[resource]))
     except UnsupportedVersionError:
         raise NotTold("the broker does not support DescribeConfigs") from None
-    (result,) = response.results
+    result = only(connection, f"DescribeConfigs for {name!r}", response.results)
     if result.error_code:
         kind_of = error_class(result.error_code)
         allow = ": allow DESCRIBE_CONFIGS to see them" if "AUTHORIZATION" in kind_of.name else ""
@@ -83,14 +104,14 @@ async def look(connection: Connection, config: ProducerConfig, topic: str, emit:
     """Check a topic; returns whether records can be written to it.
 
     Raises:
-        KafkaError: the connection was lost.
+        KafkaError: the connection was lost, or an answer is nonsense.
     """
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=topic)],
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=connection.version(MetadataRequest) >= 8,
     )
-    (found,) = (await connection.request(request)).topics
+    found = only(connection, f"Metadata for {topic!r}", (await connection.request(request)).topics)
     if found.error_code:
         emit(_not_usable(topic, found, await _makes_itself(connection)))
         return False

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from aioproducer.cli.app import app
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.ports import free_ports
+from tests.unit.doctor import hostile
 
 
 def run(cluster: FakeCluster, *arguments: str) -> Result:
@@ -73,6 +74,15 @@ def test_a_topic_that_is_not_there_stays_so() -> None:
             result = run(cluster, "describe", "orders", "ordres")
             assert result.exit_code == 1
             assert "ordres\n  UNKNOWN_TOPIC_OR_PARTITION" in result.stdout
+
+
+def test_an_answer_without_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        hostile.repeats_topics(monkeypatch, cluster, 0)
+        result = run(cluster, "describe", "orders")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith("Metadata was answered without orders\n")
 
 
 @pytest.mark.parametrize("name", ["", "or/ders", "x" * 250, ".."])

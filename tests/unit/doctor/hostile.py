@@ -1,4 +1,4 @@
-"""Servers that are not Kafka brokers, or misbehaving ones, and certificates for them.
+"""Servers that are not Kafka brokers, misbehaving ones, and certificates for them.
 
 They run in their own threads, so that they leave nothing in the loop of a test.
 """
@@ -12,8 +12,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+from aioproducer.protocol.schema import Message, Request
 from aioproducer.testing import CertificateAuthority, FakeCluster
+from aioproducer.testing.fake import apis
+from aioproducer.testing.fake.metadata import metadata
 
 Speak = Callable[[socket.socket], None]
 
@@ -122,6 +129,27 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
     for each in (source, target):
         with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
+
+
+def answers(
+    monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster, request: type[Request[Any]], answer: Callable[[Any], Message]
+) -> None:
+    """Have a cluster answer requests of one API as the test says, even if it does not support the API itself."""
+    model = cluster._model
+    monkeypatch.setattr(model, "ranges", {request.API_KEY: (request.MIN_VERSION, request.MAX_VERSION), **model.ranges})
+    monkeypatch.setitem(apis.API_CLASSES, request.API_KEY, request)
+    monkeypatch.setitem(apis._HANDLERS, request.API_KEY, lambda model, node_id, frame, now_ms: answer(frame.message))
+
+
+def repeats_topics(monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster, times: int) -> None:
+    """Have a cluster's Metadata contain every topic that many times."""
+
+    def answer(message: MetadataRequest) -> MetadataResponse:
+        whole = metadata(cluster._model, message)
+        whole.topics *= times
+        return whole
+
+    answers(monkeypatch, cluster, MetadataRequest, answer)
 
 
 def server_context(authority: CertificateAuthority, directory: Path, name: str, days: float) -> ssl.SSLContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,14 @@ from aioproducer import ConfigError
 from aioproducer.doctor import Finding, Report, Status, Step, diagnose
 from aioproducer.doctor.topics import MARK
 from aioproducer.net import resolver
+from aioproducer.protocol.describe_configs import (
+    TOPIC,
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from aioproducer.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from aioproducer.testing import CertificateAuthority, FakeCluster
 from aioproducer.testing.ports import free_ports
 from tests.unit.doctor import hostile
@@ -321,6 +330,68 @@ async def test_a_partition_without_a_leader() -> None:
         cluster.remove_leader("orders", 1)
         report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders")
         assert problem(report).message == "partition 1 has no leader"
+
+
+@pytest.mark.parametrize("count", [0, 2])
+async def test_metadata_of_none_or_several_topics(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        hostile.repeats_topics(monkeypatch, cluster, count)
+        for where, configs in (("orders", {"topic": "orders"}), ("mine", {"transactional_id": "mine"})):
+            report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, **configs)
+            (found,) = report.problems
+            assert (found.status, found.where) == (Status.FAILED, where)
+            assert re.search(rf"Metadata for '.*' got {count} answers", found.message)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+async def test_none_or_several_coordinators(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [Coordinator(key="mine", node_id=1, host="", port=0)] * count
+    with FakeCluster() as cluster:
+        cluster.create_topic("__transaction_state")
+        hostile.answers(
+            monkeypatch, cluster, FindCoordinatorRequest, lambda _: FindCoordinatorResponse(coordinators=told)
+        )
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, transactional_id="mine")
+        (found,) = report.problems
+        assert (found.status, found.where) == (Status.FAILED, "mine")
+        assert f"FindCoordinator for 'mine' got {count} answers" in found.message
+
+
+def configs_of_topics(count: int, least: str) -> DescribeConfigsResponse:
+    """An answer about that many topics, with this min.insync.replicas."""
+    config = DescribeConfigsResourceResult(name="min.insync.replicas", value=least, read_only=False, is_sensitive=False)
+    result = DescribeConfigsResult(
+        error_code=0, error_message=None, resource_type=TOPIC, resource_name="orders", configs=[config]
+    )
+    return DescribeConfigsResponse(results=[result] * count)
+
+
+@pytest.mark.parametrize(
+    ("count", "least", "said"),
+    [
+        (0, "1", "DescribeConfigs for 'orders' got 0 answers"),
+        (2, "1", "DescribeConfigs for 'orders' got 2 answers"),
+        (1, "many", "DescribeConfigs for 'orders' got min.insync.replicas=many"),
+    ],
+)
+async def test_configs_that_make_no_sense(count: int, least: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        hostile.answers(monkeypatch, cluster, DescribeConfigsRequest, lambda _: configs_of_topics(count, least))
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders")
+        (found,) = report.problems
+        assert (found.status, found.step, found.where) == (Status.FAILED, Step.TOPIC, "orders")
+        assert said in found.message
+
+
+async def test_configs_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        hostile.answers(monkeypatch, cluster, DescribeConfigsRequest, lambda _: configs_of_topics(1, "1"))
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders")
+        assert report.status is Status.OK
+        assert report.of(Step.TOPIC)[0].message.endswith("; min.insync.replicas=1")
 
 
 async def test_a_write_that_is_refused() -> None:
