@@ -727,6 +727,12 @@ cdef class ArrowFeed:
         cdef const char* data
         cdef Py_ssize_t size
         column.read_bytes(at, &data, &size)
+        if size > self.producer.max_record_bytes:
+            raise RecordTooLargeError(
+                f"column {self.headers.name!r}: a header of a record for topic {self.row_topic!r} takes {size:,} "
+                f"bytes, the limit of a record is {self.producer.max_record_bytes:,} "
+                "(the smaller of max_request_size and buffer_memory)"
+            )
         if is_name:
             if size < 0:
                 raise SerializationError(f"column {self.headers.name!r}: a header of a record has no name")

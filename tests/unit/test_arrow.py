@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import re
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -368,6 +369,30 @@ def test_a_row_of_more_bytes_than_a_record_can_have() -> None:
     assert run(feed) == FEED_DONE
     assert (tally.admitted, tally.failed) == (1, 1)
     assert isinstance(tally.result().errors[0][1], RecordTooLargeError)
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_header_of_more_bytes_than_a_record_can_have(part: str) -> None:
+    """Only that row fails, before anything is copied."""
+    size_bytes = 8 << 20
+    small = {"key": "a", "value": b"1"}
+    large = {"key": "x" * size_bytes, "value": b"1"} if part == "key" else {"key": "a", "value": bytes(size_bytes)}
+    headers = pa.array([[small, large], [small]], pa.list_(OURS))
+    feed, tally, _ = feed_of(pa.table({"value": ["v", "w"], "headers": headers}))
+    tracemalloc.start()
+    try:
+        assert run(feed) == FEED_DONE
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < size_bytes
+    assert (tally.admitted, tally.failed) == (1, 1)
+    ((row, error),) = tally.result().errors
+    assert (row, type(error)) == (0, RecordTooLargeError)
+    assert str(error) == (
+        "column 'headers': a header of a record for topic 'orders' takes 8,388,608 bytes, the limit of a record is "
+        "1,048,576 (the smaller of max_request_size and buffer_memory)"
+    )
 
 
 @given(st.data())
