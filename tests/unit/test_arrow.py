@@ -371,6 +371,26 @@ def test_a_row_of_more_bytes_than_a_record_can_have() -> None:
     assert isinstance(tally.result().errors[0][1], RecordTooLargeError)
 
 
+@pytest.mark.parametrize("offset", [0, 3, 64, 67])
+@pytest.mark.parametrize("length", [1, 61, 64, 130])
+def test_a_row_that_is_null_as_a_whole(offset: int, length: int) -> None:
+    """It is found wherever it is, even if the batch does not say how many there are; rows outside don't count."""
+    rows = offset + length + 2
+    size = (rows + 7) // 8
+    for null in range(rows):
+        batch = Batch({"value": pa.array(["v"] * rows)})
+        batch.array.offset, batch.array.length, batch.array.null_count = offset, length, -1
+        batch.buffer(batch.array, 0, ((1 << 8 * size) - 1 - (1 << null)).to_bytes(size, "little"))
+        feed, tally, _ = feed_of(batch)
+        if offset <= null < offset + length:
+            assert run(feed) == FEED_BROKEN
+            assert "null as a whole" in str(feed.error)
+            assert tally.admitted == 0
+        else:
+            assert run(feed) == FEED_DONE
+            assert tally.admitted == length
+
+
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_a_header_of_more_bytes_than_a_record_can_have(part: str) -> None:
     """Only that row fails, before anything is copied."""
