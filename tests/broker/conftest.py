@@ -14,7 +14,6 @@ import pytest
 import uvloop
 
 from tests.broker.fixtures import (
-    clean_loop,
     cluster_of_three,
     debug_loop,
     fragile_cluster,
@@ -23,6 +22,7 @@ from tests.broker.fixtures import (
     strict_kafka,
     three_brokers,
 )
+from tests.clean_loop import clean_loop
 
 LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,

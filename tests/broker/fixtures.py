@@ -1,4 +1,4 @@
-"""Clusters that the broker tests share, and the check that a test leaves nothing behind.
+"""Clusters that the broker tests share.
 
 `conftest.py` imports the fixtures. Each module has its own clusters: starting a broker takes 2 s of one
 processor, and one that idles for the rest of the session takes a tenth of one all the time.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,8 +19,6 @@ from tests.broker.chaos.cluster import ProxiedCluster, proxied_cluster
 
 PATIENCE_S = 60.0
 """How long a test waits for what must happen before it fails as hanging."""
-HANGING_S = 2 * PATIENCE_S
-"""When a test that waits without a limit is ended by force; slow tests get ten times as long."""
 
 _numbers = itertools.count(1)
 
@@ -110,24 +108,3 @@ async def until(condition: Callable[[], object], what: str) -> None:
         while not condition():
             await asyncio.sleep(0.001)
     assert condition(), what
-
-
-@pytest.fixture
-async def clean_loop(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """Fail a test that hangs, or that leaves a task or an unhandled exception behind."""
-    loop = asyncio.get_running_loop()
-    before = asyncio.all_tasks()
-    patience_s = HANGING_S * (10 if request.node.get_closest_marker("slow") else 1)
-
-    def give_up() -> None:
-        for task in asyncio.all_tasks() - before:
-            task.print_stack()
-            task.cancel(f"the test hangs since {patience_s} s")
-
-    watchdog = loop.call_later(patience_s, give_up)
-    reports: list[dict[str, Any]] = []
-    loop.set_exception_handler(lambda _, context: reports.append(context))
-    yield
-    watchdog.cancel()
-    assert not asyncio.all_tasks() - before - {asyncio.current_task()}
-    assert not reports

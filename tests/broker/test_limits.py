@@ -439,7 +439,8 @@ async def test_linger_ends_by_itself(kafka: KafkaCluster) -> None:
 
 
 async def test_a_full_buffer_cuts_linger(kafka: KafkaCluster) -> None:
-    topic = await new_topic(kafka)
-    async with producer_of(kafka, linger_ms=60_000, buffer_memory=50_000, batch_size=40_000) as producer:
-        for _ in range(50):
-            await asyncio.wait_for(producer.submit(topic, bytes(5_000)), 10)
+    """The batch that fills it is sent although it is neither full nor old enough, and although nothing is in flight."""
+    topic = await new_topic(kafka, 2)
+    async with producer_of(kafka, linger_ms=60_000, buffer_memory=50_000, batch_size=100_000) as producer:
+        for number in range(10):
+            await asyncio.wait_for(producer.submit(topic, bytes(40_000), partition=number % 2), 10)

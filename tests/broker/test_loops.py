@@ -17,9 +17,10 @@ import uvloop
 
 from aioproducer import BufferExhaustedError, DeliveryErrors, DeliveryTimeoutError, ProducerClosedError, WrongLoopError
 from aioproducer.testing import KafkaCluster
-from tests.broker.fixtures import HANGING_S, debug_loop, new_topic, producer_of, until
+from tests.broker.fixtures import debug_loop, new_topic, producer_of, until
 from tests.broker.load import check_exactly_once, check_log, load_on, outcome
 from tests.broker.readers import read_values
+from tests.clean_loop import HANGING_S
 
 pytestmark = pytest.mark.broker
 

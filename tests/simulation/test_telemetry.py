@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, MetricsData
 
 from aioproducer import ConfigError, ProducerClosedError
+from aioproducer.compression import codec_by_attribute
 from aioproducer.testing.fake.client_metrics import CODECS, MAX_BYTES, Push
 from aioproducer.testing.fake.frames import RequestFrame
 from tests.simulation import world as simulation
@@ -299,6 +300,32 @@ def test_what_the_cluster_likes_best(offered: tuple[int, ...], chosen: str) -> N
     world.wants("*", codecs=offered)
     world.run(lambda world: asyncio.sleep(2 * INTERVAL_S))
     assert {push.codec for push in world.pushes} == {chosen}
+
+
+def test_a_large_report_is_compressed_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a small one on the loop, as with batches."""
+    in_workers: list[int] = []
+
+    async def work(world: World) -> None:
+        run = world.loop.run_in_executor
+
+        def noted(executor: Any, function: Any, *arguments: Any) -> Any:
+            in_workers.extend(len(argument) for argument in arguments)
+            return run(executor, function, *arguments)
+
+        monkeypatch.setattr(world.loop, "run_in_executor", noted)
+        while not world.pushes:
+            await asyncio.sleep(1)
+        for number in range(100):
+            world.model.create_topic(f"topic-{number}", 1)
+            await world.producer.send(f"topic-{number}", b"value")
+
+    world = World()
+    world.wants("*", codecs=(GZIP,))
+    world.run(work)
+    small, large = (len(push.metrics) for push in world.pushes)
+    assert small <= codec_by_attribute(GZIP).inline_limit_bytes < large
+    assert in_workers == [large]
 
 
 def test_what_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import pytest
 import uvloop
+
+from tests.clean_loop import clean_loop
 
 
 def _debug_loop() -> asyncio.AbstractEventLoop:
@@ -21,14 +22,4 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
     return {"debug": _debug_loop, "uvloop": uvloop.new_event_loop}
 
 
-@pytest.fixture
-async def clean_loop() -> AsyncIterator[None]:
-    """Fail a test that leaves a task or an unhandled exception behind."""
-    loop = asyncio.get_running_loop()
-    before = asyncio.all_tasks()
-    reports: list[dict[str, Any]] = []
-    loop.set_exception_handler(lambda _, context: reports.append(context))
-    yield
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
-    assert not left
-    assert not reports
+__all__ = ["clean_loop"]

@@ -860,6 +860,19 @@ async def test_no_turn_without_need() -> None:
     assert await submit_and_count(door, 50, size=10, after=lambda: None) == []
 
 
+@pytest.mark.parametrize(("apart_us", "busy_us"), [(10, 10), (19, 19), (21, 0), (1_000, 0)])
+async def test_time_between_calls_right_after_each_other_is_busy_time(apart_us: int, busy_us: int) -> None:
+    """By its share the accumulator knows a program that does little but submit."""
+    clock = Clock()
+    door = Door(clock=clock)
+    door.submit_nowait("orders", b"v")
+    before_ns = door.accumulator.busy_ns
+    for _ in range(20):
+        clock.now_s += apart_us / 1e6
+        door.submit_nowait("orders", b"v")
+    assert door.accumulator.busy_ns - before_ns == pytest.approx(20 * 1_000 * busy_us, abs=100)
+
+
 async def test_the_turn_comes_after_the_record() -> None:
     """The record is in the buffer before the loop runs: if the task is cancelled then, the record is admitted."""
     door = Door(clock=Clock())

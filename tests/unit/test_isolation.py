@@ -26,12 +26,18 @@ TROUBLES: dict[str, Callable[[FakeCluster, int], object]] = {
 }
 
 
+OF_A_PARTITION = ("retries", "no leader")
+"""Troubles that the other partitions of the broker do not have."""
+
+
 @pytest.mark.parametrize("in_flight", [1, 5])
-@pytest.mark.parametrize("trouble", TROUBLES)
-async def test_the_others_go_on(trouble: str, in_flight: int) -> None:
-    """Hundreds of awaited records go through another broker while those of the failing partition wait."""
+@pytest.mark.parametrize(
+    ("trouble", "others"), [*((trouble, 2) for trouble in TROUBLES), *((trouble, 1) for trouble in OF_A_PARTITION)]
+)
+async def test_the_others_go_on(trouble: str, others: int, in_flight: int) -> None:
+    """Hundreds of awaited records go through another broker, or the same, while those of the failing partition wait."""
     async with FakeCluster(3) as cluster:
-        cluster.create_topic("orders", assignments={SICK: [1], HEALTHY: [2]})
+        cluster.create_topic("orders", assignments={SICK: [1], HEALTHY: [others]})
         producer = Producer(
             bootstrap_servers=cluster.bootstrap_servers,
             max_in_flight_requests_per_connection=in_flight,

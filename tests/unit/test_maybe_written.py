@@ -25,6 +25,7 @@ from aioproducer.errors import (
     MetadataTimeoutError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
     NotStartedError,
     ProducerClosedError,
     ProducerFailedError,
@@ -92,6 +93,15 @@ ROWS: dict[str, Row] = {
     "the producer refused": Row(
         ClusterAuthorizationFailedError, False, False, lambda cluster: cluster.faults.fail("Produce", 31)
     ),
+    "the leader has moved, and refuses": Row(
+        DeliveryTimeoutError, True, False, lambda cluster: cluster.faults.fail("Produce", 6, times=None)
+    ),
+    "the leader has moved after the append": Row(
+        DeliveryTimeoutError, True, True, lambda cluster: cluster.faults.fail("Produce", 6, apply=True, times=None)
+    ),
+    "the leader has moved, no retries": Row(
+        NotLeaderOrFollowerError, True, True, lambda cluster: cluster.faults.fail("Produce", 6, apply=True), ONCE
+    ),
     "too few replicas after the append": Row(
         NotEnoughReplicasAfterAppendError,
         True,
@@ -150,11 +160,17 @@ ROWS: dict[str, Row] = {
         True,
         lambda cluster: (cluster.faults.drop("Produce", when="after"), cluster.faults.fail("Produce", 10, skip=1)),
     ),
-    "no answer, then no broker": Row(
+    "no answer, then refused again and again": Row(
         DeliveryTimeoutError,
         True,
         False,
         lambda cluster: (cluster.faults.drop("Produce"), cluster.faults.fail("Produce", 19, times=None)),
+    ),
+    "no answer, then no connection": Row(
+        DeliveryTimeoutError,
+        True,
+        False,
+        lambda cluster: (cluster.faults.drop("Produce"), cluster.faults.drop("ApiVersions", times=None)),
     ),
 }
 

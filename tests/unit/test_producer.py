@@ -54,7 +54,7 @@ from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroke
 from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
 from aioproducer.protocol.schema import Request
 from aioproducer.records import Key_contra, Value_contra
-from aioproducer.start_count import MANY
+from aioproducer.start_count import MANY, StartCount
 from aioproducer.testing import FakeCluster
 from tests.unit.net.fake_broker import EVERYTHING, ReceivedRequest, closed_port
 from tests.unit.producing_broker import PID, ProducingBroker
@@ -969,6 +969,33 @@ async def test_a_producer_for_each_request(broker: ProducingBroker, caplog: pyte
     assert len([message for message in caplog.messages if "producers were started within" in message]) == 1
 
 
+async def test_a_closed_producer_is_not_counted_as_open(
+    broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the program keeps it: the warning would name producers that are no longer there."""
+    counted: list[int] = []
+
+    class Count(StartCount):
+        def started(self, now_ms: int, open_now: int) -> None:
+            counted.append(open_now)
+
+    monkeypatch.setattr("aioproducer.producer._starts", Count())
+    kept = [producer_of(broker) for _ in range(3)]
+    gc.collect()  # those of earlier tests that were not closed
+    for producer in kept:
+        async with producer:
+            pass
+    assert len(set(counted)) == 1
+
+
+async def test_no_two_producers_draw_the_same() -> None:
+    """Else all clients of a cluster that comes back would retry at the same moments, despite the jitter."""
+    loop = asyncio.get_running_loop()
+    engines = [Producer(bootstrap_servers="unused:1")._make_engine(loop) for _ in range(2)]
+    first, second = ([engine.telemetry._rng.random() for _ in range(3)] for engine in engines)
+    assert first != second
+
+
 async def test_partitions_for(broker: ProducingBroker) -> None:
     """partitions_for() waits for metadata and returns the partitions."""
     broker.topics["wide"] = 3
@@ -1359,8 +1386,21 @@ async def test_another_thread(broker: ProducingBroker) -> None:
         def elsewhere() -> None:
             producer.submit_nowait("orders", b"v")
 
-        with pytest.raises(WrongLoopError, match=r"thread|event loop"):
+        with pytest.raises(
+            WrongLoopError, match=r"in another thread; hand the record over with .*call_soon_threadsafe"
+        ):
             await asyncio.to_thread(elsewhere)
+
+
+async def test_a_call_that_waits_for_memory_ends_the_linger_of_open_batches() -> None:
+    """Else it would wait as long: no batch is full, and none is in flight."""
+    configs = {"linger_ms": 60_000, "buffer_memory": 40_000, "batch_size": 100_000}
+    async with ProducingBroker({"orders": 2}) as broker, producer_of(broker, **configs) as producer:
+        lingering = await producer.submit("orders", bytes(30_000), partition=0)
+        await turns()  # the sender has seen that there is nothing to send yet
+        assert not lingering.done()
+        await asyncio.wait_for(producer.submit("orders", bytes(30_000), partition=1), PATIENCE_S)
+        assert lingering.done()
 
 
 async def test_ready_waits_for_room_for_the_record_that_was_refused(broker: ProducingBroker) -> None:

@@ -169,6 +169,17 @@ async def test_an_address_that_hangs_is_left_after_its_setup_timeout(hanging: Fa
         await hanging.peers[0].gone.wait()
 
 
+async def test_an_address_whose_login_hangs_is_left_after_request_timeout_ms(broker: FakeBroker) -> None:
+    """If that is shorter: setting up a connection takes no longer than a request may."""
+
+    async def hang(_: Connection) -> None:
+        await asyncio.Event().wait()
+
+    async with Client(broker, authenticate=hang, request_timeout_ms=30) as client:
+        with pytest.raises(BootstrapError, match=r"not ready within 30 ms \(request_timeout_ms\)"):
+            await client.bootstrap(client.soon())
+
+
 async def test_bootstrap_tries_each_address_once(hanging: FakeBroker) -> None:
     """However much of max_block_ms is left: a program that wants to wait for a cluster calls start() again."""
     async with Client(hanging, f"127.0.0.1:{closed_port()}", socket_connection_setup_timeout_ms=30) as client:

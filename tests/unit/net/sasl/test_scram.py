@@ -8,10 +8,12 @@ import hashlib
 import hmac
 import json
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+import scramp
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError
@@ -34,6 +36,24 @@ async def test_the_messages_are_those_of_kafka(vector: dict[str, Any]) -> None:
     assert await login.respond(None) == vector["client_first"].encode()
     assert await login.respond(vector["server_first"].encode()) == vector["client_final"].encode()
     assert await login.respond(vector["server_final"].encode()) is None
+
+
+async def test_the_key_is_derived_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may ask for a million iterations, half a second in which the loop could do nothing else."""
+    threads: list[int] = []
+    derive = scramp.ScramClient.get_client_final
+
+    def noted(client: scramp.ScramClient) -> str:
+        threads.append(threading.get_ident())
+        proof: str = derive(client)
+        return proof
+
+    monkeypatch.setattr(scramp.ScramClient, "get_client_final", noted)
+    login = exchange(VECTORS[0])
+    await login.respond(None)
+    assert await login.respond(VECTORS[0]["server_first"].encode()) == VECTORS[0]["client_final"].encode()
+    (thread,) = threads
+    assert thread != threading.get_ident()
 
 
 async def test_a_password_that_saslprep_would_change_is_not_changed() -> None:
