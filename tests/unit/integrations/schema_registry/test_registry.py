@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -35,10 +35,16 @@ async def serving(*answers: tuple[int, bytes]) -> AsyncIterator[tuple[str, list[
         status, body = answers[min(len(requests), len(answers) - 1)]
         requests.append(head + await reader.readexactly(sum(sizes)))
         writer.write(b"HTTP/1.1 %d -\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (status, len(body)) + body)
-        writer.close()
-        await writer.wait_closed()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):  # a client that has given up
+            await answer(reader, writer)
+            await writer.drain()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
 
 
