@@ -75,6 +75,7 @@ async def test_from_another_thread_while_topics_appear(cluster: FakeCluster) -> 
     registry = CollectorRegistry()
     async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         registry.register(ProducerCollector(producer))
+        await producer.send("topic-0", b"value")  # all scrapes may be over before the next one is sent
         scrapes = asyncio.to_thread(lambda: [scraped(registry) for _ in range(20)])
         scraping = asyncio.create_task(scrapes)
         number = 0
