@@ -223,6 +223,18 @@ class Scene:
             await commit
         assert refused.value.maybe_written
 
+    async def aborts(self) -> None:
+        """The open transaction is aborted, at the first request."""
+        abort = asyncio.create_task(self.runner.abort())
+        (await self.asked(EndTxnRequest)).good()
+        await abort
+
+    async def begins_with_a_new_epoch(self) -> None:
+        """The next transaction begins, and the coordinator is asked for an epoch first."""
+        begin = asyncio.create_task(self.runner.begin())
+        (await self.asked(InitProducerIdRequest)).good(epoch(1))
+        await begin
+
     async def asked(self, expected: type[Message]) -> Question:
         return await self.coordinators.asked(expected)
 
@@ -557,9 +569,7 @@ async def test_a_lost_answer_of_adding_partitions() -> None:
     commit = asyncio.create_task(scene.runner.commit())
     (await scene.asked(EndTxnRequest)).good()
     await commit
-    begin = asyncio.create_task(scene.runner.begin())
-    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
-    await begin
+    await scene.begins_with_a_new_epoch()
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -581,9 +591,7 @@ async def test_partitions_were_perhaps_added(arrived: bool) -> None:
         question.bad(InvalidTxnStateError("nothing to end"), fatal=True)
     await abort
     assert scene.state is S.READY
-    begin = asyncio.create_task(scene.runner.begin())
-    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
-    await begin
+    await scene.begins_with_a_new_epoch()
 
 
 @pytest.mark.parametrize("what", ["partitions", "group"])
@@ -604,12 +612,8 @@ async def test_what_was_perhaps_added_to_a_transaction_that_had_begun(what: str)
             await sending
     await turns()
     assert scene.state is S.ABORTABLE_ERROR
-    abort = asyncio.create_task(scene.runner.abort())
-    (await scene.asked(EndTxnRequest)).good()
-    await abort
-    begin = asyncio.create_task(scene.runner.begin())
-    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
-    await begin
+    await scene.aborts()
+    await scene.begins_with_a_new_epoch()
 
 
 async def test_a_commit_that_was_lost_and_then_refused() -> None:
@@ -622,12 +626,8 @@ async def test_a_commit_that_was_lost_and_then_refused() -> None:
     question.bad(RecordTooLargeError("for example"), maybe_written=True, abortable=True)
     with pytest.raises(RecordTooLargeError):
         await commit
-    abort = asyncio.create_task(scene.runner.abort())
-    (await scene.asked(EndTxnRequest)).good()
-    await abort
-    begin = asyncio.create_task(scene.runner.begin())
-    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
-    await begin
+    await scene.aborts()
+    await scene.begins_with_a_new_epoch()
 
 
 async def test_a_prepared_transaction_whose_commit_was_refused() -> None:
@@ -638,12 +638,8 @@ async def test_a_prepared_transaction_whose_commit_was_refused() -> None:
     (await scene.asked(EndTxnRequest)).bad(InvalidProducerEpochError("for example"), abortable=True)
     with pytest.raises(InvalidProducerEpochError):
         await commit
-    abort = asyncio.create_task(scene.runner.abort())
-    (await scene.asked(EndTxnRequest)).good()
-    await abort
-    begin = asyncio.create_task(scene.runner.begin())
-    (await scene.asked(InitProducerIdRequest)).good(epoch(1))
-    await begin
+    await scene.aborts()
+    await scene.begins_with_a_new_epoch()
     commit = asyncio.create_task(scene.runner.commit())
     await commit
     await scene.runner.begin()
