@@ -16,7 +16,8 @@ cdef class PartitionSequences:
     cdef public int64_t producer_id
     cdef public int32_t epoch
     cdef public int32_t next
-    cdef public int64_t known_producer_id   # the producer id under which the leader has acknowledged something
+    cdef public int64_t known_producer_id   # the producer id under which the leader has acknowledged something lately
+    cdef public int64_t heard_ms            # when the last batch that it acknowledged was sent
     cdef public bytes topic_id              # of the topic whose log gets the next attempt
     cdef public tuple former                # order of the last batch that may have gone to a topic with another id
     cdef public list numbered

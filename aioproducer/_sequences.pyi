@@ -8,6 +8,8 @@ from aioproducer.transaction.partitions import TransactionPartitions
 
 MAX_UNRESOLVED: Final[int]
 """Most numbered batches of a partition from the oldest unresolved one on, ended or not: what a broker remembers."""
+KNOWN_FOR_MS: Final[int]
+"""A leader that got nothing from the producer for this long may have forgotten it (``producer.id.expiration.ms``)."""
 
 def next_sequence(sequence: int, records: int) -> int:
     """The sequence after ``records`` more; wraps from 2147483647 to 0."""
@@ -21,7 +23,9 @@ class PartitionSequences:
     next: int
     """The sequence of the next record."""
     known_producer_id: int
-    """The producer id under which the leader has acknowledged something."""
+    """The producer id under which the leader has acknowledged something lately."""
+    heard_ms: int
+    """When the last batch that the leader acknowledged was sent."""
     topic_id: bytes
     """Of the topic whose log gets the next attempt; a recreated topic has another."""
     former: tuple[int, ...]

@@ -15,8 +15,10 @@ cdef enum:
     NO_EPOCH = -1
     SEQUENCE_MASK = 0x7FFFFFFF
     UNRESOLVED = 5
+    FAMILIAR_MS = 60000
 
 MAX_UNRESOLVED = UNRESOLVED
+KNOWN_FOR_MS = FAMILIAR_MS
 
 
 cpdef int32_t next_sequence(int32_t sequence, int64_t records) noexcept:
@@ -113,9 +115,9 @@ cdef class SequenceBooks:
             return False
         if len(books.numbered) == 0:
             return True
-        # A leader that does not know the producer yet accepts any sequence as the first (KIP-360), so until it has
+        # A leader that does not know the producer accepts any sequence as the first (KIP-360), so until it has
         # acknowledged one batch, a second one could be written in place of the first. The leader of a recreated
-        # topic knows no producer.
+        # topic knows no producer, and one that heard nothing from the producer for long may have forgotten it.
         return (books.known_producer_id == books.producer_id and books.gap is None and self.is_current(books)
                 and books.has_room())
 
@@ -141,9 +143,12 @@ cdef class SequenceBooks:
             if books.absent is not None and batch.order_in_partition() <= books.absent:
                 books.absent = None     # it is sent again, so it may be written now
             return 0
-        if len(books.numbered) == 0 and not self.is_current(books):
-            books.producer_id, books.epoch, books.next = self.producer_id, self.epoch, 0
-            books.gap = books.absent = None
+        if len(books.numbered) == 0:
+            if not self.is_current(books):
+                books.producer_id, books.epoch, books.next = self.producer_id, self.epoch, 0
+                books.gap = books.absent = None
+            if batch.drained_ms - books.heard_ms >= FAMILIAR_MS:
+                books.known_producer_id = NO_PRODUCER_ID
         if self.transaction is not None:
             self.transaction.sent()
         batch.set_producer_state(books.producer_id, <int16_t>books.epoch, books.next, self.transaction is not None)
@@ -162,6 +167,7 @@ cdef class SequenceBooks:
         books.strike(batch)
         if len(books.former) == 0 or batch.order_in_partition() > books.former:
             books.known_producer_id = batch.producer_id
+            books.heard_ms = batch.drained_ms
         if books.gap is not None:
             if batch.order_in_partition() >= books.gap:
                 books.gap = None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer._producer_batch import ProducerBatch
-from aioproducer._sequences import MAX_UNRESOLVED, next_sequence
+from aioproducer._sequences import KNOWN_FOR_MS, MAX_UNRESOLVED, next_sequence
 from aioproducer.records import TopicPartition
 from aioproducer.transaction.manager import (
     LATE_COPY_MS,
@@ -267,6 +267,17 @@ def test_a_known_producer_needs_no_introduction_after_a_bump(one: Partition, man
     one.fail_in_doubt(one.send())
     assert manager.epoch == 1
     assert number(one.send()) == (PID, 1, 0)
+    assert one.may_send(one.batch())
+
+
+@pytest.mark.parametrize("pause_ms", [KNOWN_FOR_MS - 1, KNOWN_FOR_MS])
+def test_after_a_pause_the_leader_may_have_forgotten_the_producer(one: Partition, pause_ms: int) -> None:
+    """It then accepts any first sequence again: one batch has to be acknowledged before more are sent."""
+    one.ack(one.send(now_ms=5))
+    first = one.send(now_ms=5 + pause_ms)
+    assert one.may_send(one.batch()) is (pause_ms < KNOWN_FOR_MS)
+    one.ack(first)
+    one.send(now_ms=5 + pause_ms)
     assert one.may_send(one.batch())
 
 
