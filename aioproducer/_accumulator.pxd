@@ -54,6 +54,7 @@ cdef class RecordAccumulator:
     cdef readonly int64_t linger_ms
     cdef readonly int64_t longest_linger_ms          # at full speed, for batches of few records
     cdef readonly int64_t delivery_timeout_ms
+    cdef int64_t longest_gather_ms          # for batches past their linger behind others
     cdef int64_t availability_timeout_ms
     cdef readonly Py_ssize_t max_request_size
     cdef int64_t drains                     # how often something was drained
@@ -72,6 +73,7 @@ cdef class RecordAccumulator:
     cdef ProducerBatch batch_for(self, TopicQueues topic, int32_t partition, RecordView* record, int64_t now_ms,
                                  bint awaited)
     cdef ProducerBatch new_batch(self, PartitionQueue queue)
+    cdef bint gathered(self, ProducerBatch batch, int64_t now_ms) noexcept
     cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size)
     cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms)

@@ -45,6 +45,7 @@ cdef enum:
     BUSY_NS_A_MS = 50000    # open batches linger on if the program submits for 5% of the time
     FULL_ENOUGH = 64        # and they hold fewer records than this on average
     SHORT_LINGER_MS = 50    # at most, while memory is short
+    GATHER_SHARE = 8        # a batch past its linger gathers for at most this part of delivery_timeout_ms
     SEALED_BYTES = 64       # incompressible records grow by at most this much when compressed,
     SEALED_SHARE = 256      # plus one byte for each so many
 
@@ -78,6 +79,7 @@ cdef class RecordAccumulator:
         self.pool = BufferPool(buffer_memory, min(BLOCK_BYTES, self.batch_size))
         self.outside = BufferPool(PY_SSIZE_T_MAX, BLOCK_BYTES, keeps=False)
         self.delivery_timeout_ms = delivery_timeout_ms
+        self.longest_gather_ms = max(self.linger_ms, delivery_timeout_ms // GATHER_SHARE)
         self.max_request_size = max_request_size
         self.compresses = compresses
         self.ignore_keys = ignore_keys
@@ -136,7 +138,9 @@ cdef class RecordAccumulator:
         for partition in range(len(leaders), len(topic.queues)):
             self.move(<PartitionQueue>topic.queues[partition], -1)
         topic.partition_count = len(leaders)
-        if topic.sticky >= topic.partition_count:
+        if topic.sticky >= topic.partition_count or (
+            topic.sticky >= 0 and (<PartitionQueue>topic.queues[topic.sticky]).leader < 0
+        ):
             topic.sticky = -1
 
     cdef void move(self, PartitionQueue queue, int32_t leader):
@@ -216,7 +220,8 @@ cdef class RecordAccumulator:
                                  int64_t now_ms, bint awaited):
         cdef ProducerBatch batch = <ProducerBatch>topic.open[partition]
         cdef Py_ssize_t size = 0 if batch is None else batch.record_size(record)
-        if batch is None or not self.fits(batch, size) or (awaited and not batch.awaited):
+        if (batch is None or not self.fits(batch, size) or (awaited and not batch.awaited)
+                or self.gathered(batch, now_ms)):
             batch = self.batch_for(topic, partition, record, now_ms, awaited)
             size = batch.record_size(record)
         if not batch.reserve(size):
@@ -243,7 +248,7 @@ cdef class RecordAccumulator:
         cdef ProducerBatch fresh = None
         while True:
             batch = <ProducerBatch>topic.open[partition]
-            if batch is not None and not self.fits(batch, batch.record_size(record)):
+            if batch is not None and (not self.fits(batch, batch.record_size(record)) or self.gathered(batch, now_ms)):
                 self.close_batch(batch, now_ms)
             elif batch is None and fresh is None:
                 fresh = self.new_batch(<PartitionQueue>topic.queues[partition])
@@ -269,6 +274,10 @@ cdef class RecordAccumulator:
         if plain > max(self.batch_size, self.max_request_size):
             return False
         return HEADER_BYTES + (plain - HEADER_BYTES) * batch.queue.topic.compression_ratio * 1.05 <= batch.limit_bytes
+
+    cdef bint gathered(self, ProducerBatch batch, int64_t now_ms) noexcept:
+        """Whether records should go with a batch of their own age: a batch expires with its first record."""
+        return batch.overdue and now_ms - batch.created_ms >= self.longest_gather_ms
 
     cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1:
         """Queue a new open batch."""

@@ -324,6 +324,8 @@ cdef class NodeQueue:
         if at is not None:
             self.unlink(before, queue)
         queue.in_ready = False
+        if self.ready_count == 0:
+            self.stalled_ms = -1    # nothing waits any more that could show when the broker is back
 
     cdef void unlink(self, PartitionQueue before, PartitionQueue queue) noexcept:
         if before is None:

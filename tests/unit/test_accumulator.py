@@ -76,6 +76,17 @@ def test_gathers_behind_a_batch_that_waits() -> None:
     assert accumulator.ready(65)[0] == [1]
 
 
+def test_a_record_does_not_expire_with_one_of_an_outage_ago() -> None:
+    """A batch gathers for an eighth of delivery_timeout_ms, so it takes no more of a record's time than that."""
+    accumulator, topic = behind_another()
+    put(accumulator, topic, b"third", now_ms=5 + 124)
+    put(accumulator, topic, b"fourth", now_ms=5 + 125)
+    assert [batch.record_count for batch in accumulator.expire(5 + 1000)] == [1, 2]
+    (left,) = drain_all(accumulator, now_ms=5 + 1000)
+    assert left.record_count == 1
+    assert [batch.record_count for batch in accumulator.expire(5 + 125 + 1000)] == [1]
+
+
 def test_flush_closes_what_gathers_behind_others() -> None:
     """A record after the flush goes into a new batch."""
     accumulator, topic = behind_another()

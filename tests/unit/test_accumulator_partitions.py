@@ -93,6 +93,27 @@ def test_sticky_avoids_partitions_without_a_leader() -> None:
     assert set(keyless(accumulator, 100)) == {0, 1, 2, 3}
 
 
+def test_keyless_records_leave_a_partition_that_loses_its_leader() -> None:
+    """They do not wait for the end of its share: a program that awaits each record would take hours for that."""
+    accumulator = make_accumulator()
+    add_topic(accumulator, leaders=[1] * 3)
+    (stuck,) = keyless(accumulator, 1)
+    accumulator.update_topic("orders", TOPIC_ID, [(-1 if number == stuck else 1, 1) for number in range(3)])
+    (healthy,) = keyless(accumulator, 1)
+    assert healthy != stuck
+
+
+def test_keyless_records_go_to_the_first_partition_that_gets_a_leader_again() -> None:
+    """Chosen while no partition had a leader, a partition is not kept once another one has."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator, leaders=[-1] * 3)
+    put(accumulator, topic, partition=-1)
+    (chosen,) = {batch.partition for batch in drain_all(accumulator, -1)}
+    led = (chosen + 1) % 3
+    accumulator.update_topic("orders", TOPIC_ID, [(1 if number == led else -1, 1) for number in range(3)])
+    assert set(keyless(accumulator, 5)) == {led}
+
+
 def test_a_key_ignores_leaders() -> None:
     """The partition of a key depends on the key alone."""
     accumulator = make_accumulator()
@@ -207,6 +228,23 @@ def test_availability_timeout() -> None:
     assert set(choices.add(40, now_ms=151)) == {0}
     drain(choices.accumulator, 2)
     assert set(choices.add(40, now_ms=151)) == {0, 1}
+
+
+@pytest.mark.parametrize("end", ["expired", "moved"])
+def test_a_broker_for_which_nothing_waits_any_more_is_tried_again(end: str) -> None:
+    """A record shows whether it is back; without one it would be skipped for ever."""
+    choices = Choices([1, 2], availability_timeout_ms=50)
+    put(choices.accumulator, choices.topic, partition=1)
+    choices.accumulator.close_all(0)
+    choices.accumulator.node_stalled(2, 0)
+    assert set(choices.add(40, now_ms=1000)) == {0}
+    if end == "expired":
+        assert choices.accumulator.expire(500_000)
+    else:
+        choices.accumulator.update_topic("orders", TOPIC_ID, [(1, 1), (1, 1)])
+        choices.accumulator.update_topic("orders", TOPIC_ID, [(1, 2), (2, 2)])
+        drain(choices.accumulator, 1)
+    assert 1 in choices.add(40, now_ms=500_001)
 
 
 def test_no_availability_timeout() -> None:
