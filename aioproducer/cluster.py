@@ -6,7 +6,7 @@ cost as much as the answer is long, however many topics are known: a program may
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -116,6 +116,11 @@ class ClusterChanges:
                 topics, size = {}, 0
         if topics or not self.topics:
             yield ClusterChanges(self.brokers, topics)
+
+    def keeping(self, topics: Container[str]) -> ClusterChanges:
+        """These changes, forgetting none of these topics."""
+        kept = {name: topic for name, topic in self.topics.items() if topic is not None or name not in topics}
+        return self if len(kept) == len(self.topics) else replace(self, topics=kept)
 
     def with_leaders(self, hints: Iterable[LeaderHint]) -> ClusterChanges:
         """These changes, without undoing hints that arrived while they were worked out."""

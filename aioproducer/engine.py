@@ -453,9 +453,7 @@ class Engine:
         for name in topics:
             topic = self._metadata.cluster.topics.get(name)
             if topic is None:
-                if not self.accumulator.forget_topic(name):
-                    # A record arrived after the request for the topics in use, and found the topic still known.
-                    self._metadata.touch(name, self.now_ms())
+                self.accumulator.forget_topic(name)
             elif topic.partitions or self.accumulator.topic(name) is not None:
                 # No partitions any more: the topic is gone. Queued records wait for it to come back, new ones for its
                 # metadata.

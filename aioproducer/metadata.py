@@ -395,12 +395,20 @@ class Metadata:
 
     def _take(self, changes: ClusterChanges) -> None:
         new_brokers = changes.brokers != self.cluster.brokers
+        changes = self._without_used(changes)
         self.cluster.adopt(changes)
         self._client.set_brokers(changes.brokers)
         if changes.topics or new_brokers:
             self.on_cluster_change(changes.topics.keys())
         for topic in changes.topics:
             self._settle_waiters(topic)
+
+    def _without_used(self, changes: ClusterChanges) -> ClusterChanges:
+        """The changes, but no topic forgotten that got a record after the request for the topics in use."""
+        used = {topic for topic, state in changes.topics.items() if state is None and self.still_used(topic)}
+        for topic in used:
+            self.touch(topic, self._now_ms())
+        return changes.keeping(used)
 
     def _settle_waiters(self, topic: str) -> None:
         """Wake those who have what they wait for, or will not get it."""

@@ -77,18 +77,24 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
     ) -> Delivery:
         deadline_ms = engine.now_ms() + self._config.max_block_ms
         topic = checked_topic(record.topic)
-        partition = check_partition(record.partition, topic)
+        given = check_partition(record.partition, topic)
         transaction = engine.transaction_number
         headers = encodable_headers(record.headers, topic)  # before any wait
-        await engine.wait_for_topic(topic, partition, deadline_ms)
+        await engine.wait_for_topic(topic, given, deadline_ms)
         began_ms = engine.now_ms()
         to_serialize = record
         if self._preparation.adds_headers:
             headers = headers or []
             to_serialize = replace(record, headers=headers)  # interceptors are told of the end with their own headers
         key, value = await self._preparation.serialize(to_serialize)
-        partition = self._preparation.choose_partition(record, key, value, engine.partitions_of)
         deadline_ms += engine.now_ms() - began_ms  # time in user code does not count
+
+        async def place() -> int | None:
+            if not engine.is_known(topic, given):  # no longer: it changed while user code ran
+                await engine.wait_for_topic(topic, given, deadline_ms)
+            if given is not None:
+                return given
+            return self._preparation.choose_partition(record, key, value, engine.partitions_of)
 
         def admit(queued: bool = False) -> Delivery | None:
             self._check_admitting(transaction)
@@ -97,10 +103,11 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
                 admitted.append(self._watched(delivery, record))
             return delivery
 
+        partition = await place()
         delivery = admit()
         while delivery is None:
-            if not engine.is_known(topic, partition):  # no longer: it changed while user code ran
-                await engine.wait_for_topic(topic, partition, deadline_ms)
+            if not engine.is_known(topic, partition):
+                partition = await place()
                 delivery = admit()
                 continue
             delivery = await engine.wait_for_memory(lambda: admit(queued=True), deadline_ms)
@@ -141,17 +148,12 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
     def _admit_prepared_now(self, engine: Engine, record: Record) -> Delivery:
         topic = checked_topic(record.topic)
         partition = check_partition(record.partition, topic)
-        if not engine.is_known(topic, partition):
-            engine.want_topic(topic)
-            raise MetadataUnavailableError(
-                f"topic {topic!r}"
-                + ("" if partition is None else f", partition {partition}")
-                + " is not known yet; await submit() or partitions_for() once, they wait for it"
-            )
+        _check_known(engine, topic, partition)
         if not self._preparation.is_trivial:
             if self._preparation.adds_headers:
                 record = replace(record, headers=encodable_headers(record.headers, topic) or [])
             key, value = self._preparation.serialize_nowait(record)
+            _check_known(engine, topic, partition)  # it may have changed meanwhile
             partition = self._preparation.choose_partition(record, key, value, engine.partitions_of)
             delivery = self._admit(topic, value, key, partition, record.headers, record.timestamp_ms, False)
             if delivery is not None:
@@ -245,6 +247,16 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         if self._engine is None:
             raise self._refusal()
         return self._engine
+
+
+def _check_known(engine: Engine, topic: str, partition: int | None) -> None:
+    if not engine.is_known(topic, partition):
+        engine.want_topic(topic)
+        raise MetadataUnavailableError(
+            f"topic {topic!r}"
+            + ("" if partition is None else f", partition {partition}")
+            + " is not known yet; await submit() or partitions_for() once, they wait for it"
+        )
 
 
 def checked_topic(topic: object) -> str:

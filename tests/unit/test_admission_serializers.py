@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from aioproducer import Producer, ProducerClosedError, Record, SendManyError, SerializationError
-from aioproducer.errors import BufferExhaustedError, SerializerNotReadyError
+from aioproducer.cluster import ClusterChanges, ClusterTopic
+from aioproducer.errors import BufferExhaustedError, MetadataUnavailableError, SerializerNotReadyError
 from aioproducer.testing import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -270,3 +271,39 @@ async def test_an_unknown_topic(fake_kafka_cluster: FakeCluster) -> None:
         await sending.send("orders", 7)
         assert sending.slow == 1
     assert calls == [7]
+
+
+class Vanishing:
+    """A partitioner, and a serializer whose first call is when the topic loses its partitions."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+        self.producer: Producer | None = None
+
+    def serialize(self, topic: str, headers: Any, value: Any) -> bytes:
+        if self.producer is not None and self.producer._engine is not None:
+            gone = ClusterTopic(topic, bytes(16), (), error_code=3)
+            metadata = self.producer._engine._metadata
+            self.producer = None
+            metadata._take(ClusterChanges(metadata.cluster.brokers, {topic: gone}))
+        return bytes(value)
+
+    def partition(self, topic: str, key: Any, value: Any, partitions: Sequence[Any]) -> int:
+        self.given.append(len(partitions))
+        return len(partitions) - 1
+
+
+async def test_a_partitioner_waits_for_a_topic_that_vanished_meanwhile(fake_kafka_cluster: FakeCluster) -> None:
+    """It is never asked to choose among no partitions."""
+    fake_kafka_cluster.create_topic("orders", partitions=3)
+    user = Vanishing()
+    async with producer(fake_kafka_cluster, value_serializer=user, partitioner=user.partition) as sending:
+        await sending.partitions_for("orders")
+        user.producer = sending
+        with pytest.raises(MetadataUnavailableError, match="'orders' is not known yet"):
+            sending.submit_nowait("orders", b"not now")
+        await sending.partitions_for("orders")
+        user.producer = sending
+        assert (await sending.send("orders", b"later")).partition == 2
+    assert user.given == [3]
+    assert [record.value for record in fake_kafka_cluster.records("orders", 2)] == [b"later"]

@@ -54,6 +54,7 @@ async def test_a_topic_forgotten_too_early_is_asked_for_again() -> None:
     put(engine.accumulator, topic)
     forget_topic(engine)
     assert engine.accumulator.topic("orders") is topic
+    assert len(engine.partitions_of("orders")) == 1, "what a partitioner is given agrees with what is admitted"
     assert "orders" in engine._metadata._schedule.topics
 
 
