@@ -49,6 +49,9 @@ LOST_STATE = frozenset((OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID))
 
 
 CONCURRENT_TRANSACTIONS = 51
+WARN_FROM_ATTEMPTS = 5
+"""How often a broker refuses a batch before that is worth a warning: with the default back-off, in 1.5 s."""
+WARN_EVERY_MS = 60_000
 BUSY_BACKOFF_MS = 20
 """The first wait when the leader is only finishing the previous transaction, which takes milliseconds."""
 
@@ -61,7 +64,7 @@ def _not_asked(error: KafkaError) -> bool:
     return False
 
 
-def _nothing_known(node_id: int) -> KafkaError | None:
+def _nothing_known(batch: ProducerBatch) -> KafkaError | None:
     return None
 
 
@@ -71,7 +74,7 @@ class BatchOutcomes:
     Args:
         on_failure: called for each failed batch, except those failed by ``fail_all`` and ``drop_unsent``.
         on_old_epoch: called when a leader knows a newer epoch; returns True if the batch is to wait for the outcome.
-        error_of: returns why nothing new can go to a broker, for messages.
+        why_not_sent: returns why a batch can't go out, for messages.
     """
 
     def __init__(
@@ -85,13 +88,13 @@ class BatchOutcomes:
         rng: random.Random,
         on_failure: Callable[[KafkaError], None] = _nothing,
         on_old_epoch: Callable[[KafkaError], bool] = _not_asked,
-        error_of: Callable[[int], KafkaError | None] = _nothing_known,
+        why_not_sent: Callable[[ProducerBatch], KafkaError | None] = _nothing_known,
     ) -> None:
         self.given_up: int = 0
         """The number of records failed by ``fail_all``."""
         self._on_failure = on_failure
         self._on_old_epoch = on_old_epoch
-        self._error_of = error_of
+        self._why_not_sent = why_not_sent
         self._retries = config.retries
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._accumulator = accumulator
@@ -99,6 +102,7 @@ class BatchOutcomes:
         self._sealer = sealer
         self._metrics = metrics
         self._rng = rng
+        self._warned_ms: dict[tuple[str, int | None], int] = {}
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._busy_backoff = ExponentialBackoff(min(BUSY_BACKOFF_MS, config.retry_backoff_ms), config.retry_backoff_ms)
 
@@ -115,10 +119,11 @@ class BatchOutcomes:
             self.acknowledge(batch, offset, answer.log_append_time_ms)
             return None
         batch.maybe_written = batch.maybe_written or error_class(answer.error_code).in_doubt
-        error = _error_of(batch, answer, broker)
+        error = _refusal(batch, answer, broker)
         if answer.error_code in TOO_LARGE and self._may_split(batch):
             self._split(batch, now_ms)
         elif self._retriable(batch, error) or (error.code == INVALID_PRODUCER_EPOCH and self._on_old_epoch(error)):
+            self._warn(batch, error, now_ms)
             self._retry(batch, error, now_ms, in_doubt=error.in_doubt)
         else:
             self.fail(batch, error, now_ms, in_doubt=error.in_doubt, named=answer.record_errors)
@@ -226,8 +231,8 @@ class BatchOutcomes:
 
     def _timeout(self, batch: ProducerBatch) -> DeliveryTimeoutError:
         # A batch that was never sent, or not sent again, has no error of its own to explain that.
-        unreachable = None if batch.in_flight else self._error_of(batch.queue.leader)
-        cause = unreachable or batch.last_error
+        not_sent = None if batch.in_flight else self._why_not_sent(batch)
+        cause = not_sent or batch.last_error
         last = f"the last error was: {cause}" if cause is not None else "no broker answered in time"
         error = DeliveryTimeoutError(
             f"{batch.topic}-{batch.partition}: {batch.record_count:,} records were not acknowledged within "
@@ -270,6 +275,22 @@ class BatchOutcomes:
         else:
             self._transactions.settle(batch)
 
+    def _warn(self, batch: ProducerBatch, error: BrokerError, now_ms: int) -> None:
+        """Log a refusal that lasts, or that shows a loss; once a minute for each topic and error."""
+        if error.code in LOST_STATE:
+            if not self._transactions.shows_loss(batch):
+                return
+            more = "it has lost records that it had acknowledged, or forgot this producer"
+        elif batch.attempts >= WARN_FROM_ATTEMPTS:
+            more = f"sent again until delivery_timeout_ms={self._delivery_timeout_ms} is over"
+        else:
+            return
+        key = (batch.topic, error.code)
+        self._warned_ms = {each: ms for each, ms in self._warned_ms.items() if now_ms < ms + WARN_EVERY_MS}
+        if key not in self._warned_ms:
+            self._warned_ms[key] = now_ms
+            logger.warning("%s; %s", error, more)
+
     def _split(self, batch: ProducerBatch, now_ms: int) -> None:
         """Split a batch that the broker rejected as too large, and queue the pieces in its place."""
         logger.info(
@@ -283,7 +304,7 @@ class BatchOutcomes:
         self._transactions.split(batch, pieces)
 
 
-def _error_of(batch: ProducerBatch, answer: PartitionProduceResponse, broker: object) -> BrokerError:
+def _refusal(batch: ProducerBatch, answer: PartitionProduceResponse, broker: object) -> BrokerError:
     kind = error_class(answer.error_code)
     told = f" ({excerpt(answer.error_message)})" if answer.error_message else ""
     return broker_error(

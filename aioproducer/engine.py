@@ -131,7 +131,7 @@ class Engine:
             rng=rng,
             on_failure=self._record_failed,
             on_old_epoch=self._epoch_refused,
-            error_of=self._why_not_sent,
+            why_not_sent=self._why_not_sent,
         )
         self.telemetry = ClientTelemetry(
             config,
@@ -310,9 +310,11 @@ class Engine:
         where = f"{batch.topic}-{batch.partition}: " if batch is not None else ""
         return ProducerFailedError(f"{where}the producer has failed: {error}", cause=error, maybe_written=in_log)
 
-    def _why_not_sent(self, node_id: int) -> KafkaError | None:
-        """Why nothing new goes to a broker: there is no connection, it throttles, or there is no producer id."""
-        return self._client.error_of(node_id) or self._producer_id.last_error
+    def _why_not_sent(self, batch: ProducerBatch) -> KafkaError | None:
+        """Why a batch can't go out: no leader, no connection to it, a throttle, or no producer id."""
+        if batch.queue.leader < 0:
+            return self._metadata.why_no_leader(batch.topic, batch.partition)
+        return self._client.error_of(batch.queue.leader) or self._producer_id.last_error
 
     def _record_failed(self, error: KafkaError) -> None:
         if self.transaction is not None:

@@ -58,6 +58,7 @@ STEP_BYTES = 4_096
 """Bytes of an answer read in one turn of the loop: well under a millisecond."""
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
+UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
 _REFUSED = (InvalidTopicError.code, TopicAuthorizationFailedError.code)
 
@@ -177,13 +178,22 @@ class Metadata:
             what = f"topic {topic} has {len(known.partitions)} partitions and no partition {partition}"
         else:
             what = f"the partitions of topic {topic} are not known"
-        cause = self._last_error
-        if known is not None and known.error_code:
-            cause = broker_error(known.error_code, f"topic {topic}: {_meaning(known.error_code)}")
+        cause = _error_of(topic, known) or self._last_error
         why = f": {cause}" if cause is not None else ""
         error = MetadataTimeoutError(f"{what} after {waited_ms} ms (max_block_ms={self._config.max_block_ms}){why}")
         error.__cause__ = cause
         return error
+
+    def why_no_leader(self, topic: str, partition: int) -> KafkaError | None:
+        """Why a partition has no leader: what the last answer said of the topic, or of the partition."""
+        known = self.cluster.topics.get(topic)
+        if known is None or known.error_code:
+            return _error_of(topic, known) or self._last_error
+        if partition >= len(known.partitions):
+            count = len(known.partitions)
+            return broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}: {count} partitions are left")
+        error_code = known.partitions[partition].error_code or LEADER_NOT_AVAILABLE
+        return broker_error(error_code, f"{topic}-{partition}: {_meaning(error_code)}")
 
     async def _answer(self, topic: str, partition: int | None, deadline_ms: int) -> bool:
         """Wait for the next answer about a topic; False if the deadline came first."""
@@ -474,6 +484,13 @@ def _partition_error(topic: ClusterTopic) -> int:
     """An error of a partition that the next answer may not have, e.g. no leader at the moment."""
     codes = {each.error_code for each in topic.partitions}
     return max((code for code in codes if code and error_class(code).refresh_metadata), default=0)
+
+
+def _error_of(topic: str, known: ClusterTopic | None) -> KafkaError | None:
+    """The error of the last answer about a topic."""
+    if known is None or not known.error_code:
+        return None
+    return broker_error(known.error_code, f"topic {topic}: {_meaning(known.error_code)}")
 
 
 def _meaning(error_code: int) -> str:

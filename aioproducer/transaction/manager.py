@@ -119,6 +119,14 @@ class TransactionManager(SequenceBooks):
             books.open_gap(batch)
         self._bump_if_settled(books)
 
+    def shows_loss(self, batch: ProducerBatch) -> bool:
+        """Whether a leader that finds this batch out of order lost what it had acknowledged, or forgot the producer."""
+        if not batch.has_sequence:
+            return False
+        books = self._books_of(batch)
+        is_next = books.numbered[0] is batch and not batch.in_doubt and books.gap is None
+        return is_next and books.known_producer_id == books.producer_id
+
     def settle(self, batch: ProducerBatch) -> None:
         """A queued batch is off the wire: a bump that waits for it may follow."""
         if batch.has_sequence:

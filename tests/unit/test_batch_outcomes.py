@@ -79,7 +79,7 @@ class Bench:
             sealer=Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=lambda: None),
             metrics=self.metrics,
             rng=random.Random(1),
-            error_of={1: unreachable}.get,
+            why_not_sent=lambda batch: unreachable,
         )
         self.introduce()
 
@@ -275,6 +275,41 @@ async def test_lost_state(code: int) -> None:
     assert (again.producer_epoch, again.base_sequence) == (1, 0)
     bench.answer(again, Answer(0, 5))
     assert deliveries[0].result().offset == 5
+
+
+@pytest.mark.parametrize("code", [45, 59])
+@pytest.mark.parametrize("explained", ["by nothing", "by an older batch", "by a lost answer", "by a new topic"])
+async def test_a_loss_that_the_cluster_has_acknowledged_before_is_told(
+    caplog: pytest.LogCaptureFixture, code: int, explained: str
+) -> None:
+    """Nothing but lost records, or a forgotten producer, explains why the number of the first batch is refused."""
+    bench = Bench()
+    if explained == "by a new topic":
+        bench.accumulator.update_topic("orders", bytes(16), [(1, 0)])
+    batch, _ = bench.sent()
+    if explained == "by an older batch":
+        batch, _ = bench.sent()
+    if explained == "by a lost answer":
+        bench.lose(batch)
+        batch = bench.resend(now_ms=NOW + 500)
+    bench.answer(batch, Answer(code), now_ms=NOW + 500)
+    told = [text for text in caplog.messages if "it has lost records that it had acknowledged" in text]
+    assert len(told) == (explained == "by nothing")
+    assert all(text.startswith("orders-0: node 1 answered ") for text in told)
+
+
+async def test_a_refusal_that_lasts_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """By topic and error; not for a few retries, such as during an election."""
+    bench = Bench(retry_backoff_ms=100)
+    batch, _ = bench.sent()
+    for attempt in range(1, 18):
+        now_ms = NOW + 5000 * attempt
+        bench.answer(batch, Answer(19), now_ms=now_ms)
+        assert len(caplog.records) == (0 if attempt < 5 else 1 if attempt < 17 else 2)
+        batch = bench.resend(now_ms=now_ms + 4000)
+    assert "NOT_ENOUGH_REPLICAS" in caplog.text
+    assert "attempt 5" in caplog.text
+    assert "sent again until delivery_timeout_ms=120000 is over" in caplog.text
 
 
 @pytest.mark.parametrize("code", [45, 59])

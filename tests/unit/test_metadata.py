@@ -429,6 +429,26 @@ async def test_metadata_are_refreshed_when_they_are_old(cluster: FakeCluster) ->
         assert setup.metadata.age_ms(setup.now_ms) < 10_000
 
 
+@pytest.mark.parametrize(
+    ("topics", "reason"),
+    [
+        ({"a": 3}, "topic a: UNKNOWN_TOPIC_OR_PARTITION (3), the broker does not know"),
+        ({"a": 29}, "topic a: TOPIC_AUTHORIZATION_FAILED (29), "),
+        ({"a": [(1, 1), (-1, 1)]}, "a-1: LEADER_NOT_AVAILABLE (5), the partition has no leader at the moment"),
+    ],
+)
+async def test_records_that_wait_without_a_leader_can_say_why(
+    cluster: FakeCluster, topics: dict[str, Any], reason: str
+) -> None:
+    cluster.topics = {"a": [(1, 0), (1, 0)]}
+    async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
+        await setup.wait("a")
+        cluster.topics = topics
+        setup.metadata.request_update()
+        await setup.until(lambda: setup.metadata.cluster.leader("a", 1) == -1)
+        assert str(setup.metadata.why_no_leader("a", 1)).startswith(reason)
+
+
 async def test_a_partition_without_a_leader_is_asked_for_until_it_has_one(cluster: FakeCluster) -> None:
     cluster.topics = {"a": [(1, 0), (-1, 0)]}
     async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
