@@ -31,6 +31,14 @@ class Delivery:
             WrongLoopError: awaited while pending in a loop other than the producer's.
         """
 
+    @property
+    def topic(self) -> str:
+        """The topic the record goes to."""
+
+    @property
+    def partition(self) -> int:
+        """The partition the record goes to."""
+
     def done(self) -> bool:
         """Whether the record has ended. Does not count as observing a failure."""
 

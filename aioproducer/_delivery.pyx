@@ -440,6 +440,14 @@ cdef class Delivery:
         owner.observe(self.index)
         return owner.own_error(self.index)
 
+    @property
+    def topic(self):
+        return self.settled().topic
+
+    @property
+    def partition(self):
+        return self.settled().partition
+
     def peek_exception(self):
         cdef ProduceRequestResult owner = self.settled()
         return owner.own_error(self.index)

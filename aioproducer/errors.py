@@ -85,6 +85,10 @@ class KafkaError(Exception):
     application_recoverable: ClassVar[bool] = False
     in_doubt: ClassVar[bool] = False
 
+    topic: str | None = None
+    """The topic of the record that failed; None if the error is not about one."""
+    partition: int | None = None
+    """The partition of an admitted record that failed."""
     record_count: int | None = None
     """How many records ended with this error, if it stands for a whole batch (see DeliveryErrors)."""
 
@@ -267,12 +271,16 @@ class SchemaRegistryUnavailableError(SchemaRegistryError):
 class BufferExhaustedError(KafkaError, BufferError):
     """``buffer_memory`` stayed full, for up to ``max_block_ms``. Not in the log: the record was not admitted."""
 
+    retriable = True
+
 
 class MetadataUnavailableError(KafkaError):
     """The topic's partitions are not known yet and the call does not wait.
 
     Not in the log: the record was not admitted.
     """
+
+    retriable = True
 
 
 class MetadataTimeoutError(KafkaError, TimeoutError):
@@ -281,6 +289,8 @@ class MetadataTimeoutError(KafkaError, TimeoutError):
     Not in the log: the record was not admitted.
     """
 
+    retriable = True
+
 
 class BootstrapError(KafkaError, TimeoutError):
     """No bootstrap server could be used; ``failures`` has each address with the cause. Nothing was sent.
@@ -288,6 +298,8 @@ class BootstrapError(KafkaError, TimeoutError):
     Args:
         failures: one (address as "host:port", cause) for each address that was tried, in that order.
     """
+
+    retriable = True
 
     def __init__(self, failures: Sequence[tuple[str, BaseException]] = ()) -> None:
         self.failures: tuple[tuple[str, BaseException], ...] = tuple(failures)
@@ -321,6 +333,8 @@ class FlushTimeoutError(KafkaError, TimeoutError):
     Args:
         pending: how many of the records covered by the call had not ended.
     """
+
+    retriable = True
 
     def __init__(self, message: str = "", *, pending: int = 0, maybe_written: bool = False) -> None:
         super().__init__(message, maybe_written=maybe_written)

@@ -17,7 +17,7 @@ Every error of the producer is a `KafkaError`. Decide by class, or by these attr
 
 | Attribute | If True |
 |---|---|
-| `retriable` | the same request may succeed later; the producer has already retried as far as it was allowed to |
+| `retriable` | the same call or request may succeed later; the producer has retried as far as it was allowed to |
 | `refresh_metadata` | what was known about the cluster is stale; the producer asks again by itself |
 | `fatal` | this producer can do nothing more: close it and make a new one |
 | `abortable` | the transaction can only be aborted; the producer goes on afterwards |
@@ -25,7 +25,10 @@ Every error of the producer is a `KafkaError`. Decide by class, or by these attr
 | `in_doubt` | the answer itself leaves open whether the records were appended |
 | `maybe_written` | (set per instance) nobody knows whether the record is in the log; False: it certainly is not |
 
-`code` is Kafka's number for the error, None for errors that only this client has; `name` is Kafka's name.
+No flag says whether to send a record again whose time ran out: see `maybe_written`.
+
+`topic` and `partition` of an error of an admitted record say where it was to go; a refused record's error has the
+`topic`. `code` is Kafka's number for the error, None for errors that only this client has; `name` is Kafka's name.
 
 <!-- README: Errors -->
 """

@@ -262,6 +262,16 @@ async def test_refused_epoch_bumps() -> None:
     assert bench.transactions.epoch == 1
 
 
+@pytest.mark.parametrize("named", [None, [(1, "bad")]], ids=["the batch", "one record"])
+async def test_an_error_tells_topic_and_partition(named: list[tuple[int, str | None]] | None) -> None:
+    """Code that counts losses by topic has no need to read the text."""
+    bench = Bench()
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(87, record_errors=named or []))
+    errors = [delivery.exception() for delivery in deliveries]
+    assert {(error.topic, error.partition) for error in errors if error is not None} == {("orders", 0)}
+
+
 @pytest.mark.parametrize("code", [45, 59])
 async def test_lost_state(code: int) -> None:
     """OUT_OF_ORDER and UNKNOWN_PRODUCER_ID for a numbered batch: an epoch bump and a retry."""

@@ -90,6 +90,7 @@ async def test_pending(accumulator: RecordAccumulator) -> None:
     """A pending record has neither result nor exception."""
     batch, delivery = one(accumulator)
     assert not delivery.done()
+    assert (delivery.topic, delivery.partition) == ("orders", 0)
     assert "pending" in repr(delivery)
     with pytest.raises(asyncio.InvalidStateError):
         delivery.result()

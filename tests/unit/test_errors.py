@@ -23,6 +23,8 @@ from aioproducer.errors import (
     FlushTimeoutError,
     InvalidTopicError,
     KafkaError,
+    MetadataTimeoutError,
+    MetadataUnavailableError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     ProducerFencedError,
@@ -201,10 +203,16 @@ def test_name(cls: type[KafkaError], name: str) -> None:
 
 
 def test_errors_that_only_this_side_knows_have_no_code() -> None:
-    """Nor any flag."""
+    """Nor any flag: whether to send the record again is for ``maybe_written`` to say."""
     error = DeliveryTimeoutError("late")
     assert error.code is None
     assert not any([error.retriable, error.refresh_metadata, error.fatal, error.abortable, error.in_doubt])
+
+
+def test_calls_that_may_succeed_later_are_retriable() -> None:
+    """A program that puts aside what is not retriable must not lose all records of a short outage."""
+    for cls in BufferExhaustedError, MetadataTimeoutError, MetadataUnavailableError, BootstrapError, FlushTimeoutError:
+        assert cls.retriable
 
 
 def test_maybe_written_is_false_unless_somebody_doubts() -> None:
