@@ -60,7 +60,7 @@ class Admission(Generic[Key_contra, Value_contra]):
             value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
             partition: None chooses by murmur2 of the key, or without a key one partition after the other.
             headers: pairs of (str, bytes | None), or a mapping; order and repeated names are kept.
-            timestamp_ms: milliseconds since the epoch; None means the time of the call.
+            timestamp_ms: milliseconds since the epoch; None means the time of its admission.
         Raises:
             BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError, SerializationError, InvalidTopicError: as
                 for ``submit``; not in the log.

@@ -91,7 +91,7 @@ def bytes_of(data, str what, topic):
     except Exception as error:
         raise unreadable(
             f"the {what} of a record for topic {topic!r}", data,
-            f"bytes-like, str or None is needed, or a {what}_serializer that makes it so", error
+            f"bytes-like, str or None is needed, from the caller or from a {what}_serializer", error
         ) from error
 
 
@@ -499,7 +499,7 @@ cdef class Admission:
             value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
             partition: None chooses by murmur2 of the key, or without a key one partition after the other.
             headers: pairs of (str, bytes | None), or a mapping; order and repeated names are kept.
-            timestamp_ms: milliseconds since the epoch; None means the time of the call.
+            timestamp_ms: milliseconds since the epoch; None means the time of its admission.
         Raises:
             BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError, SerializationError, InvalidTopicError: as
                 for ``submit``; not in the log.

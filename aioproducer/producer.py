@@ -304,9 +304,14 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         Raises:
             SendManyError: not everything was delivered; ``result`` is the BatchResult, the cause what stopped the call.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
-            TypeError: ``records`` is not an iterable, or is itself a value.
+            TypeError: ``records`` is not an iterable, is itself a value, or is a mapping, whose keys alone would go.
         """
         self._check_admitting()
+        if isinstance(records, Mapping):
+            raise TypeError(
+                f"records is a {type(records).__name__}; an iterable of records is needed, such as its items(): pairs "
+                "of key and value"
+            )
         if isinstance(records, (str, bytes, bytearray, memoryview)) or not (
             isinstance(records, (Iterable, AsyncIterable)) or hasattr(records, "__getitem__")
         ):
@@ -356,7 +361,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             headers: a column of lists, or a map, of struct<key: string, value: binary>.
             partition: a column of integers of any width; null leaves the choice to the partitioner.
             timestamp: a column of timestamps of any unit, floored to milliseconds, or of integers, which are
-                milliseconds since the epoch; null means the time of the call.
+                milliseconds since the epoch; null means the time of the row's admission.
             topic_column: a column of the types of ``key``, holding UTF-8.
             raise_on_error: as for ``send_many``.
         Raises:

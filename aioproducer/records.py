@@ -32,7 +32,7 @@ class Record:
         topic: None if the call names it.
         partition: None lets the partitioner choose.
         headers: pairs of (str, bytes | None), or a mapping.
-        timestamp_ms: milliseconds since the epoch; None means the time of the call.
+        timestamp_ms: milliseconds since the epoch; None means the time of its admission.
     """
 
     # Payloads stay out of the repr, so that a logged record can't leak them.

@@ -52,7 +52,7 @@ class Bootstrap:
         for index, (host, port) in enumerate(await self._servers()):
             try:
                 if self._left_ms(1) <= 0:
-                    raise TimeoutError("no time was left to try it")
+                    raise TimeoutError(f"no time was left of max_block_ms={self._config.max_block_ms} to try it")
                 return await self._ask(host, port, -1 - index)
             except AuthenticationError:
                 raise

@@ -174,7 +174,9 @@ async def test_asynchronous_serializers_keep_the_order(broker: ProducingBroker) 
     assert broker.values() == [b"%d" % number for number in range(5)]
 
 
-@pytest.mark.parametrize("records", ["text", b"bytes", bytearray(b"x"), memoryview(b"x"), Record(b"v"), 5, None])
+@pytest.mark.parametrize(
+    "records", ["text", b"bytes", bytearray(b"x"), memoryview(b"x"), Record(b"v"), 5, None, {"k": "v"}]
+)
 async def test_what_is_no_iterable_of_records(broker: ProducingBroker, records: Any) -> None:
     """A single value by mistake is an error, and not iterated over."""
     async with producer_of(broker) as producer:
