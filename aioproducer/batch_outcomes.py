@@ -46,7 +46,8 @@ TOO_LARGE = frozenset((10, 18))
 """MESSAGE_TOO_LARGE: above the topic's limit; RECORD_LIST_TOO_LARGE: above the size of one log segment."""
 LOST_STATE = frozenset((OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID))
 """Codes that prove a numbered batch is not in the log; resending it in order, or an epoch bump, cures them."""
-
+NUMBER_REFUSED = LOST_STATE | {INVALID_PRODUCER_EPOCH}
+"""Codes about the batch's epoch and sequence, which another batch with the same ones would get as well."""
 
 CONCURRENT_TRANSACTIONS = 51
 WARN_FROM_ATTEMPTS = 5
@@ -168,7 +169,7 @@ class BatchOutcomes:
         """
         if in_doubt:
             self._transactions.unanswered(batch)
-        self._transactions.failed(batch, epoch_refused=error.code == INVALID_PRODUCER_EPOCH)
+        self._transactions.failed(batch, number_refused=error.code in NUMBER_REFUSED)
         if not batch.expired:
             self._metrics.record_errors(batch.topic, batch.record_count, now_ms)
             batch.fail(error, _by_record(batch, error, dict(named or ())))

@@ -137,11 +137,12 @@ class TransactionManager(SequenceBooks):
         if batch.has_sequence:
             self._books_of(batch).open_gap(batch)
 
-    def failed(self, batch: ProducerBatch, *, epoch_refused: bool = False) -> None:
+    def failed(self, batch: ProducerBatch, *, number_refused: bool = False) -> None:
         """The batch ended without an acknowledgement and will not be sent again.
 
         Args:
-            epoch_refused: the broker knows a newer epoch, so the next batch needs a bump anyway.
+            number_refused: the broker expects another epoch or sequence, and would refuse the next batch that gets this
+                one's number, too.
         """
         if not batch.has_sequence:
             return
@@ -150,7 +151,7 @@ class TransactionManager(SequenceBooks):
         if not batch.in_doubt:
             books.rule_out(batch)
         books.strike(batch)
-        if was_last and not batch.in_doubt and books.gap is None and not epoch_refused:
+        if was_last and not batch.in_doubt and books.gap is None and not number_refused:
             books.next = batch.base_sequence  # no broker has seen the number: the next batch reuses it
             books.absent = None
         else:

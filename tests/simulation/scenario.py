@@ -21,7 +21,7 @@ class Scenario:
         relentless: whether faults follow one another without pause, most of them around Produce.
         calm: whether there are no faults at all.
         fatal: whether a broker may send errors that end a producer for good.
-        forgets: whether brokers forget producers, after which a batch may be written twice.
+        forgets: whether brokers forget producers, after which a batch outside a transaction may be written twice.
         recreates: whether topics are deleted and recreated.
         sabotage: whether tasks of the producer are cancelled.
         closes_early: whether the program closes the producer in the middle of it.

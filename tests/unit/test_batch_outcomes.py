@@ -737,6 +737,17 @@ async def test_in_doubt_when_the_transaction_is_being_aborted_with_v2() -> None:
     assert bench.accumulator.pool.used_bytes == 0
 
 
+@pytest.mark.parametrize("code", [45, 47, 59])
+async def test_a_refused_number_needs_a_new_epoch(code: int) -> None:
+    """The leader expects another number, so the next transaction can't give this one to its first batch."""
+    transaction = open_transaction(1)
+    bench = Bench(transaction=transaction)
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(code))
+    assert failures(deliveries) == {error_class(code)}
+    assert bench.transactions.has_gap
+
+
 # --- everything at once -----------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,12 @@ from aioproducer import (
     RecordTooLargeError,
     TopicPartition,
 )
-from aioproducer.errors import UnknownServerError, UnsupportedVersionError
+from aioproducer.errors import (
+    OutOfOrderSequenceNumberError,
+    TopicAuthorizationFailedError,
+    UnknownServerError,
+    UnsupportedVersionError,
+)
 from aioproducer.testing import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -127,6 +132,34 @@ async def test_after_a_record_in_doubt(cluster: FakeCluster, since_2_5: bool) ->
             with pytest.raises(UnsupportedVersionError, match="close it and make a new one") as caught:
                 await producer.begin_transaction()
             assert caught.value.fatal
+    async with producer_of(cluster) as successor, successor.transaction():
+        await successor.send("topic", b"successor")
+    assert values(cluster) == ([b"after"] if since_2_5 else []) + [b"successor"]
+
+
+async def test_after_a_log_that_lost_the_last_batches(cluster: FakeCluster, since_2_5: bool) -> None:
+    """One transaction fails at the sequences that its leader does not expect; then a new epoch starts them at 0."""
+    async with producer_of(cluster) as producer:
+        async with producer.transaction():
+            await producer.send("topic", b"lost")
+        cluster.delete_topic("topic")
+        cluster.create_topic("topic")
+        await producer.begin_transaction()
+        cluster.faults.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=1)
+        with pytest.raises(TopicAuthorizationFailedError):
+            await producer.send("topic", b"refused")
+        await producer.abort_transaction()  # its marker makes the producer known here, at no sequence
+
+        with pytest.raises(OutOfOrderSequenceNumberError) as caught:
+            async with producer.transaction():
+                await producer.send("topic", b"out of order")
+        assert not caught.value.fatal
+        if since_2_5:
+            async with producer.transaction():
+                await producer.send("topic", b"after")
+        else:
+            with pytest.raises(UnsupportedVersionError, match="close it and make a new one"):
+                await producer.begin_transaction()
     async with producer_of(cluster) as successor, successor.transaction():
         await successor.send("topic", b"successor")
     assert values(cluster) == ([b"after"] if since_2_5 else []) + [b"successor"]

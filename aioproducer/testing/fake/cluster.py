@@ -316,7 +316,10 @@ class FakeCluster:
             self._model.delete_records(topic, partition, before_offset)
 
     def forget_producers(self, topic: str, partition: int = 0, producer_id: int | None = None) -> None:
-        """Make a partition forget one producer or all, as after ``producer.id.expiration.ms``."""
+        """Make a partition forget one producer or all, as after ``producer.id.expiration.ms``.
+
+        It keeps those that have an open transaction there.
+        """
         with self._lock:
             self._model.forget_producers(topic, partition, producer_id)
 

@@ -248,8 +248,11 @@ class ClusterModel:
         self.partition(topic, partition).log.delete_before(before_offset)
 
     def forget_producers(self, topic: str, partition: int, producer_id: int | None = None) -> None:
-        """Make a partition forget one producer or all, as after ``producer.id.expiration.ms``."""
-        self.partition(topic, partition).log.producers.forget(producer_id)
+        """Make a partition forget one producer or all, as after ``producer.id.expiration.ms``.
+
+        It keeps those that have an open transaction there.
+        """
+        self.partition(topic, partition).log.forget_producers(producer_id)
 
     # --- leaders and replicas
 

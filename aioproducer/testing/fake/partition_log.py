@@ -116,6 +116,10 @@ class PartitionLog:
         self.producers.verified(producer_id, marker_epoch=epoch)
         return marker
 
+    def forget_producers(self, producer_id: int | None = None) -> None:
+        """Drop what is known of one producer or all; a broker never does while a transaction is open."""
+        self.producers.forget(producer_id, keep=self._open_transactions)
+
     def read(self, *, read_committed: bool = False) -> list[LogRecord]:
         """The records a reader sees, in offset order; markers are not records."""
         records = [

@@ -6,6 +6,7 @@ Source: ProducerStateManager, ProducerStateEntry and ProducerAppendInfo of Kafka
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -162,11 +163,9 @@ class ProducerStates:
         entry.move_to_epoch(epoch)
         return entry
 
-    def forget(self, producer_id: int | None = None) -> None:
-        """Drop one producer or all, like a broker after producer.id.expiration.ms."""
-        if producer_id is None:
-            self._entries.clear()
-            self._verifying.clear()
-        else:
-            self._entries.pop(producer_id, None)
-            self._verifying.pop(producer_id, None)
+    def forget(self, producer_id: int | None = None, *, keep: Container[int] = ()) -> None:
+        """Drop one producer or all, but those to keep, like a broker after producer.id.expiration.ms."""
+        for state in self._entries, self._verifying:
+            for known in list(state):
+                if (producer_id is None or known == producer_id) and known not in keep:
+                    del state[known]

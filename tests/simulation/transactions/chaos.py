@@ -39,6 +39,7 @@ FATAL = {
     "EndTxn": (53, 90, 48, 47),
     "FindCoordinator": (53,),
 }
+TOPIC_AUTHORIZATION_FAILED = 29
 OF_PRODUCE = (51, 51, 120, 47)
 """Leaders' errors about transactions."""
 
@@ -125,6 +126,17 @@ class TransactionChaos(Chaos):
         if group.members:
             group.generation_id += 1
             self._story.tell("chaos: the group is in generation %d", group.generation_id)
+
+    def idle_week(self) -> None:
+        """All partitions forget the producers, and the first batch after that is refused.
+
+        So what they hear first of a producer is the marker of an aborted transaction.
+        """
+        self._story.tell("a week goes by; the next batch is refused")
+        for topic in self._model.topics.values():
+            for partition in topic.partitions:
+                self._model.forget_producers(topic.name, partition.index)
+        self._model.faults.fail("Produce", TOPIC_AUTHORIZATION_FAILED, times=1)
 
     def cancel_a_task(self) -> None:
         """Only the producer's essential tasks: a call whose task is cancelled may never end."""

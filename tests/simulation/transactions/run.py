@@ -294,6 +294,8 @@ class TransactionRun(Run):
         limit_s = self._invariants.recovery_s() + 2 * self._scenario.ms("max_block_ms") / 1000 + 2
         until_s = self._loop.time() + limit_s
         last: BaseException | None = None
+        if self._scenario.forgets and process.started is not None:
+            self._chaos.idle_week()
         while self._loop.time() < until_s:
             try:
                 if process.started is None:

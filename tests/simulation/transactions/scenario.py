@@ -59,7 +59,7 @@ def draw_transactions(rng: random.Random) -> TransactionScenario:
             "version": version,
             "topics": {f"t{number}": rng.choice((1, 1, 2, 3)) for number in range(rng.choice((1, 1, 2)))},
             "calm": calm,
-            "forgets": False,
+            "forgets": base.forgets or base.recreates,
             "recreates": False,
             "closes_early": False,
             "interceptors": False,

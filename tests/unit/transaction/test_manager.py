@@ -88,9 +88,9 @@ class Partition:
         self.requeue(batch)
         self.manager.out_of_order(batch, now_ms)
 
-    def fail(self, batch: ProducerBatch, *, epoch_refused: bool = False) -> None:
+    def fail(self, batch: ProducerBatch, *, number_refused: bool = False) -> None:
         """A final error for the batch, or its expiry in the queue."""
-        self.manager.failed(batch, epoch_refused=epoch_refused)
+        self.manager.failed(batch, number_refused=number_refused)
         self.end(batch)
 
     def end(self, batch: ProducerBatch) -> None:
@@ -502,10 +502,10 @@ def test_out_of_order_of_the_first(one: Partition, manager: TransactionManager) 
     assert [number(one.send(batch)) for batch in (first, second)] == [(PID, 1, 0), (PID, 1, 10)]
 
 
-def test_refused_epoch(one: Partition, manager: TransactionManager) -> None:
-    """INVALID_PRODUCER_EPOCH requires an epoch bump, although the failed batch was the last."""
+def test_refused_number(one: Partition, manager: TransactionManager) -> None:
+    """A refused epoch or sequence requires an epoch bump, although the failed batch was the last."""
     one.ack(one.send())
-    one.fail(one.send(), epoch_refused=True)
+    one.fail(one.send(), number_refused=True)
     assert manager.epoch == 1
     assert number(one.send()) == (PID, 1, 0)
 
@@ -712,6 +712,17 @@ def test_what_is_out_of_order_in_a_transaction(version: int) -> None:
     one.ack(one.send(first))
     assert not manager.cures(second)
     assert not manager.cures(one.batch()), "it has no number"
+
+
+def test_a_number_refused_in_a_transaction_is_not_used_again() -> None:
+    """The next batch would be refused as well, so the partition waits for an epoch from the coordinator."""
+    manager = in_transaction(1)
+    one = known(Partition(manager))
+    one.fail(one.send(), number_refused=True)
+    assert manager.has_gap
+    manager.set_producer_id(PID, 1)
+    assert not manager.has_gap
+    assert number(one.send()) == (PID, 1, 0)
 
 
 def test_what_is_out_of_order_outside_of_transactions(one: Partition, manager: TransactionManager) -> None:

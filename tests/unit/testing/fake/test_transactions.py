@@ -413,3 +413,16 @@ class TestOffsets:
         """Its hash of "group" is 98629247."""
         assert offsets_partition("group") == 98629247 % 50
         assert 0 <= offsets_partition("order-service-é-😀") < 50
+
+
+def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
+    """Any sequence would be accepted of an unknown one."""
+    one = client(version="3.9")
+    one.add(0)
+    assert one.produce(version=11) == ""
+    one.cluster.forget_producers("orders", 0)
+    assert one.produce(sequence=5, version=11) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    one.end(version=4)
+    one.cluster.forget_producers("orders", 0)
+    one.add(0)
+    assert one.produce(sequence=5, version=11) == ""
