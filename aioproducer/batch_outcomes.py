@@ -171,9 +171,11 @@ class BatchOutcomes:
             self._transactions.unanswered(batch)
         self._transactions.failed(batch, number_refused=error.code in NUMBER_REFUSED)
         if not batch.expired:
+            told = self._as_told(error)
+            by_record = _by_record(batch, error, dict(named or ()))
             self._metrics.record_errors(batch.topic, batch.record_count, now_ms)
-            batch.fail(error, _by_record(batch, error, dict(named or ())))
-            self._on_failure(error)
+            batch.fail(told, by_record and {index: self._as_told(own) for index, own in by_record.items()})
+            self._on_failure(told)
         self._accumulator.release(batch)
 
     def expire(self, now_ms: int) -> bool:
@@ -182,7 +184,7 @@ class BatchOutcomes:
         for batch in batches:
             if batch.in_flight:
                 batch.maybe_written = True
-            error = self._timeout(batch)
+            error = self._as_told(self._timeout(batch))
             self._end_early(batch, error, now_ms, unobserved=True)
             self._on_failure(error)
             if batch.in_flight:
@@ -229,6 +231,12 @@ class BatchOutcomes:
     def _end_early(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, unobserved: bool) -> None:
         self._metrics.record_errors(batch.topic, batch.record_count, now_ms)
         batch.fail(error, None, unobserved)
+
+    def _as_told(self, error: KafkaError) -> KafkaError:
+        """The error as the program gets it: a transaction with a failed record can only be aborted."""
+        if self._transactions.transaction is None or error.fatal:
+            return error
+        return error.marked(abortable=True)
 
     def _timeout(self, batch: ProducerBatch) -> DeliveryTimeoutError:
         # A batch that was never sent, or not sent again, has no error of its own to explain that.

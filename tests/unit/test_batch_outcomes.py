@@ -11,7 +11,13 @@ import pytest
 
 from aioproducer._delivery import Delivery
 from aioproducer._producer_batch import ProducerBatch
-from aioproducer.batch_outcomes import CONCURRENT_TRANSACTIONS, DUPLICATE_SEQUENCE_NUMBER, BatchOutcomes
+from aioproducer.batch_outcomes import (
+    CONCURRENT_TRANSACTIONS,
+    DUPLICATE_SEQUENCE_NUMBER,
+    INVALID_RECORD,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    BatchOutcomes,
+)
 from aioproducer.compression import codec
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
@@ -37,6 +43,7 @@ from tests.unit.core import UNLIMITED, add_topic, filled, make_accumulator, put,
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
+MESSAGE_TOO_LARGE = 10
 NOT_ENOUGH_REPLICAS = 19
 NOW = 1000
 PID = 4000
@@ -746,6 +753,56 @@ async def test_a_refused_number_needs_a_new_epoch(code: int) -> None:
     bench.answer(batch, Answer(code))
     assert failures(deliveries) == {error_class(code)}
     assert bench.transactions.has_gap
+
+
+def flags_of(deliveries: list[Delivery]) -> set[tuple[bool, bool]]:
+    errors = [delivery.exception() for delivery in deliveries]
+    return {(error.abortable, error.fatal) for error in errors}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("code", [-1, MESSAGE_TOO_LARGE, 29, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_RECORD])
+async def test_a_failed_record_tells_that_its_transaction_can_only_be_aborted(version: int, code: int) -> None:
+    """Whatever the same error means elsewhere."""
+    bench = Bench(transaction=open_transaction(version))
+    batch, deliveries = bench.sent(1)
+    bench.answer(batch, Answer(code))
+    assert failures(deliveries) == {error_class(code)}
+    assert flags_of(deliveries) == {(True, False)}
+
+
+async def test_named_records_tell_it_too() -> None:
+    bench = Bench(transaction=open_transaction(2))
+    batch, deliveries = bench.sent(3)
+    bench.answer(batch, Answer(INVALID_RECORD, record_errors=[(1, "no")]))
+    assert flags_of(deliveries) == {(True, False)}
+
+
+async def test_lost_and_expired_records_tell_it_too() -> None:
+    bench = Bench(transaction=open_transaction(2), retries=1)
+    lost, of_lost = bench.sent()
+    bench.lose(lost)
+    bench.lose(bench.resend(now_ms=NOW + 2000))
+    _, of_expired = bench.sent()
+    bench.outcomes.expire(NOW + 120_000)
+    assert failures(of_lost) == {ConnectionLostError}
+    assert failures(of_expired) == {DeliveryTimeoutError}
+    assert flags_of(of_lost + of_expired) == {(True, False)}
+
+
+async def test_a_fatal_error_of_a_record_stays_fatal() -> None:
+    """An abort would not help."""
+    bench = Bench(transaction=open_transaction(2))
+    batch, deliveries = bench.sent()
+    bench.answer(batch, Answer(53))
+    assert flags_of(deliveries) == {(False, True)}
+
+
+async def test_without_transactions_the_class_tells_the_flags() -> None:
+    bench = Bench()
+    batch, deliveries = bench.sent(1)
+    bench.answer(batch, Answer(MESSAGE_TOO_LARGE))
+    assert flags_of(deliveries) == {(False, False)}
 
 
 # --- everything at once -----------------------------------------------------------------------------------------------

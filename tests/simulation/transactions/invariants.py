@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioproducer.errors import KafkaError, ProducerClosedError, ProducerFailedError
 from tests.simulation.invariants import Invariants, _number
 from tests.simulation.records import State, maybe_written
 from tests.simulation.transactions.ledger import GROUP, POSITION, Fate
@@ -123,6 +124,9 @@ class TransactionInvariants(Invariants):
 
     def _one_transaction(self, one: Written, seen: dict[int, list[str]]) -> None:
         """14: all or none of a transaction is visible, in agreement with what the program was told."""
+        for record in one.records:
+            if record.admitted is not None and record.state is State.FAILED and not _says_what_to_do(record.error):
+                self._broken("%s of %s failed, and tells nothing of what to do: %r", record, one, record.error)
         visible = [record for record in one.records if record.number in seen and not self._may_be_late(record)]
         offsets = self._model.coordinators.group(GROUP).offsets
         has_offsets = one.position in offsets
@@ -173,3 +177,9 @@ class TransactionInvariants(Invariants):
 def _belongs(record: Sent) -> bool:
     """Whether the program was told that the record is part of its transaction."""
     return record.admitted is not None or record.state is State.ACKED
+
+
+def _says_what_to_do(error: BaseException | None) -> bool:
+    """Whether a failed record says that its transaction can only be aborted, or the producer is done."""
+    over = isinstance(error, (ProducerClosedError, ProducerFailedError))
+    return over or (isinstance(error, KafkaError) and (error.abortable or error.fatal))
