@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
@@ -14,7 +13,7 @@ from aioproducer.errors import (
     ProtocolError,
     broker_error,
 )
-from aioproducer.net.connection import Connection
+from aioproducer.net.connection import Connection, hung_up
 from aioproducer.net.dialer import Dialer, Limit
 from aioproducer.net.probe import login_wanted, wrong_tls
 from aioproducer.net.resolver import canonical_names
@@ -63,7 +62,7 @@ class Bootstrap:
 
     async def _look_closer(self, host: str, port: int, error: BaseException) -> None:
         """Raise the AuthenticationError behind a connection that just broke, if there is one."""
-        if not isinstance(error, ConnectionLostError) or not _hung_up(error):
+        if not isinstance(error, ConnectionLostError) or not hung_up(error):
             return
         try:
             async with asyncio.timeout(min(self._left_ms(self._limit().ms), CLOSER_LOOK_MS) / 1000):
@@ -122,11 +121,3 @@ class Bootstrap:
         if self._deadline_ms is None:
             return at_most_ms
         return min(at_most_ms, max(self._deadline_ms - int(self._loop.time() * 1000), 0))
-
-
-def _hung_up(error: BaseException) -> bool:
-    """Whether a connection was up and the other side ended it."""
-    cause = error.__cause__ or error
-    return isinstance(cause, (ConnectionLostError, ConnectionError, ssl.SSLError)) and not isinstance(
-        cause, ConnectionRefusedError
-    )

@@ -68,6 +68,20 @@ def not_written(error: KafkaError) -> KafkaError:
     return error
 
 
+def hung_up(error: BaseException) -> bool:
+    """Whether a connection was up and the other side ended it."""
+    cause = error.__cause__ or error
+    return isinstance(cause, (ConnectionLostError, ConnectionError, ssl.SSLError)) and not isinstance(
+        cause, ConnectionRefusedError
+    )
+
+
+def _common(told: ApiVersionsResponse) -> int:
+    """The newest version of ApiVersions itself that both sides speak; 0 if the broker does not name its own."""
+    known = [api.max_version for api in told.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
+    return max(min(known[0], ApiVersionsRequest.MAX_VERSION), 0) if known else 0
+
+
 def ignore(*_: object) -> None:
     """A callback that does nothing."""
 
@@ -250,19 +264,21 @@ class Connection:
 
     # --- versions -----------------------------------------------------------------------------------------------------
 
-    async def negotiate(self, *, first_version: int = ApiVersionsRequest.MAX_VERSION) -> None:
+    async def negotiate(self, *, first_version: int | None = None) -> None:
         """Ask the broker which versions it speaks; if it does not know our ApiVersions version, ask again in its own.
 
         Args:
-            first_version: the request's first version; before a login 0, which all brokers accept then.
+            first_version: the request's first version; before a login 0, which all brokers accept then. None means the
+                newest that both sides speak, or this side if the broker was not asked yet.
         Raises:
             KafkaError: the broker refused, or the connection broke.
         Source: KIP-35, KIP-511.
         """
+        if first_version is None:
+            first_version = _common(self.api_versions) if self.knows_versions else ApiVersionsRequest.MAX_VERSION
         response = await self._ask_versions(first_version)
         if response.error_code == UNSUPPORTED_VERSION:
-            known = [api.max_version for api in response.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
-            response = await self._ask_versions(min(known[0], ApiVersionsRequest.MAX_VERSION) if known else 0)
+            response = await self._ask_versions(_common(response))
         if response.error_code:
             raise not_written(broker_error(response.error_code, f"{self} refused ApiVersions"))
         self.api_versions = response
@@ -270,7 +286,12 @@ class Connection:
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
-        return await self.request(request, version=max(version, 0))
+        return await self.request(request, version=version)
+
+    @property
+    def knows_versions(self) -> bool:
+        """Whether the broker has said which versions it speaks."""
+        return bool(self.api_versions.api_keys)
 
     def api_range(self, api_key: int) -> tuple[int, int] | None:
         """The versions (first, last) of an API that the broker speaks; None if it does not know the API."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, KafkaError
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.net.connection import Connection, abort, ignore, not_written
+from aioproducer.net.connection import Connection, abort, hung_up, ignore, not_written
 from aioproducer.net.route import open_stream
 
 if TYPE_CHECKING:
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 READ_BUFFER_BYTES = 256 * 1024
 """How much of an answer the stream buffers before it stops reading from the socket."""
+
+OLDER_VERSIONS = (3, 0)
+"""The versions of ApiVersions that are tried next where the newest one ends the connection, each on a new connection.
+
+A broker should refuse a version that it does not know, and name those that it does. Some hang up instead, such as Azure
+Event Hubs; as that asks for a login, its versions are known before this could happen.
+"""
 
 
 async def open_connection(
@@ -53,40 +60,46 @@ async def open_connection(
         KafkaError: the connection broke, or the broker refused ApiVersions.
     """
     metrics = metrics or ProducerMetrics()
-    try:
-        reader, writer, transport = await _open_streams(config, address, port, tls, host or address)
-    except AuthenticationError:
-        metrics.record_login_failed(int(loop.time() * 1000))
-        raise
-    connection = Connection(
-        reader,
-        writer,
-        transport=transport,
-        node_id=node_id,
-        host=host or address,
-        address=address,
-        port=port,
-        config=config,
-        loop=loop,
-        on_internal_error=on_internal_error,
-        metrics=metrics,
-    )
-    try:
-        if authenticate is not None:
-            await authenticate(connection)
-        await connection.negotiate()
-        connection.go_live(on_close, on_capacity)
-    except BaseException as error:
-        connection.abort()
-        await connection.wait_closed()
-        if isinstance(error, AuthenticationError):
+    older_versions = list(OLDER_VERSIONS) if authenticate is None else []
+    first_version = None
+    while True:
+        try:
+            reader, writer, transport = await _open_streams(config, address, port, tls, host or address)
+        except AuthenticationError:
             metrics.record_login_failed(int(loop.time() * 1000))
-        if isinstance(error, KafkaError):
-            not_written(error)  # no record was sent yet
-        raise
-    if tls is not None or authenticate is not None:
-        metrics.record_login(int(loop.time() * 1000))
-    return connection
+            raise
+        connection = Connection(
+            reader,
+            writer,
+            transport=transport,
+            node_id=node_id,
+            host=host or address,
+            address=address,
+            port=port,
+            config=config,
+            loop=loop,
+            on_internal_error=on_internal_error,
+            metrics=metrics,
+        )
+        try:
+            if authenticate is not None:
+                await authenticate(connection)
+            await connection.negotiate(first_version=first_version)
+            connection.go_live(on_close, on_capacity)
+        except BaseException as error:
+            connection.abort()
+            await connection.wait_closed()
+            if older_versions and not connection.knows_versions and hung_up(error):
+                first_version = older_versions.pop(0)
+                continue
+            if isinstance(error, AuthenticationError):
+                metrics.record_login_failed(int(loop.time() * 1000))
+            if isinstance(error, KafkaError):
+                not_written(error)  # no record was sent yet
+            raise
+        if tls is not None or authenticate is not None:
+            metrics.record_login(int(loop.time() * 1000))
+        return connection
 
 
 async def _open_streams(

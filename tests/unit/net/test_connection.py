@@ -158,6 +158,40 @@ async def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own(
     await end(connection)
 
 
+@pytest.mark.parametrize(("known", "asked"), [(3, [4, 3]), (2, [4, 3, 0])])
+async def test_a_broker_that_hangs_up_at_our_api_versions_is_asked_in_older_ones(
+    broker: FakeBroker, owner: Owner, known: int, asked: list[int]
+) -> None:
+    broker.on(ApiVersionsRequest, lambda request: _answer_or_hang_up(request, known))
+    connection = await owner.open(broker)
+    assert [request.version for request in broker.requests] == asked
+    assert len(broker.peers) == len(asked)  # each on its own connection
+    assert connection.version(MetadataRequest) == MetadataRequest.MAX_VERSION
+    await end(connection)
+    assert owner.closed == [None]  # of the others nobody heard
+
+
+def _answer_or_hang_up(request: ReceivedRequest, newest: int) -> ApiVersionsResponse | None:
+    if request.version <= newest:
+        return request.broker.api_versions()
+    request.peer.drop()
+    return None
+
+
+async def test_a_broker_that_always_hangs_up_is_given_up(broker: FakeBroker, owner: Owner) -> None:
+    broker.on(ApiVersionsRequest, lambda request: _answer_or_hang_up(request, -1))
+    with pytest.raises(ConnectionLostError, match="node 1"):
+        await owner.open(broker)
+    assert [request.version for request in broker.requests] == [4, 3, 0]
+
+
+async def test_a_broker_that_does_not_answer_api_versions_is_not_asked_again(broker: FakeBroker, owner: Owner) -> None:
+    broker.silent(ApiVersionsRequest)
+    with pytest.raises(RequestTimedOutError):
+        await owner.open(broker, request_timeout_ms=50)
+    assert [request.version for request in broker.requests] == [4]
+
+
 async def test_a_second_refusal_of_api_versions_ends_the_attempt(broker: FakeBroker, owner: Owner) -> None:
     refusal = ApiVersionsResponse(error_code=35, api_keys=[])
     broker.on(ApiVersionsRequest, lambda request: request.answer(refusal, version=0))

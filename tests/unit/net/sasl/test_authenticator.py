@@ -26,6 +26,7 @@ from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
+from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -115,6 +116,31 @@ async def test_a_login_comes_between_two_looks_at_the_versions(broker: FakeBroke
     assert connection.can_send(connection._now_ms())
     assert connection.session.timer is None
     await end(connection)
+
+
+async def test_the_second_look_at_the_versions_is_one_that_the_broker_knows() -> None:
+    """Azure Event Hubs hangs up at a version that it does not know."""
+
+    def answer(request: ReceivedRequest) -> Any:
+        if request.version <= 3:
+            return broker.api_versions()
+        request.peer.drop()
+        return None
+
+    async with FakeBroker(ranges={**EVERYTHING, VERSIONS: (0, 3)}) as broker:
+        accept(broker)
+        broker.on(ApiVersionsRequest, answer)
+        connection = await Client(broker).open()
+        assert [request.version for request in broker.requests] == [0, 1, 2, 3]
+        await end(connection)
+
+
+async def test_a_broker_that_hangs_up_before_the_login_is_asked_once(broker: FakeBroker) -> None:
+    """It was asked in the oldest version, which every broker knows."""
+    broker.on(ApiVersionsRequest, lambda request: request.peer.drop())
+    with pytest.raises(ConnectionLostError):
+        await Client(broker).open()
+    assert kinds(broker) == [VERSIONS]
 
 
 async def test_a_broker_before_1_0_gets_bare_tokens() -> None:
