@@ -45,6 +45,9 @@ logger: logging.Logger = logging.getLogger("aioproducer.client")
 WARN_EVERY_MS = 60_000
 """The shortest time between two warnings about a broker that stays unreachable."""
 
+LAST_ANSWERS_MS = 1_000
+"""How long the end waits for answers that were not expected."""
+
 
 def _nothing(*_: object) -> None:
     pass
@@ -460,8 +463,15 @@ class NetworkClient:
             connection.abort(error)
 
     async def written(self, deadline_ms: int) -> None:
-        """Wait until every request that expects no answer has left the process, or the deadline has passed."""
+        """Wait until every request that expects no answer has left the process, or the deadline has passed.
+
+        Some brokers answer such requests too. Wait for these answers as well, for a while: a connection that ends with
+        unread bytes is reset by the system, and the broker loses what it has not read.
+        """
         while any(connection.is_writing for connection in self._open) and (now_ms := self._now_ms()) < deadline_ms:
+            await self._changed(now_ms, deadline_ms, None)
+        deadline_ms = min(deadline_ms, self._now_ms() + LAST_ANSWERS_MS)
+        while any(each.unexpected_is_due for each in self._open) and (now_ms := self._now_ms()) < deadline_ms:
             await self._changed(now_ms, deadline_ms, None)
 
     async def close(self) -> None:

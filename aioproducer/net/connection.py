@@ -217,6 +217,11 @@ class Connection:
         """Whether requests that expect no answer still wait in the transport."""
         return self._write_buffer.requests > 0
 
+    @property
+    def unexpected_is_due(self) -> bool:
+        """Whether a request that expects no answer will be answered all the same."""
+        return self._in_flight.unexpected_is_due
+
     def close_when_idle(self) -> None:
         """Take no more requests, and end as soon as nothing is in flight."""
         self.retiring = True
@@ -381,8 +386,8 @@ class Connection:
             buffers: the whole frame with its size; no byte of it may change any more. The list is emptied.
             on_response: gets the answer's frame without its size, in the turn of the loop that read it. It may raise
                 ProtocolError before it acts on anything: then the connection ends and ``on_error`` is called. None if
-                no answer comes (``acks=0``): the request is in flight until the transport has no bytes left, which has
-                to happen within ``timeout_ms``.
+                no answer is expected (``acks=0``; one that comes is dropped): the request is in flight until the
+                transport has no bytes left, which has to happen within ``timeout_ms``.
             on_error: called once, instead of ``on_response``, with how the connection ended; in a later turn of the
                 loop if the connection was already closed, and only then not ``maybe_written``.
             latest_ms: returns the time until which a throttling broker may delay it; None: ``delivery_timeout_ms``.
@@ -410,6 +415,7 @@ class Connection:
             size_bytes: int = _SIZE.size + _SIZE.unpack_from(buffers[0])[0]
             self.traffic.sent(size_bytes, now_ms)
             if on_response is None:
+                self._in_flight.expect_none(correlation_id)
                 self._write_buffer.count_until_empty(now_ms + timeout_ms, self)
             return size_bytes
         finally:
@@ -592,10 +598,11 @@ class Connection:
             self.last_used_ms = now_ms
         self.traffic.received(_SIZE.size + len(frame), now_ms)
         request = self._in_flight.complete(_SIZE.unpack_from(frame)[0])
-        try:
-            request.on_response(frame)
-        except ProtocolError:
-            self._in_flight.put_back(request)
-            raise
+        if request is not None:
+            try:
+                request.on_response(frame)
+            except ProtocolError:
+                self._in_flight.put_back(request)
+                raise
         self._on_capacity(self)
         self._close_if_retired()

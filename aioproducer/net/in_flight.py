@@ -34,13 +34,19 @@ class InFlightRequest:
 class InFlightRequests:
     """First in, first out: a broker answers the requests of a connection in order.
 
+    Some brokers, such as Azure Event Hubs, also answer requests that expect no answer (``acks=0``). Such answers are
+    recognised by their place in the order.
+
     Always: an entry leaves by ``complete`` or by ``drain_all``, and gets exactly one of its two callbacks.
     """
 
-    __slots__ = ("_queue",)
+    __slots__ = ("_answered", "_answers_all", "_expects_none", "_queue")
 
     def __init__(self) -> None:
         self._queue: deque[InFlightRequest] = deque()
+        self._answered = -1
+        self._answers_all = False
+        self._expects_none = -1
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -49,21 +55,37 @@ class InFlightRequests:
         """Add a request behind the others."""
         self._queue.append(request)
 
-    def complete(self, correlation_id: int) -> InFlightRequest:
-        """Take out the request to which an answer belongs.
+    def expect_none(self, correlation_id: int) -> None:
+        """A request was sent that expects no answer."""
+        self._expects_none = correlation_id
+
+    @property
+    def unexpected_is_due(self) -> bool:
+        """Whether the last request that expects no answer will be answered, as others were, and has not been yet."""
+        return self._answers_all and self._answered < self._expects_none
+
+    def complete(self, correlation_id: int) -> InFlightRequest | None:
+        """Take out the request to which an answer belongs; None if it is one that expects no answer.
 
         Raises:
             ProtocolError: it is not the oldest, so the answers can no longer be told apart; the connection is broken.
         """
-        if not self._queue:
+        oldest = self._queue[0] if self._queue else None
+        if oldest is not None and oldest.correlation_id == correlation_id:
+            self._answered = correlation_id
+            return self._queue.popleft()
+        if self._answered < correlation_id <= self._expects_none and (
+            oldest is None or correlation_id < oldest.correlation_id
+        ):
+            self._answered = correlation_id
+            self._answers_all = True
+            return None
+        if oldest is None:
             raise ProtocolError(f"an answer with correlation id {correlation_id}, but no request waits for one")
-        oldest = self._queue[0]
-        if oldest.correlation_id != correlation_id:
-            raise ProtocolError(
-                f"an answer with correlation id {correlation_id}, but the oldest request "
-                f"(API key {oldest.api_key}) has {oldest.correlation_id}"
-            )
-        return self._queue.popleft()
+        raise ProtocolError(
+            f"an answer with correlation id {correlation_id}, but the oldest request "
+            f"(API key {oldest.api_key}) has {oldest.correlation_id}"
+        )
 
     def put_back(self, request: InFlightRequest) -> None:
         """Undo a ``complete``: the answer was malformed, so the request still has none."""

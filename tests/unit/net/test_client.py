@@ -26,6 +26,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.metrics import ProducerMetrics
+from aioproducer.net import client as client_module
 from aioproducer.net import nodes as nodes_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
@@ -1123,6 +1124,43 @@ async def test_idle_connections_stay_when_the_limit_is_off(broker: FakeBroker) -
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def _connected_to_one_that_answers_all(client: Client, broker: FakeBroker) -> tuple[Connection, ReceivedRequest]:
+    """A connection with two requests that expect no answer; the first was answered, the second is returned."""
+    broker.silent(MetadataRequest)
+    client.know(broker)
+    connection = await client.ready_connection(1, client.soon())
+    for _ in range(2):
+        number = connection.next_correlation_id()
+        frame = encode_request(METADATA, MetadataRequest.MAX_VERSION, number, None)
+        connection.send_frame([frame], number, MetadataRequest.API_KEY, 10_000, None, lambda _: None)
+    (await broker.next_request(MetadataRequest)).reply(broker.metadata())
+    await client.until(lambda: connection.unexpected_is_due)
+    return connection, await broker.next_request(MetadataRequest)
+
+
+async def test_the_end_waits_for_answers_that_were_not_expected(broker: FakeBroker) -> None:
+    """With acks=0, of a broker that answers all the same: unread answers would reset the connection."""
+    async with Client() as client:
+        connection, unanswered = await _connected_to_one_that_answers_all(client, broker)
+        written = asyncio.ensure_future(client.written(client.soon()))
+        await asyncio.wait([written], timeout=0.02)
+        assert not written.done()
+        unanswered.reply(broker.metadata())
+        await written
+        assert not connection.unexpected_is_due
+
+
+async def test_the_end_does_not_wait_for_long_for_answers_that_were_not_expected(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "LAST_ANSWERS_MS", 20)
+    async with Client() as client:
+        connection, _ = await _connected_to_one_that_answers_all(client, broker)
+        async with asyncio.timeout(5):
+            await client.written(client.soon(60_000))
+        assert connection.unexpected_is_due
 
 
 async def test_nothing_keeps_a_connection_that_has_ended(broker: FakeBroker) -> None:

@@ -864,6 +864,18 @@ async def test_a_frame_without_an_answer_that_left_at_once_is_not_in_flight(brok
     assert sent.errors == []
 
 
+async def test_an_answer_that_was_not_expected_changes_nothing(broker: FakeBroker, owner: Owner) -> None:
+    """Some brokers answer with acks=0 too."""
+    connection = await owner.open(broker)
+    unexpected = Sent(connection, answered=False)
+    expected = Sent(connection)
+    await expected.ended.wait()
+    assert (len(unexpected.frames), len(expected.frames)) == (0, 1)
+    assert owner.closed == []
+    await end(connection)
+    assert unexpected.errors == expected.errors == []
+
+
 async def test_a_frame_without_an_answer_is_in_flight_until_the_transport_is_empty(
     broker: FakeBroker, owner: Owner
 ) -> None:

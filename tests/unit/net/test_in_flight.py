@@ -44,6 +44,39 @@ def test_an_answer_to_nothing_is_refused() -> None:
         queue().complete(1)
 
 
+def test_answers_to_requests_that_expect_none_are_dropped_in_their_order() -> None:
+    in_flight = queue(request(1))
+    in_flight.expect_none(2)
+    in_flight.expect_none(3)
+    in_flight.add(request(4))
+    in_flight.expect_none(5)
+    with pytest.raises(ProtocolError, match="2, but the oldest request"):
+        in_flight.complete(2)  # before that of its predecessor
+    answered = [in_flight.complete(number) for number in (1, 2, 3, 4, 5)]
+    assert [each and each.correlation_id for each in answered] == [1, None, None, 4, None]
+
+
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_a_second_answer_to_a_request_that_expects_none_is_refused(number: int) -> None:
+    in_flight = queue()
+    for each in (2, 3):
+        in_flight.expect_none(each)
+    assert in_flight.complete(3) is None
+    with pytest.raises(ProtocolError, match=f"correlation id {number}, but no request waits"):
+        in_flight.complete(number)
+
+
+def test_a_broker_that_answers_without_need_is_expected_to_go_on_with_it() -> None:
+    in_flight = queue()
+    in_flight.expect_none(1)
+    assert not in_flight.unexpected_is_due  # most brokers do not answer
+    in_flight.expect_none(2)
+    in_flight.complete(1)
+    assert in_flight.unexpected_is_due
+    in_flight.complete(2)
+    assert not in_flight.unexpected_is_due
+
+
 def test_put_back_makes_it_the_oldest_again() -> None:
     in_flight = queue(request(7), request(8))
     in_flight.put_back(in_flight.complete(7))
