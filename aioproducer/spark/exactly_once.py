@@ -19,10 +19,9 @@ The tasks of two claims share no transactional id, so they can't fence each othe
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -31,6 +30,7 @@ from aioproducer.records import PreparedTransaction
 from aioproducer.spark.batch_names import is_single
 from aioproducer.spark.commit_log import CommitLog, Winners, claim_number, new_id
 from aioproducer.spark.errors import SparkWriteError, TakenOverError
+from aioproducer.spark.in_turn import all_in_turn, in_turn
 from aioproducer.spark.recovery import Plan, Prepared, Verdict, plan
 from aioproducer.spark.storage import Storage
 from aioproducer.transaction.outcome import TransactionListing, TransactionOutcome
@@ -231,7 +231,7 @@ class QueryTransactions:
         found = await self._transactions.list_transactions(self._query, states=OPEN_STATES)
         self._check(claim)
         wanted = [one.transactional_id for one in found if one.transactional_id not in recorded]
-        await _all(self._transactions.fence(one) for one in wanted)
+        await all_in_turn(self._transactions.fence, wanted)
 
     def _record(self, winners: Winners) -> None:
         """Record what will be committed, if this driver still may."""
@@ -260,7 +260,7 @@ class QueryTransactions:
 
     async def _outcomes(self, winners: Winners) -> list[TransactionOutcome]:
         """The outcome of each transaction of a batch."""
-        return await asyncio.gather(*(self._transactions.outcome(one) for one in winners.transactions))
+        return await all_in_turn(self._transactions.outcome, winners.transactions)
 
     async def _finish(self, winners: Winners, outcomes: Sequence[TransactionOutcome], *, untouched: bool) -> Prepared:
         """Commit what is recorded, or withdraw the record; returns the transactions that made it withdraw."""
@@ -275,7 +275,7 @@ class QueryTransactions:
             await self._give_up(winners, found)
             return found.lost
         try:
-            await _all(self._transactions.commit(one) for one in found.open)
+            await all_in_turn(self._transactions.commit, found.open)
         except KafkaError as error:
             raise SparkWriteError(
                 f"batch {winners.batch} is recorded, but could not be committed in full: {error}. {_advice(winners)}"
@@ -285,7 +285,7 @@ class QueryTransactions:
     async def _give_up(self, winners: Winners, found: Plan) -> None:
         """Abort the rest of a batch of which nothing is committed, and remove its record."""
         logger.warning("batch %s: nothing is committed, as some were aborted: %s", winners.batch, _names(found.lost))
-        ends = await asyncio.gather(*(self._transactions.abort(one) for one in found.open), return_exceptions=True)
+        ends = await in_turn(self._transactions.abort, found.open)
         committed = [one for one, end in zip(found.open, ends, strict=True) if isinstance(end, TransactionStateError)]
         if committed:
             # By the driver that recorded it, just now.
@@ -332,13 +332,6 @@ class QueryTransactions:
             f"{_names(found.lost)}; open: {_names(found.open) or 'none'}. To have the batch written again, which "
             f"duplicates what is committed of it, remove {self._log.place_of(winners)}"
         )
-
-
-async def _all(ends: Iterable[Awaitable[None]]) -> None:
-    """Wait for all of them, and raise the first error."""
-    for end in await asyncio.gather(*ends, return_exceptions=True):
-        if end is not None:
-            raise end
 
 
 def _advice(winners: Winners) -> str:

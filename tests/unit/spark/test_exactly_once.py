@@ -6,8 +6,8 @@ import asyncio
 import random
 import threading
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.errors import SparkWriteError, TakenOverError
 from aioproducer.spark.exactly_once import SLOTS, TURNS, QueryTransactions, Settled, query_prefix, transactional_id
+from aioproducer.spark.in_turn import AT_ONCE
 from aioproducer.spark.storage import Storage
 from aioproducer.transaction.outcome import TransactionListing, TransactionOutcome
 
@@ -203,6 +204,56 @@ async def test_abort_keeps_what_is_on_record(brokers: Coordinator, tmp_path: Pat
     assert len(brokers.visible) == 1
     assert (await driver(brokers, tmp_path).settle()).committed == {"q:0"}
     assert sorted(brokers.visible, key=str) == winners
+
+
+class Busy(Coordinator):
+    """Brokers that take a turn of the loop for each request, and count how many they have at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here = self.most = 0
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        self.here += 1
+        self.most = max(self.most, self.here)
+        await asyncio.sleep(0)
+        yield
+        self.here -= 1
+
+    async def outcome(self, prepared: PreparedTransaction) -> TransactionOutcome:
+        async with self.request():
+            return await super().outcome(prepared)
+
+    async def commit(self, prepared: PreparedTransaction) -> None:
+        async with self.request():
+            await super().commit(prepared)
+
+    async def abort(self, prepared: PreparedTransaction) -> None:
+        async with self.request():
+            await super().abort(prepared)
+
+    async def fence(self, transactional_id: str) -> None:
+        async with self.request():
+            await super().fence(transactional_id)
+
+
+async def test_thousands_of_tasks_end_a_few_at_a_time(tmp_path: Path) -> None:
+    """The time limit of each request begins with its turn, and they don't crowd each other out."""
+    brokers = Busy()
+    one = driver(brokers, tmp_path)
+    await one.commit(NOBODY, "q:0", [brokers.write(0, partition) for partition in range(1000)])
+    assert len(brokers.visible) == 1000
+    torn = [brokers.write(1, partition) for partition in range(1000)]
+    brokers.time_out(torn[500])
+    with pytest.raises(SparkWriteError, match="nothing was committed"):
+        await one.commit(NOBODY, "q:1", torn)
+    for partition in range(1000):
+        brokers.write(2, partition)
+    await one.abort(NOBODY)
+    assert brokers.open == []
+    assert len(brokers.visible) == 1000
+    assert brokers.most == AT_ONCE
 
 
 async def test_a_torn_batch_stops_the_query(brokers: Coordinator, tmp_path: Path) -> None:
