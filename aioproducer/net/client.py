@@ -35,6 +35,7 @@ from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.dialer import Dialer, Limit
 from aioproducer.net.features import FinalizedFeatures
 from aioproducer.net.idle import IdleTimer
+from aioproducer.net.line import Line
 from aioproducer.net.node import Node, ReconnectPolicy
 from aioproducer.net.nodes import Nodes, held_up
 from aioproducer.net.tls import Tls
@@ -100,8 +101,8 @@ class NetworkClient:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._alive: dict[Connection, None] = {}
         self._waiters: dict[asyncio.Future[None], None] = {}
-        self._first_out = 0
-        self._first_at: dict[int, int] = {}
+        self._any_line = Line()
+        self._lines: dict[int, Line] = {}
         self._closed = False
 
     @property
@@ -135,7 +136,7 @@ class NetworkClient:
         None while ``any_ready_connection`` waits, or ``ready_connection`` for this node: those waiters get the next
         free place.
         """
-        return None if self._first_out or node_id in self._first_at else self._free(node_id, now_ms)
+        return None if self._any_line or node_id in self._lines else self._free(node_id, now_ms)
 
     def _free(self, node_id: int, now_ms: int) -> Connection | None:
         node = self._nodes.by_id.get(node_id)
@@ -175,7 +176,7 @@ class NetworkClient:
         if node.connection is None:
             return max(node.retry_at_ms, now_ms)
         if node.connection.can_send(now_ms):
-            return None if self._first_out or node_id in self._first_at else now_ms
+            return None if self._any_line or node_id in self._lines else now_ms
         throttled_until_ms = node.connection.throttled_until_ms
         return throttled_until_ms if throttled_until_ms > now_ms else None
 
@@ -198,8 +199,9 @@ class NetworkClient:
     async def ready_connection(self, node_id: int, deadline_ms: int) -> Connection:
         """Wait until a node can take a request, connecting to it as often as its back-off allows.
 
-        Takes precedence over callers of ``free_connection``, so that a full load of records does not delay it. The
-        caller must send in the same turn of the loop, or the place may be taken.
+        Takes precedence over callers of ``free_connection``, so that a full load of records does not delay it; among
+        themselves, callers are served in order of arrival. The caller must send in the same turn of the loop, or the
+        place may be taken.
 
         Raises:
             AuthenticationError: the broker and this client do not accept each other.
@@ -207,17 +209,17 @@ class NetworkClient:
             ProducerClosedError: the client was closed.
         """
         self._check_open()
-        connection = self._free(node_id, self._now_ms())
+        connection = self._free(node_id, self._now_ms()) if node_id not in self._lines else None
         if connection is not None:
             return connection
-        self._first_at[node_id] = self._first_at.get(node_id, 0) + 1
+        line = self._lines.setdefault(node_id, Line())
         try:
-            return await self._node_free(node_id, deadline_ms)
+            async with line.turn(deadline_ms):
+                return await self._node_free(node_id, deadline_ms)
         finally:
-            self._first_at[node_id] -= 1
-            if not self._first_at[node_id]:
-                del self._first_at[node_id]
-            self._loop.call_soon(self._changed_now)  # after the caller has sent, the others may go on
+            if not line:
+                del self._lines[node_id]
+                self._loop.call_soon(self._changed_now)  # after the caller has sent, the others may go on
 
     async def _node_free(self, node_id: int, deadline_ms: int) -> Connection:
         while True:
@@ -273,8 +275,9 @@ class NetworkClient:
     async def any_ready_connection(self, deadline_ms: int) -> Connection:
         """Wait until some node can take a request, and return the least loaded such connection.
 
-        Takes precedence over callers of ``free_connection``, so metadata can be fetched under throttling and full load.
-        The caller must send in the same turn of the loop, or the place may be taken.
+        Takes precedence over callers of ``free_connection``, so metadata can be fetched under throttling and full load;
+        among themselves, callers are served in order of arrival. The caller must send in the same turn of the loop, or
+        the place may be taken.
 
         Raises:
             ConnectionLostError: the deadline has passed; or, at once, no broker is connected or may be tried now, with
@@ -283,15 +286,15 @@ class NetworkClient:
             ProducerClosedError: the client was closed.
         """
         now_ms = self._now_ms()
-        connection = self._nodes.least_loaded(now_ms)
+        connection = self._nodes.least_loaded(now_ms) if not self._any_line else None
         if connection is not None:
             return connection
-        self._first_out += 1
         try:
-            return await self._first_free(deadline_ms)
+            async with self._any_line.turn(deadline_ms):
+                return await self._first_free(deadline_ms)
         finally:
-            self._first_out -= 1
-            self._loop.call_soon(self._changed_now)  # after the caller has sent, the others may go on
+            if not self._any_line:
+                self._loop.call_soon(self._changed_now)  # after the caller has sent, the others may go on
 
     async def _first_free(self, deadline_ms: int) -> Connection:
         while True:

@@ -580,6 +580,54 @@ async def test_ready_connection_ends_at_its_deadline_with_the_last_error_as_caus
         assert not caught.value.maybe_written
 
 
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda client: client.ready_connection(1, client.soon()),
+        lambda client: client.any_ready_connection(client.soon()),
+    ],
+    ids=["node", "any"],
+)
+async def test_a_crowd_is_served_in_order_of_arrival(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, wait: Callable[[Client], Awaitable[Connection]]
+) -> None:
+    """Each answer makes room for one, and only the first in line looks for it."""
+    looks = 0
+    can_send = Connection.can_send
+
+    def look(self: Connection, now_ms: int) -> bool:
+        nonlocal looks
+        looks += 1
+        return can_send(self, now_ms)
+
+    monkeypatch.setattr(Connection, "can_send", look)
+    served: list[int] = []
+    async with Client(max_in_flight_requests_per_connection=1) as client:
+        client.know(broker)
+
+        async def ask(number: int) -> None:
+            connection = await wait(client)
+            served.append(number)
+            await connection.request(METADATA)
+
+        await asyncio.gather(*map(ask, range(100)))
+    assert served == list(range(100))
+    assert looks < 1000
+
+
+async def test_a_crowd_at_a_node_that_is_away_ends_at_its_deadline(broker: FakeBroker) -> None:
+    async with Client(reconnect_backoff_ms=5) as client:
+        await broker.stop()
+        client.know(broker)
+        ends = await asyncio.gather(
+            *(client.ready_connection(1, client.soon(50)) for _ in range(3)), return_exceptions=True
+        )
+        for end in ends:
+            assert isinstance(end, ConnectionLostError)
+            assert "not ready in time" in str(end)
+            assert isinstance(end.__cause__, ConnectionLostError)
+
+
 async def test_authentication_failures_are_kept_until_an_attempt_succeeds(broker: FakeBroker) -> None:
     wrong = True
 
