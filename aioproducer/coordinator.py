@@ -7,11 +7,12 @@ no time limit here: the caller limits the wait, and says when the answer is no l
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.producer_config import ProducerConfig
@@ -88,6 +89,12 @@ class Coordinators:
         self._rng = rng
         self._request_metadata = request_metadata
         self._nodes: dict[tuple[int, str], int] = {}
+
+    def for_one_call(self) -> Self:
+        """The same coordinators, with a ``last_error`` that other calls running at the same time don't touch."""
+        alike = copy.copy(self)
+        alike.last_error = None
+        return alike
 
     async def ask(
         self,

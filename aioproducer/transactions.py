@@ -153,8 +153,8 @@ class TransactionClient:
         """
         if prepared.is_empty:
             return TransactionOutcome.EMPTY
-        async with self._bounded(f"outcome of {prepared.transactional_id!r}"):
-            return await self._outcome(prepared)
+        async with self._bounded(f"outcome of {prepared.transactional_id!r}") as coordinators:
+            return await _outcome(coordinators, prepared)
 
     async def commit(self, prepared: PreparedTransaction) -> None:
         """Commit a prepared transaction; also returns if it is already committed, or empty.
@@ -164,8 +164,8 @@ class TransactionClient:
             TransactionOutcomeUnknownError: it has ended, but its outcome can no longer be known.
             TransactionTimeoutError: it has not ended within ``max_block_ms``; call this again.
         """
-        async with self._bounded(f"commit of {prepared.transactional_id!r}", in_doubt=True):
-            ended = await self._end(prepared, committed=True)
+        async with self._bounded(f"commit of {prepared.transactional_id!r}", in_doubt=True) as coordinators:
+            ended = await _end(coordinators, prepared, committed=True)
         if ended is TransactionOutcome.ABORTED:
             raise TransactionAbortedError(
                 f"the transaction of {prepared.transactional_id!r} can't be committed, it was aborted: by abort(), by "
@@ -180,53 +180,13 @@ class TransactionClient:
             TransactionOutcomeUnknownError: it has ended, but its outcome can no longer be known.
             TransactionTimeoutError: it has not ended within ``max_block_ms``; call this again.
         """
-        async with self._bounded(f"abort of {prepared.transactional_id!r}", in_doubt=True):
-            ended = await self._end(prepared, committed=False)
+        async with self._bounded(f"abort of {prepared.transactional_id!r}", in_doubt=True) as coordinators:
+            ended = await _end(coordinators, prepared, committed=False)
         if ended is TransactionOutcome.COMMITTED:
             raise TransactionStateError(
                 f"the transaction of {prepared.transactional_id!r} can't be aborted, it was committed",
                 maybe_written=True,
             )
-
-    async def _end(self, prepared: PreparedTransaction, *, committed: bool) -> TransactionOutcome:
-        wanted = TransactionOutcome.COMMITTED if committed else TransactionOutcome.ABORTED
-        # Look first: before V2 the epoch stays the same, so EndTxn alone could end a later transaction of the producer.
-        known = await self._outcome_if_told(prepared)
-        if known not in (None, TransactionOutcome.OPEN):
-            return _known(prepared, known)
-        try:
-            await self._end_at_coordinator(prepared, committed)
-        except _MOVED_ON as error:
-            known = await self._outcome_if_told(prepared)
-            if known is None and isinstance(error, InvalidTxnStateError):
-                # The same epoch, but the transaction in it ended the other way.
-                known = TransactionOutcome.ABORTED if committed else TransactionOutcome.COMMITTED
-            if known is TransactionOutcome.OPEN:
-                raise
-            return _known(prepared, known, error)
-        return wanted
-
-    async def _end_at_coordinator(self, prepared: PreparedTransaction, committed: bool) -> None:
-        is_v2 = prepared.transaction_version >= 2
-        requests = self._requests(prepared.transactional_id)
-        await requests.end(prepared.producer_id, prepared.epoch, committed=committed, is_v2=is_v2)
-
-    def _requests(self, transactional_id: str) -> TransactionRequests:
-        return TransactionRequests(self._coordinators, transactional_id)
-
-    async def _outcome(self, prepared: PreparedTransaction) -> TransactionOutcome:
-        return outcome_of(prepared, await self._describe(prepared.transactional_id))
-
-    async def _outcome_if_told(self, prepared: PreparedTransaction) -> TransactionOutcome | None:
-        """The outcome; None if the brokers can't tell, or could not when it was prepared."""
-        if prepared.is_empty:
-            return TransactionOutcome.EMPTY
-        if prepared.started_ms < 0:
-            return None
-        try:
-            return await self._outcome(prepared)
-        except UnsupportedVersionError:
-            return None
 
     # --- all of them --------------------------------------------------------------------------------------------------
 
@@ -236,14 +196,8 @@ class TransactionClient:
         Raises:
             UnsupportedVersionError: the broker can't tell; Kafka 3.0 or newer can.
         """
-        async with self._bounded(f"description of {transactional_id!r}"):
-            return await self._describe(transactional_id)
-
-    async def _describe(self, transactional_id: str) -> TransactionDescription | None:
-        try:
-            return await self._requests(transactional_id).describe()
-        except TransactionalIdNotFoundError:
-            return None
+        async with self._bounded(f"description of {transactional_id!r}") as coordinators:
+            return await _describe(coordinators, transactional_id)
 
     async def list_transactions(self, prefix: str = "", *, states: Collection[str] = ()) -> list[TransactionListing]:
         """The transactional ids that start with ``prefix``, sorted; asks every broker.
@@ -256,9 +210,9 @@ class TransactionClient:
             UnsupportedVersionError: a broker can't tell; Kafka 3.0 or newer can.
         """
         _check_collection("states", states)
-        async with self._bounded("list of transactions"):
+        async with self._bounded("list of transactions") as coordinators:
             nodes = sorted(self._metadata.cluster.brokers)
-            found = await asyncio.gather(*(self._list_at(node_id, states) for node_id in nodes))
+            found = await asyncio.gather(*(self._list_at(node_id, states, coordinators) for node_id in nodes))
         # During a cluster upgrade it is enough if some brokers know a state.
         unknown = set(states).intersection(*(unknown for _, unknown in found))
         if unknown:
@@ -268,11 +222,13 @@ class TransactionClient:
         listings = {each.transactional_id: each for part, _ in found for each in part}
         return [listings[name] for name in sorted(listings) if name.startswith(prefix)]
 
-    async def _list_at(self, node_id: int, states: Collection[str]) -> tuple[list[TransactionListing], list[str]]:
+    async def _list_at(
+        self, node_id: int, states: Collection[str], coordinators: Coordinators
+    ) -> tuple[list[TransactionListing], list[str]]:
         """The transactions that a broker coordinates, and the states that it does not know."""
         request = ListTransactionsRequest(state_filters=list(states))
         while True:
-            response = await self._ask_node(node_id, request)
+            response = await self._ask_node(node_id, request, coordinators)
             if response.error_code != COORDINATOR_LOAD_IN_PROGRESS:
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -285,7 +241,9 @@ class TransactionClient:
         ]
         return listings, response.unknown_state_filters
 
-    async def _ask_node(self, node_id: int, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    async def _ask_node(
+        self, node_id: int, request: ListTransactionsRequest, coordinators: Coordinators
+    ) -> ListTransactionsResponse:
         """Ask one broker until it answers, as no other broker knows what this one coordinates."""
         while True:
             try:
@@ -295,7 +253,7 @@ class TransactionClient:
             except KafkaError as error:
                 if not error.retriable or node_id not in self._metadata.cluster.brokers:
                     raise
-                self._coordinators.last_error = error
+                coordinators.last_error = error
                 self._metadata.request_update()
             await asyncio.sleep(LOOK_AGAIN_S)
 
@@ -321,8 +279,9 @@ class TransactionClient:
 
     async def fence(self, transactional_id: str) -> None:
         """Take over a transactional id: its producer is fenced, and its open transaction aborted when this returns."""
-        async with self._bounded(f"fencing of {transactional_id!r}"):
-            await self._requests(transactional_id).init_producer_id(self._config.transaction_timeout_ms)
+        async with self._bounded(f"fencing of {transactional_id!r}") as coordinators:
+            requests = TransactionRequests(coordinators, transactional_id)
+            await requests.init_producer_id(self._config.transaction_timeout_ms)
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 
@@ -335,21 +294,66 @@ class TransactionClient:
         return self._client
 
     @asynccontextmanager
-    async def _bounded(self, what: str, *, in_doubt: bool = False) -> AsyncIterator[None]:
+    async def _bounded(self, what: str, *, in_doubt: bool = False) -> AsyncIterator[Coordinators]:
         """Raise if it takes too long; ``in_doubt``: the transaction may have been committed then."""
         assert self._network
+        coordinators = self._coordinators.for_one_call()
         timer = asyncio.timeout(self._config.max_block_ms / 1000)
         try:
             async with timer:
-                yield
+                yield coordinators
         except TimeoutError as error:
             if not timer.expired():
                 raise
-            last = self._coordinators.last_error or error
+            last = coordinators.last_error
+            told = f"; the last error was: {last}" if last is not None else ""
             raise TransactionTimeoutError(
-                f"{what} had not ended after max_block_ms={self._config.max_block_ms}; the last error was: {last}",
-                maybe_written=in_doubt,
-            ) from last
+                f"{what} had not ended after max_block_ms={self._config.max_block_ms}{told}", maybe_written=in_doubt
+            ) from last or error
+
+
+async def _end(coordinators: Coordinators, prepared: PreparedTransaction, *, committed: bool) -> TransactionOutcome:
+    wanted = TransactionOutcome.COMMITTED if committed else TransactionOutcome.ABORTED
+    # Look first: before V2 the epoch stays the same, so EndTxn alone could end a later transaction of the producer.
+    known = await _outcome_if_told(coordinators, prepared)
+    if known not in (None, TransactionOutcome.OPEN):
+        return _known(prepared, known)
+    requests = TransactionRequests(coordinators, prepared.transactional_id)
+    is_v2 = prepared.transaction_version >= 2
+    try:
+        await requests.end(prepared.producer_id, prepared.epoch, committed=committed, is_v2=is_v2)
+    except _MOVED_ON as error:
+        known = await _outcome_if_told(coordinators, prepared)
+        if known is None and isinstance(error, InvalidTxnStateError):
+            # The same epoch, but the transaction in it ended the other way.
+            known = TransactionOutcome.ABORTED if committed else TransactionOutcome.COMMITTED
+        if known is TransactionOutcome.OPEN:
+            raise
+        return _known(prepared, known, error)
+    return wanted
+
+
+async def _outcome(coordinators: Coordinators, prepared: PreparedTransaction) -> TransactionOutcome:
+    return outcome_of(prepared, await _describe(coordinators, prepared.transactional_id))
+
+
+async def _outcome_if_told(coordinators: Coordinators, prepared: PreparedTransaction) -> TransactionOutcome | None:
+    """The outcome; None if the brokers can't tell, or could not when it was prepared."""
+    if prepared.is_empty:
+        return TransactionOutcome.EMPTY
+    if prepared.started_ms < 0:
+        return None
+    try:
+        return await _outcome(coordinators, prepared)
+    except UnsupportedVersionError:
+        return None
+
+
+async def _describe(coordinators: Coordinators, transactional_id: str) -> TransactionDescription | None:
+    try:
+        return await TransactionRequests(coordinators, transactional_id).describe()
+    except TransactionalIdNotFoundError:
+        return None
 
 
 def _known(

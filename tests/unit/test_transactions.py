@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -66,6 +67,30 @@ async def test_a_question_that_is_not_answered(cluster: FakeCluster) -> None:
         with pytest.raises(TransactionTimeoutError) as raised:
             await client.outcome(one)
     assert not raised.value.maybe_written
+
+
+async def test_a_time_limit_tells_the_last_error_of_its_own_call(cluster: FakeCluster) -> None:
+    cluster.faults.fail("DescribeTransactions", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
+    cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
+    async with hurried_client(cluster) as client:
+        ends = await asyncio.gather(client.describe("one"), client.fence("other"), return_exceptions=True)
+    for end, request in zip(
+        ends,
+        ("DescribeTransactions for transactional id 'one'", "InitProducerId for transactional id 'other'"),
+        strict=True,
+    ):
+        assert isinstance(end, TransactionTimeoutError)
+        assert f"COORDINATOR_LOAD_IN_PROGRESS to {request}" in str(end)
+        assert str(end.__cause__) in str(end)
+
+
+async def test_a_time_limit_before_any_error(cluster: FakeCluster) -> None:
+    cluster.faults.swallow("DescribeTransactions", times=None)
+    async with hurried_client(cluster) as client:
+        with pytest.raises(
+            TransactionTimeoutError, match=r"^description of 'one' had not ended after max_block_ms=50$"
+        ):
+            await client.describe("one")
 
 
 @pytest.mark.parametrize("call", [transactions.commit, transactions.abort])
