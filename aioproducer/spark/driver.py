@@ -19,7 +19,7 @@ from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.exactly_once import QueryTransactions, Settled, query_prefix
 from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.outcome import TaskMessage, total
+from aioproducer.spark.outcome import Outcome, TaskMessage, total
 from aioproducer.spark.storage import Storage
 from aioproducer.spark.task import Sink
 from aioproducer.transactions import TransactionClient
@@ -52,7 +52,8 @@ def commit(sink: Sink, messages: Sequence[object], what: str) -> None:
         what: name of the write, for the log.
     """
     _show_log()
-    if not all(isinstance(one, TaskMessage) for one in messages):
+    told = [one for one in messages if isinstance(one, TaskMessage)]
+    if len(told) < len(messages):
         # Spark's continuous trigger does this: rows never reach Python, but the checkpoint would advance past them.
         raise SparkWriteError(
             f"{what}: not every task was called with its rows, so nothing is committed. Spark has no Python writers "
@@ -64,8 +65,23 @@ def commit(sink: Sink, messages: Sequence[object], what: str) -> None:
         if statements is not None and statement[0]:
             statements.write(*statement)
     else:
-        asyncio.run(_commit(sink, [one for one in messages if isinstance(one, TaskMessage)], statement))
-    logger.info("%s: %s", what, total(messages))
+        asyncio.run(_commit(sink, told, statement))
+    _log(sink, what, total(told), sum(one.skipped for one in told))
+
+
+def _log(sink: Sink, what: str, written: Outcome, skipped: int) -> None:
+    """Log what became of the rows of a batch."""
+    if not skipped:
+        logger.info("%s: %s", what, written)
+    elif sink.is_stream:
+        # A driver died after its commit, and before Spark had noted that.
+        logger.info("%s: was committed before; its %s rows are not written again", what, f"{skipped:,}")
+    else:
+        # A scheduler may repeat a job, but rows of another one would be lost.
+        logger.warning(
+            "%s: %s rows are not written, as %s was committed before: each write needs a jobId of its own",
+            what, f"{skipped:,}", sink.batch,
+        )  # fmt: skip
 
 
 async def _commit(sink: Sink, messages: Sequence[TaskMessage], statement: tuple[str, bytes]) -> None:

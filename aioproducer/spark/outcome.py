@@ -117,6 +117,8 @@ class TaskMessage(WriterCommitMessage):
     """What the driver needs to commit the rows; None without transactions, or for a task without rows."""
     statement: TaskStatement | None = None
     """Set with an audit, for a task that had rows."""
+    skipped: int = 0
+    """Rows that were not written, because their batch had been committed before."""
 
 
 def total(messages: Iterable[object]) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -55,23 +55,30 @@ class Sink:
         # Each dead letter's row must be known.
         most = None if self.options.dead_letter_topic is None else CHUNK_ROWS
         audit = self._audit()
-        return self._write(batches, arrow_chunks(batches, self.columns, most, audit), audit)
+        return self._write(
+            batches, arrow_chunks(batches, self.columns, most, audit), audit, lambda batch: batch.num_rows
+        )
 
     def write_rows(self, rows: Iterator[Any]) -> TaskMessage:
         """Write rows in a task."""
         audit = self._audit()
-        return self._write(rows, row_chunks(rows, self.columns, audit), audit)
+        return self._write(rows, row_chunks(rows, self.columns, audit), audit, lambda row: 1)
 
-    def _write(self, source: Iterator[Any], chunks: Iterator[Chunk], audit: TaskAudit | None) -> TaskMessage:
+    def _write(
+        self,
+        source: Iterator[Any],
+        chunks: Iterator[Chunk],
+        audit: TaskAudit | None,
+        rows_in: Callable[[Any], int],
+    ) -> TaskMessage:
         context = TaskContext.get()
         assert context is not None
         if self.options.transactional is None:
             message = self._write_at_least_once(context, chunks, audit)
         elif self._batch(context) in self.committed:
-            # A driver committed this batch and died before Spark knew.
-            for _ in source:
-                pass
-            message = TaskMessage(Outcome(), context.partitionId(), self._batch(context), self.claim)
+            # A driver committed this batch and died before Spark knew; or a job was repeated.
+            skipped = sum(map(rows_in, source))
+            message = TaskMessage(Outcome(), context.partitionId(), self._batch(context), self.claim, skipped=skipped)
         else:
             message = self._write_in_transaction(context, chunks, self.options.transactional, audit)
         if audit is not None and (lines := audit.statement()):

@@ -1,6 +1,10 @@
-"""The tasks' messages to the driver about a batch."""
+"""What the driver does with the tasks' messages about a batch."""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +14,27 @@ from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.options import SinkOptions
 from aioproducer.spark.outcome import Outcome, TaskMessage
 from aioproducer.spark.task import Sink
+from aioproducer.testing import FakeCluster
 
 SINK = Sink(SinkOptions({"bootstrap.servers": "127.0.0.1:1"}), Columns(frozenset({"value"})))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(1) as running:
+        yield running
+
+
+def sink(cluster: FakeCluster, tmp_path: Path, *, is_stream: bool = False, **more: str) -> Sink:
+    """The sink of a batch or micro-batch with transactions, before its tasks."""
+    options = {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "topic": "t",
+        "transactional.id.prefix": "p",
+        "transactionLog": str(tmp_path / "log"),
+        **more,
+    }
+    return driver.prepare(Sink(SinkOptions.parse(options), Columns(frozenset({"value"})), is_stream=is_stream))
 
 
 @pytest.mark.parametrize("others", [[], [TaskMessage(Outcome(), 0)]])
@@ -19,3 +42,37 @@ def test_a_batch_is_not_committed_if_a_task_has_told_nothing(others: list[TaskMe
     """The task was not called, so its rows are missing, but Spark would record them as written."""
     with pytest.raises(SparkWriteError, match=r"micro-batch 7: .*the continuous trigger"):
         driver.commit(SINK, [*others, None], "micro-batch 7")
+
+
+def test_a_job_that_was_done_before_warns_of_the_rows_that_are_dropped(
+    cluster: FakeCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They may be those of another job that was given the same name by mistake."""
+    first = sink(cluster, tmp_path, jobId="x")
+    driver.commit(first, [TaskMessage(Outcome(), 0, first.batch, first.claim)], "batch write")
+    again = sink(cluster, tmp_path, jobId="x")
+    assert again.committed == {"job:x"}
+    caplog.clear()
+    messages = [TaskMessage(Outcome(), 0, again.batch, again.claim, skipped=rows) for rows in (1_000, 500)]
+    driver.commit(again, messages, "batch write")
+    ((_, level, text),) = caplog.record_tuples
+    assert level == logging.WARNING
+    assert text.startswith("batch write: 1,500 rows are not written, as job:x was committed before")
+
+
+def test_a_micro_batch_that_is_repeated_says_so(
+    cluster: FakeCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "aioproducer.spark")
+    one = sink(cluster, tmp_path, is_stream=True)
+    driver.commit(one, [TaskMessage(Outcome(), 0, "q:7", one.claim)], "micro-batch 7")
+    one = sink(cluster, tmp_path, is_stream=True)
+    caplog.clear()
+    driver.commit(one, [TaskMessage(Outcome(), 0, "q:7", one.claim, skipped=1_500)], "micro-batch 7")
+    assert caplog.record_tuples == [
+        (
+            "aioproducer.spark",
+            logging.INFO,
+            "micro-batch 7: was committed before; its 1,500 rows are not written again",
+        )
+    ]
