@@ -109,8 +109,7 @@ class Engine:
         )
         self._metadata = Metadata(config, self._client, loop=loop, rng=rng, on_fatal=self._internal_error)
         self._metadata.on_cluster_change = self._cluster_changed
-        self._kept_topics: set[str] = set()
-        self._metadata.still_used = self._is_used
+        self._metadata.has_records = self.accumulator.holds_topic
         self._register_gauges()
         self._producer_id = ProducerIdRequest(
             config,
@@ -435,14 +434,11 @@ class Engine:
 
     def want_topic(self, topic: str) -> None:
         """Have the metadata of a topic fetched, for a later call."""
-        self._metadata.touch(topic, self.now_ms())
+        self._metadata.need(topic, self.now_ms())
 
     def keep_topics(self, topics: Iterable[str]) -> None:
         """Never forget these topics, however long no record is sent to them."""
-        self._kept_topics.update(topics)
-
-    def _is_used(self, topic: str) -> bool:
-        return topic in self._kept_topics or self.accumulator.holds_topic(topic)
+        self._metadata.keep(topics)
 
     def is_known(self, topic: str, partition: int | None) -> bool:
         known = self.accumulator.topic(topic)

@@ -88,14 +88,15 @@ class Metadata:
         self.cluster: Cluster = Cluster()
         self.on_cluster_change: Callable[[Collection[str]], None] = _nothing
         """Called after each change of the brokers or topics, with the topics that changed, forgotten ones included."""
-        self.still_used: Callable[[str], bool] = lambda _: False
-        """Asked before an untouched topic is forgotten; True while records for it are buffered."""
+        self.has_records: Callable[[str], bool] = lambda _: False
+        """Whether records for a topic are buffered: it is not forgotten, and may be created if it is missing."""
         self._config = config
         self._client = client
         self._loop = loop
         self._on_fatal = on_fatal
         self._schedule = MetadataSchedule(config, rng)
         self._wake = asyncio.Event()
+        self._kept: set[str] = set()
         self._waiters: dict[str, dict[asyncio.Future[bool], int | None]] = {}
         self._hints: list[LeaderHint] = []
         self._last_error: KafkaError | None = None
@@ -120,6 +121,19 @@ class Metadata:
             check_topic_name(topic)
         if self._schedule.use(topic, now_ms):
             self._wake.set()
+
+    def need(self, topic: str, now_ms: int) -> None:
+        """Have a topic fetched, and created if it is missing, for a caller that does not wait for it.
+
+        Raises:
+            InvalidTopicError: no topic can have this name.
+        """
+        self.touch(topic, now_ms)
+        self._schedule.need(topic)
+
+    def keep(self, topics: Iterable[str]) -> None:
+        """Never forget these topics, however long they are not touched."""
+        self._kept.update(topics)
 
     def request_update(self) -> None:
         """Ask for fresh metadata of everything in use: a leader is wrong or unknown. Returns at once."""
@@ -259,18 +273,34 @@ class Metadata:
 
     async def _update(self) -> None:
         now_ms = self._now_ms()
-        update = self._schedule.begin(now_ms, lambda topic: topic in self._waiters or self.still_used(topic))
+        update = self._schedule.begin(now_ms, self._is_used, self._is_to_be_created)
         try:
-            connection, version, frame = await self._ask(update.topics)
+            connection, version, frame = await self._ask(update)
             await self._work_in(update, connection, version, frame)
         except ProducerClosedError:
             raise
         except KafkaError as error:
             await self._update_failed(update, error)
 
-    async def _ask(self, topics: Iterable[str]) -> tuple[Connection, int, bytes]:
+    def _is_used(self, topic: str) -> bool:
+        return topic in self._waiters or topic in self._kept or self.has_records(topic)
+
+    def _is_to_be_created(self, topic: str) -> bool:
+        """Whether a topic seems to be missing, and somebody waits for it, has asked for it, or has records for it."""
+        return self._is_missing(topic) and (
+            topic in self._waiters or self._schedule.is_needed(topic) or self.has_records(topic)
+        )
+
+    def _is_missing(self, topic: str) -> bool:
+        known = self.cluster.topics.get(topic)
+        return known is None or known.error_code != 0
+
+    async def _ask(self, update: MetadataUpdate) -> tuple[Connection, int, bytes]:
         """The first answer from any broker; while one is slow to answer, others are asked."""
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics])
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic) for topic in update.topics],
+            allow_auto_topic_creation=update.creates,
+        )
         connection: Connection | None = await self._client.any_ready_connection(self._patience_ends_ms())
         asked: dict[Connection, asyncio.Future[bytes]] = {}
         settled = asyncio.Event()
@@ -335,7 +365,8 @@ class Metadata:
             await asyncio.sleep(0)
         failing = await _in_turns(self._failing(update))
         again = {topic for topic in failing if failing[topic] not in _REFUSED}
-        self._schedule.succeeded(update, self._now_ms(), failing=failing, again=again, news=news)
+        missing = {topic for topic in failing if self._is_missing(topic)}
+        self._schedule.succeeded(update, self._now_ms(), failing=failing, again=again, missing=missing, news=news)
         if brokers_are_gone and not update.full:
             self._look_for_leaders()
         self._warn(failing)

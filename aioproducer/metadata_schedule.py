@@ -5,6 +5,10 @@ older than ``metadata_max_age_ms``, but never sooner than a back-off after the l
 that need an answer: at once for a new topic, at growing intervals for one whose last answer was an error. Each topic
 has its own back-off, so that a broken topic delays no other. Requests that got no answer at all delay both kinds.
 
+A broker may create the missing topics of a request, if the request allows it. Only a partial one does, and only for
+topics that the program needs: else a topic that was deleted would come back, empty, with the next refresh. Missing
+topics that are needed are therefore never asked for together with others.
+
 Life of a topic::
 
     use() ──> wanted ──begin()──> asked ──succeeded()──> known ──expires──> (forgotten by begin())
@@ -40,6 +44,8 @@ class MetadataUpdate:
     full: bool
     by_age: bool = False
     """Nobody requested it; the last full one is just old."""
+    creates: bool = False
+    """The program needs these topics, which are missing as far as is known: the broker may create them."""
 
 
 @dataclass(slots=True)
@@ -49,6 +55,8 @@ class _TopicUse:
     """The earliest time of the next request for it, while it is wanted."""
     failures: int = 0
     """Consecutive answers that were an error or did not help."""
+    needed: bool = True
+    """The program asked for it, and no answer since has had it."""
 
 
 class MetadataSchedule:
@@ -94,13 +102,22 @@ class MetadataSchedule:
         return True
 
     def want(self, topic: str, now_ms: int) -> bool:
-        """Ask for one topic, no sooner than its back-off allows; True unless it has been asked for already."""
+        """Ask for a topic that is needed, no sooner than its back-off allows; True unless it is asked for already."""
         if self.use(topic, now_ms):
             return True
+        self.need(topic)
         if topic in self._wanted or topic in self._asked:
             return False
         self._wanted[topic] = None
         return True
+
+    def need(self, topic: str) -> None:
+        """Note that the program asks for a topic in use, although it may be missing."""
+        self._topics[topic].needed = True
+
+    def is_needed(self, topic: str) -> bool:
+        """Whether the program has asked for a topic since the last answer that had it."""
+        return self._topics[topic].needed
 
     def want_all(self) -> None:
         """Ask for everything: a leader is unknown or wrong, or a connection was lost."""
@@ -123,34 +140,63 @@ class MetadataSchedule:
         times = [self._topics[topic].next_ms for topic in self._wanted]
         return max(self._not_before_ms, min([self._full_due_ms(), *times]))
 
-    def begin(self, now_ms: int, still_used: Callable[[str], bool] = lambda _: False) -> MetadataUpdate:
+    def begin(
+        self,
+        now_ms: int,
+        still_used: Callable[[str], bool] = lambda _: False,
+        creates: Callable[[str], bool] = lambda _: False,
+    ) -> MetadataUpdate:
         """Take the request that is due. ``succeeded`` or ``failed`` must end it before the next one begins.
 
         Args:
             still_used: asked about each topic that would be forgotten now.
+            creates: asked about each wanted topic: whether it seems to be missing and has to be there.
         """
         self._forget_expired(now_ms, still_used)
         if self._pending_since_ms is None:
             self._pending_since_ms = now_ms
         if self._full_due_ms() <= now_ms:
-            update = MetadataUpdate(tuple(self._topics), full=True, by_age=not self._full_wanted)
+            update = self._full(creates)
             self._full_wanted = False
         else:
-            ready = (topic for topic in self._wanted if self._topics[topic].next_ms <= now_ms + COALESCE_MS)
-            update = MetadataUpdate(tuple(ready), full=False)
+            update = self._partial(now_ms, creates)
         self._asked = update.topics
         for topic in update.topics:
             self._wanted.pop(topic, None)
         return update
 
+    def _full(self, creates: Callable[[str], bool]) -> MetadataUpdate:
+        """All topics, but for those to be created, which follow by themselves; unless there are no others."""
+        topics = tuple(topic for topic in self._topics if topic not in self._wanted or not creates(topic))
+        creating = bool(self._topics) and not topics
+        return MetadataUpdate(
+            tuple(self._topics) if creating else topics, full=True, by_age=not self._full_wanted, creates=creating
+        )
+
+    def _partial(self, now_ms: int, creates: Callable[[str], bool]) -> MetadataUpdate:
+        """The wanted topics whose turn it is, as far as one request may be for them all; the first one decides."""
+        ready = [topic for topic in self._wanted if self._topics[topic].next_ms <= now_ms + COALESCE_MS]
+        creating = bool(ready) and creates(ready[0])
+        return MetadataUpdate(
+            tuple(topic for topic in ready if creates(topic) == creating), full=False, creates=creating
+        )
+
     def succeeded(
-        self, update: MetadataUpdate, now_ms: int, *, failing: Container[str], again: Container[str], news: bool
+        self,
+        update: MetadataUpdate,
+        now_ms: int,
+        *,
+        failing: Container[str],
+        again: Container[str],
+        missing: Container[str],
+        news: bool,
     ) -> None:
         """An answer came.
 
         Args:
             failing: topics whose answer was an error, or did not help its waiters.
             again: those of them that may recover by themselves and are wanted again.
+            missing: those of them that the answer did not have.
             news: whether it named newer leaders; full answers without news space out the next ones.
         """
         self._asked = ()
@@ -162,6 +208,7 @@ class MetadataSchedule:
             state = self._topics[topic]
             state.failures = state.failures + 1 if topic in failing else 0
             state.next_ms = now_ms + self._delay_ms(state.failures) if state.failures else good_ms
+            state.needed = state.needed and topic in missing
             if topic in again:
                 self._wanted[topic] = None
         if update.full:

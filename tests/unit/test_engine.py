@@ -72,7 +72,7 @@ async def test_a_topic_that_is_kept_is_not_forgotten() -> None:
     engine._metadata.touch("payments", 0)
     engine.keep_topics(["orders"])
     much_later_ms = engine.now_ms() + 10 * engine._config.metadata_max_idle_ms
-    update = engine._metadata._schedule.begin(much_later_ms, engine._metadata.still_used)
+    update = engine._metadata._schedule.begin(much_later_ms, engine._metadata._is_used)
     assert (update.topics, update.full) == (("orders",), True)
 
 

@@ -32,6 +32,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartitionError,
 )
 from aioproducer.metadata import Metadata
+from aioproducer.metadata_schedule import MetadataUpdate
 from aioproducer.net import nodes as nodes_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
@@ -62,12 +63,17 @@ class FakeCluster:
         self.error_code = 0
         self.throttle_time_ms = 0
         self.asked: list[tuple[int, list[str]]] = []
+        self.to_create: list[list[str]] = []
+        """The topics of each request that allows their creation."""
         for broker in brokers:
             broker.on(MetadataRequest, self.answer)
 
     def answer(self, request: ReceivedRequest) -> MetadataResponse:
-        names = [topic.name for topic in request.decode().topics]
+        message = request.decode()
+        names = [topic.name for topic in message.topics]
         self.asked.append((request.broker.node_id, names))
+        if names and message.allow_auto_topic_creation:
+            self.to_create.append(names)
         return MetadataResponse(
             throttle_time_ms=self.throttle_time_ms,
             brokers=[each.address() for each in self.listed],
@@ -489,6 +495,48 @@ async def test_a_topic_made_again_is_a_new_one(cluster: FakeCluster) -> None:
         assert len(setup.metadata.cluster.topics["a"].partitions) == 1
 
 
+async def test_a_deleted_topic_that_nobody_needs_does_not_come_back(cluster: FakeCluster) -> None:
+    """The broker creates what a request asks for: the producer's own refreshes would undo the deletion."""
+    cluster.topics = {"a": [(1, 0)], "b": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
+        await setup.wait("a")
+        await setup.wait("b")
+        assert cluster.to_create == [["a"], ["b"]]
+        cluster.to_create.clear()
+        del cluster.topics["a"]
+        setup.metadata.request_update()
+        await setup.until(lambda: not setup.metadata.cluster.partitions("a"))
+        while cluster.asked_topics.count(["a"]) < 5:
+            await cluster.brokers[0].next_request(MetadataRequest)
+        assert cluster.to_create == []
+        setup.metadata.touch("a", setup.now_ms)
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        while not cluster.to_create:
+            await cluster.brokers[0].next_request(MetadataRequest)
+        assert cluster.to_create[0] == ["a"]
+        cluster.topics["a"] = [(1, 0)]
+        await waiting
+
+
+async def test_a_missing_topic_with_records_or_that_was_asked_for_may_be_created(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)], "b": [(1, 0)]}
+    async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
+        for topic in "ab":
+            setup.metadata.need(topic, setup.now_ms)
+            await setup.until(lambda topic=topic: setup.metadata.cluster.partitions(topic))
+        cluster.to_create.clear()
+        setup.metadata.has_records = lambda topic: topic == "b"
+        cluster.topics.clear()
+        setup.metadata.request_update()
+        await setup.until(lambda: not setup.metadata.cluster.partitions("a"))
+        while not cluster.to_create:
+            await cluster.brokers[0].next_request(MetadataRequest)
+        assert cluster.to_create[0] == ["b"]
+        setup.metadata.need("a", setup.now_ms)
+        while ["a", "b"] not in map(sorted, cluster.to_create):
+            await cluster.brokers[0].next_request(MetadataRequest)
+
+
 async def test_topics_that_nobody_uses_are_forgotten(cluster: FakeCluster) -> None:
     cluster.topics = {"a": [(1, 0)], "b": [(1, 0)]}
     async with running(cluster) as setup:
@@ -496,7 +544,7 @@ async def test_topics_that_nobody_uses_are_forgotten(cluster: FakeCluster) -> No
         await setup.wait("b")
         for topic in "ab":
             setup.metadata._schedule._topics[topic].expires_ms = 0
-        setup.metadata.still_used = lambda topic: topic == "b"
+        setup.metadata.has_records = lambda topic: topic == "b"
         setup.metadata.request_update()
         await setup.until(lambda: "a" not in setup.metadata.cluster.topics)
         assert setup.changes[-1] == ("a",)
@@ -674,7 +722,7 @@ async def test_a_request_that_fails_in_the_turn_of_anothers_answer_is_nobodys(
     client.any_ready_connection = lambda _: asyncio.sleep(0, first)
     client.least_loaded = lambda _, but_not: None if second in but_not else second
     client.held_up = lambda *_: False
-    asking = asyncio.ensure_future(setup.metadata._ask([]))
+    asking = asyncio.ensure_future(setup.metadata._ask(MetadataUpdate((), full=False)))
     async with asyncio.timeout(5):
         await second.is_asked.wait()
         first.answer.set_result(b"frame")

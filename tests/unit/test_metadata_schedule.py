@@ -22,6 +22,8 @@ class Walk:
         self.schedule = MetadataSchedule(config, random.Random(1))
         self.now_ms = 1_000_000
         self.schedule.started(self.now_ms)
+        self.to_create: Collection[str] = ()
+        """The topics that are missing and needed."""
 
     @property
     def due_in_ms(self) -> int:
@@ -33,14 +35,20 @@ class Walk:
 
     def begin(self) -> MetadataUpdate:
         assert self.due_in_ms <= 0
-        return self.schedule.begin(self.now_ms)
+        return self.schedule.begin(self.now_ms, creates=lambda topic: topic in self.to_create)
 
     def succeed(
-        self, *, failing: Collection[str] = (), again: Collection[str] | None = None, news: bool = False
+        self,
+        *,
+        failing: Collection[str] = (),
+        again: Collection[str] | None = None,
+        missing: Collection[str] | None = None,
+        news: bool = False,
     ) -> MetadataUpdate:
         update = self.begin()
         again = failing if again is None else again
-        self.schedule.succeeded(update, self.now_ms, failing=failing, again=again, news=news)
+        missing = failing if missing is None else missing
+        self.schedule.succeeded(update, self.now_ms, failing=failing, again=again, missing=missing, news=news)
         return update
 
     def fail(self) -> MetadataUpdate:
@@ -188,7 +196,7 @@ def test_what_is_asked_for_already_is_not_wanted_twice() -> None:
     assert not walk.schedule.want("a", walk.now_ms)
     update = walk.begin()
     assert not walk.schedule.want("a", walk.now_ms)
-    walk.schedule.succeeded(update, walk.now_ms, failing=(), again=(), news=False)
+    walk.schedule.succeeded(update, walk.now_ms, failing=(), again=(), missing=(), news=False)
     assert walk.schedule.want("a", walk.now_ms)
 
 
@@ -200,7 +208,7 @@ def test_wishes_during_an_update_are_not_lost() -> None:
     assert update.full
     walk.schedule.want_all()
     walk.use("b")
-    walk.schedule.succeeded(update, walk.now_ms, failing=(), again=(), news=False)
+    walk.schedule.succeeded(update, walk.now_ms, failing=(), again=(), missing=(), news=False)
     assert walk.succeed().topics == ("b",)
     assert walk.wait() <= 120
     assert walk.begin().full
@@ -269,6 +277,55 @@ def test_a_rebootstrap_does_not_wait_for_the_spacing_of_full_updates() -> None:
     assert walk.succeed() == MetadataUpdate(("a",), full=True)
 
 
+def test_topics_that_may_be_created_are_asked_for_apart_from_others() -> None:
+    walk = Walk()
+    walk.use("a", "b", "c")
+    walk.to_create = ("b",)
+    assert walk.succeed() == MetadataUpdate(("a", "c"), full=False)
+    assert walk.succeed(failing=["b"]) == MetadataUpdate(("b",), full=False, creates=True)
+    walk.schedule.want_all()
+    walk.now_ms += 1_000
+    walk.use("d")
+    assert walk.succeed() == MetadataUpdate(("a", "c", "d"), full=True)
+    assert walk.due_in_ms <= 0
+    assert walk.succeed() == MetadataUpdate(("b",), full=False, creates=True)
+    assert walk.due_in_ms > 1_000
+
+
+def test_a_full_update_covers_missing_topics_that_are_not_asked_for_by_themselves() -> None:
+    walk = Walk()
+    walk.use("secret")
+    walk.to_create = ("secret",)
+    walk.succeed(failing=["secret"], again=())
+    walk.schedule.want_all()
+    assert walk.succeed() == MetadataUpdate(("secret",), full=True)
+
+
+def test_a_full_update_may_create_topics_if_there_are_no_others() -> None:
+    walk = Walk()
+    walk.use("a", "b")
+    walk.to_create = ("a", "b")
+    walk.schedule.want_all()
+    assert walk.succeed() == MetadataUpdate(("a", "b"), full=True, creates=True)
+    assert walk.due_in_ms == MAX_AGE_MS
+
+
+def test_a_topic_is_needed_until_an_answer_has_it() -> None:
+    walk = Walk()
+    walk.use("a")
+    walk.succeed(failing=["a"])
+    assert walk.schedule.is_needed("a")
+    walk.wait()
+    walk.succeed(failing=["a"], missing=())  # it has no leader yet
+    assert not walk.schedule.is_needed("a")
+    walk.wait()
+    walk.succeed(failing=["a"])  # and now it is gone
+    walk.use("a")
+    assert not walk.schedule.is_needed("a")
+    walk.schedule.want("a", walk.now_ms)
+    assert walk.schedule.is_needed("a")
+
+
 def test_unused_topics_are_forgotten() -> None:
     walk = Walk()
     walk.use("a", "b")
@@ -300,7 +357,7 @@ def test_topics_with_records_in_the_buffer_are_kept() -> None:
     walk.schedule.want_all()
     update = walk.schedule.begin(walk.now_ms, lambda topic: topic == "a")
     assert update.topics == ("a",)
-    walk.schedule.succeeded(update, walk.now_ms, failing=(), again=(), news=False)
+    walk.schedule.succeeded(update, walk.now_ms, failing=(), again=(), missing=(), news=False)
     walk.now_ms += IDLE_MS - 1
     walk.schedule.want_all()
     assert walk.succeed().topics == ("a",)
