@@ -495,7 +495,8 @@ cdef class Admission:
         after that, delivery goes on.
 
         Args:
-            topic: created by the broker if it does not exist and ``auto.create.topics.enable`` is set there.
+            topic: created by the broker if it does not exist, ``auto.create.topics.enable`` is set there, and
+                ``allow_auto_create_topics`` here.
             value, key: bytes-like, str (UTF-8), None, or what the configured serializer takes.
             partition: None chooses by murmur2 of the key, or without a key one partition after the other.
             headers: pairs of (str, bytes | None), or a mapping; order and repeated names are kept.

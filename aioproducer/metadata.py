@@ -287,8 +287,10 @@ class Metadata:
 
     def _is_to_be_created(self, topic: str) -> bool:
         """Whether a topic seems to be missing, and somebody waits for it, has asked for it, or has records for it."""
-        return self._is_missing(topic) and (
-            topic in self._waiters or self._schedule.is_needed(topic) or self.has_records(topic)
+        return (
+            self._config.allow_auto_create_topics
+            and self._is_missing(topic)
+            and (topic in self._waiters or self._schedule.is_needed(topic) or self.has_records(topic))
         )
 
     def _is_missing(self, topic: str) -> bool:

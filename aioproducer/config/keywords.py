@@ -41,6 +41,7 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
     metadata_max_idle_ms: SupportsIndex | str
     metadata_recovery_strategy: str
     metadata_recovery_rebootstrap_trigger_ms: SupportsIndex | str
+    allow_auto_create_topics: bool | str
     # Delivery
     acks: SupportsIndex | str
     enable_idempotence: bool | str

@@ -49,7 +49,6 @@ _NO_THREADS = "there are no library threads or queues to configure"
 _LOGGING = "set the levels of Python's loggers below aioproducer"
 IGNORED: Mapping[str, str] = MappingProxyType(
     {
-        "allow.auto.create.topics": "the broker decides",
         "api.version.fallback.ms": "brokers are always asked for their versions",
         "api.version.request": "brokers are always asked for their versions",
         "api.version.request.timeout.ms": "it is part of setting up a connection",

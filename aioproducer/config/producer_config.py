@@ -64,6 +64,7 @@ class ProducerConfig:
     metadata_max_idle_ms: int
     metadata_recovery_strategy: str
     metadata_recovery_rebootstrap_trigger_ms: int
+    allow_auto_create_topics: bool
     # Delivery
     acks: int
     enable_idempotence: bool

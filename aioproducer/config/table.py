@@ -173,6 +173,16 @@ _CLUSTER = (
         importance="low",
         doc="With `rebootstrap`: also start again if the metadata could not be refreshed for this long.",
     ),
+    ConfigDef(
+        name="allow_auto_create_topics",
+        type=BOOLEAN,
+        default=True,
+        importance="low",
+        in_java=False,
+        doc="Whether a broker may create a topic that the program sends to and that does not exist. The broker does so "
+        "only if `auto.create.topics.enable` is set there too. With `false`, a mistyped name raises an error and "
+        "leaves no topic behind.",
+    ),
 )
 
 _DELIVERY = (

@@ -537,6 +537,16 @@ async def test_a_missing_topic_with_records_or_that_was_asked_for_may_be_created
             await cluster.brokers[0].next_request(MetadataRequest)
 
 
+async def test_a_missing_topic_is_not_created_if_the_program_forbids_it(cluster: FakeCluster) -> None:
+    async with running(cluster, allow_auto_create_topics=False, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
+        setup.metadata.has_records = lambda _: True
+        waiting = asyncio.ensure_future(setup.wait("typo"))
+        while cluster.asked_topics.count(["typo"]) < 3:
+            await cluster.brokers[0].next_request(MetadataRequest)
+        assert cluster.to_create == []
+        waiting.cancel()
+
+
 async def test_topics_that_nobody_uses_are_forgotten(cluster: FakeCluster) -> None:
     cluster.topics = {"a": [(1, 0)], "b": [(1, 0)]}
     async with running(cluster) as setup:

@@ -73,6 +73,7 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
             {"delivery_timeout_ms": 20_000, "request_timeout_ms": 20_000},
         ),
         ({"connections.max.idle.ms": 0}, {"connections_max_idle_ms": -1}),
+        ({"allow.auto.create.topics": "false"}, {"allow_auto_create_topics": False}),
         ({"socket.send.buffer.bytes": 0}, {"send_buffer_bytes": -1}),
         ({"topic.metadata.refresh.interval.ms": -1}, {"metadata_max_age_ms": 2_147_483_647}),
         ({"topic.metadata.refresh.interval.ms": "0"}, {"metadata_max_age_ms": 2_147_483_647}),
