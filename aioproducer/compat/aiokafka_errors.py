@@ -12,6 +12,7 @@ from aioproducer.errors import (
     BootstrapError,
     BrokerError,
     BufferExhaustedError,
+    ConnectionLostError,
     DeliveryTimeoutError,
     KafkaError,
     MetadataTimeoutError,
@@ -32,15 +33,16 @@ NAMES: tuple[tuple[type[KafkaError], tuple[str, ...]], ...] = (
     (TransactionStateError, ("IllegalOperation",)),
     (AuthenticationError, ("AuthenticationFailedError",)),
     (BootstrapError, ("KafkaConnectionError",)),
+    (ConnectionLostError, ("KafkaConnectionError", "NodeNotReadyError")),
     (ProducerClosedError, ("ProducerClosed",)),
 )
-"""For errors without a broker's code: the first match counts."""
+"""Their names for errors of ours: the first match counts. Those of brokers are also of the class of their code."""
 
 
 def familiar(error: BaseException) -> BaseException:
     """The error as an aiokafka error as well, if the program has imported that library; itself if there is no match.
 
-    A record that timed out is also of the class of its last error answer, which aiokafka raises in that case.
+    A record that timed out is also of the classes of its last error, which aiokafka raises in that case.
     """
     if not isinstance(error, KafkaError):
         return error
@@ -79,18 +81,30 @@ def _reduced(twin: KafkaError) -> tuple[Any, ...]:
 
 
 def _theirs(module: Any, error: KafkaError) -> tuple[type[BaseException], ...]:
-    names = next((names for ours, names in NAMES if isinstance(error, ours)), ())
-    found = [getattr(module, name) for name in names if hasattr(module, name)]
-    said = error.__cause__ if isinstance(error, DeliveryTimeoutError) else error if not found else None
-    if isinstance(said, BrokerError) and module.for_code(said.code) is not module.UnknownError:
-        found.append(module.for_code(said.code))
+    found = _classes(module, error)
+    if isinstance(error, DeliveryTimeoutError):
+        found |= _classes(module, error.__cause__)
     return tuple(found) or (module.KafkaError,)
+
+
+def _classes(module: Any, error: BaseException | None) -> dict[type[BaseException], None]:
+    """Their classes for one error, without its cause, each once."""
+    found = []
+    # Brokers never send the code of a lost connection, and aiokafka has another error for the number.
+    if isinstance(error, BrokerError) and not isinstance(error, ConnectionLostError):
+        found.append(module.for_code(error.code))
+    names = next((names for ours, names in NAMES if isinstance(error, ours)), ())
+    found += [getattr(module, name) for name in names if hasattr(module, name)]
+    return dict.fromkeys(each for each in found if each is not module.UnknownError)
 
 
 def _both(ours: type[KafkaError], theirs: tuple[type[BaseException], ...]) -> type[KafkaError]:
     kind = _KINDS.get((ours, *theirs))
     if kind is None:
         members = {"__str__": ours.__str__, "__reduce__": _reduced, "__module__": __name__, "name": ours.name}
+        # Theirs is the broker's code. The errno of Python's TimeoutError, which some of ours are, would hide it.
+        if codes := [each.errno for each in theirs if hasattr(each, "errno")]:
+            members["errno"] = codes[0]
         kind = _KINDS[ours, *theirs] = type(ours.__name__, (ours, *theirs), members)
     return kind
 

@@ -1,0 +1,75 @@
+"""Errors that are of aiokafka's classes too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioproducer.compat.aiokafka_errors import familiar
+from aioproducer.error_codes import CODES
+from aioproducer.errors import (
+    BrokerError,
+    ConnectionLostError,
+    DeliveryTimeoutError,
+    KafkaError,
+    RequestTimedOutError,
+    broker_error,
+)
+
+errors = pytest.importorskip("aiokafka.errors")
+
+OTHER_NAMES = {
+    "NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER",
+    "MESSAGE_SIZE_TOO_LARGE": "MESSAGE_TOO_LARGE",
+    "INVALID_TOPIC": "INVALID_TOPIC_EXCEPTION",
+    "INVALID_REPLICATION_ASSIGNMENT": "INVALID_REPLICA_ASSIGNMENT",
+    "UNKNOWN": "UNKNOWN_SERVER_ERROR",
+}
+"""aiokafka's names of codes where they differ from Kafka's."""
+
+
+def theirs(error: BaseException) -> set[str]:
+    """aiokafka's classes that an ``except`` clause could name."""
+    return {kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "aiokafka.errors"}
+
+
+def timed_out(cause: BaseException) -> BaseException:
+    """What a record fails with whose last attempt ended with ``cause``."""
+    error = DeliveryTimeoutError("orders-0: 1 records were not acknowledged")
+    error.__cause__ = cause
+    return familiar(error)
+
+
+@pytest.mark.parametrize(("code", "name"), [row[:2] for row in CODES])
+def test_no_code_is_taken_for_another(code: int, name: str) -> None:
+    """An ``except`` clause or a look at ``errno`` never matches an error that was not meant."""
+    error = familiar(broker_error(code))
+    assert isinstance(error, errors.KafkaError)
+    if isinstance(error, errors.BrokerResponseError):
+        assert error.errno == code
+        assert OTHER_NAMES.get(error.message, error.message) == name
+
+
+def test_a_lost_connection() -> None:
+    """aiokafka raises either class, depending on when the connection was lost."""
+    for error in (familiar(ConnectionLostError("node 1 closed the connection")), timed_out(ConnectionLostError())):
+        assert isinstance(error, errors.KafkaConnectionError)
+        assert isinstance(error, errors.NodeNotReadyError)
+        assert not isinstance(error, errors.BrokerResponseError)
+
+
+def test_a_record_that_timed_out() -> None:
+    """It is of the class for that, and of those of its last error, with the code of that."""
+    assert theirs(timed_out(ConnectionLostError())) == {
+        "KafkaTimeoutError", "KafkaConnectionError", "NodeNotReadyError", "KafkaError"
+    }  # fmt: skip
+    error: Any = timed_out(RequestTimedOutError())
+    assert theirs(error) == {"KafkaTimeoutError", "RequestTimedOutError", "BrokerResponseError", "KafkaError"}
+    assert error.errno == 7
+    assert theirs(timed_out(BrokerError())) == {"KafkaTimeoutError", "KafkaError"}
+    assert theirs(familiar(DeliveryTimeoutError())) == {"KafkaTimeoutError", "KafkaError"}
+
+
+def test_an_error_without_a_twin() -> None:
+    assert theirs(familiar(KafkaError())) == {"KafkaError"}
