@@ -14,11 +14,13 @@ from aioproducer.errors import (
     BufferExhaustedError,
     ConnectionLostError,
     DeliveryTimeoutError,
+    InvalidProducerEpochError,
     KafkaError,
     MetadataTimeoutError,
     ProducerClosedError,
     ProducerFencedError,
     RecordTooLargeError,
+    TransactionAbortedError,
     TransactionStateError,
     TransactionTimeoutError,
 )
@@ -30,6 +32,7 @@ NAMES: tuple[tuple[type[KafkaError], tuple[str, ...]], ...] = (
     (TransactionTimeoutError, ("KafkaTimeoutError",)),
     (RecordTooLargeError, ("MessageSizeTooLargeError",)),
     (ProducerFencedError, ("ProducerFenced",)),
+    (InvalidProducerEpochError, ("ProducerFenced",)),
     (TransactionStateError, ("IllegalOperation",)),
     (AuthenticationError, ("AuthenticationFailedError",)),
     (BootstrapError, ("KafkaConnectionError",)),
@@ -42,7 +45,8 @@ NAMES: tuple[tuple[type[KafkaError], tuple[str, ...]], ...] = (
 def familiar(error: BaseException) -> BaseException:
     """The error as an aiokafka error as well, if the program has imported that library; itself if there is no match.
 
-    A record that timed out is also of the classes of its last error, which aiokafka raises in that case.
+    A record that timed out is also of the classes of its last error, which aiokafka raises in that case. If a
+    transaction outlived its time limit, its records and its end are ProducerFenced too, as there.
     """
     if not isinstance(error, KafkaError):
         return error
@@ -81,9 +85,11 @@ def _reduced(twin: KafkaError) -> tuple[Any, ...]:
 
 
 def _theirs(module: Any, error: KafkaError) -> tuple[type[BaseException], ...]:
-    found = _classes(module, error)
-    if isinstance(error, DeliveryTimeoutError):
-        found |= _classes(module, error.__cause__)
+    found, cause = _classes(module, error), error.__cause__
+    # Other errors that spoil a transaction belong to one record: aiokafka does not raise them for the others.
+    outlived = isinstance(error, TransactionAbortedError) and isinstance(cause, InvalidProducerEpochError)
+    if outlived or isinstance(error, DeliveryTimeoutError):
+        found |= _classes(module, cause)
     return tuple(found) or (module.KafkaError,)
 
 

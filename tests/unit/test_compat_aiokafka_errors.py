@@ -12,8 +12,12 @@ from aioproducer.errors import (
     BrokerError,
     ConnectionLostError,
     DeliveryTimeoutError,
+    InvalidProducerEpochError,
     KafkaError,
+    MessageTooLargeError,
+    ProducerFencedError,
     RequestTimedOutError,
+    TransactionAbortedError,
     broker_error,
 )
 
@@ -34,11 +38,14 @@ def theirs(error: BaseException) -> set[str]:
     return {kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "aiokafka.errors"}
 
 
-def timed_out(cause: BaseException) -> BaseException:
-    """What a record fails with whose last attempt ended with ``cause``."""
-    error = DeliveryTimeoutError("orders-0: 1 records were not acknowledged")
+def because_of(cause: BaseException, error: KafkaError) -> BaseException:
     error.__cause__ = cause
     return familiar(error)
+
+
+def timed_out(cause: BaseException) -> BaseException:
+    """What a record fails with whose last attempt ended with ``cause``."""
+    return because_of(cause, DeliveryTimeoutError("orders-0: 1 records were not acknowledged"))
 
 
 @pytest.mark.parametrize(("code", "name"), [row[:2] for row in CODES])
@@ -73,3 +80,20 @@ def test_a_record_that_timed_out() -> None:
 
 def test_an_error_without_a_twin() -> None:
     assert theirs(familiar(KafkaError())) == {"KafkaError"}
+
+
+def test_a_fenced_producer() -> None:
+    assert theirs(familiar(ProducerFencedError())) == {"ProducerFenced", "KafkaError"}
+
+
+def test_a_transaction_that_outlived_its_time_limit() -> None:
+    """For aiokafka it is the same as fencing, in the calls of the transaction and for its records."""
+    error = familiar(InvalidProducerEpochError())
+    assert theirs(error) == {"ProducerFenced", "InvalidProducerEpoch", "BrokerResponseError", "KafkaError"}
+    assert isinstance(because_of(InvalidProducerEpochError(), TransactionAbortedError()), errors.ProducerFenced)
+
+
+def test_records_of_a_transaction_that_another_record_spoiled() -> None:
+    """They do not look as if the broker had refused them."""
+    assert theirs(because_of(MessageTooLargeError(), TransactionAbortedError())) == {"KafkaError"}
+    assert theirs(familiar(TransactionAbortedError())) == {"KafkaError"}
