@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -25,7 +26,7 @@ from aioproducer import RecordMetadata as OwnMetadata
 from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
 from aioproducer.config.values import with_ports
-from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError
+from aioproducer.errors import DeliveryErrors, KafkaError, RecordTooLargeError, SerializationError
 from aioproducer.transaction.block import Transaction
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
@@ -139,15 +140,15 @@ class AIOKafkaProducer:
             await self.native.start()
 
     async def stop(self) -> None:
-        """Send what is pending and close everything."""
-        with raising_familiar():
+        """Send what is pending and close everything. Failed records do not make it raise: their futures do."""
+        with raising_familiar(), suppress(DeliveryErrors):
             await self.native.close()
 
     async def flush(self) -> None:
-        """Wait until every record sent so far has ended."""
+        """Wait until every record sent so far has ended. Failed records do not make it raise: their futures do."""
         if self.native.health().state in (ProducerState.NEW, ProducerState.CLOSED):
             return
-        with raising_familiar():
+        with raising_familiar(), suppress(DeliveryErrors):
             await self.native.flush()
 
     async def __aenter__(self) -> Self:
@@ -262,7 +263,7 @@ class AIOKafkaProducer:
             if (left := next((one for one in deliveries if not one.done()), None)) is not None:
                 left.add_done_callback(ended)  # an abort drops unsent records before those in flight have ended
                 return
-            # Looked at even if the future was cancelled: aiokafka's flush and stop do not raise what nobody looked at.
+            # Looked at even if the future was cancelled, so that they are not logged as failures nobody cared about.
             failed = [error for error in map(Delivery.exception, deliveries) if error is not None]
             if future.done():
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,3 +57,49 @@ async def test_a_batch_that_fails_after_its_future_was_cancelled(fake_kafka_clus
         await producer.flush()
         failed = producer.native.metrics()["producer-metrics"]["record-error-total"]
     assert failed == 2
+
+
+def _refused(cluster: FakeCluster) -> AIOKafkaProducer:
+    """A producer whose records the cluster refuses."""
+    cluster.create_topic("orders")
+    cluster.faults.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+    return AIOKafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, max_batch_size=2_000_000, max_request_size=4_000_000
+    )
+
+
+async def _cut_off_halfway(producer: AIOKafkaProducer) -> None:
+    """Cancel a ``send_batch`` of which some records are in the buffer: it lets the loop turn after 256 KiB."""
+    await producer.partitions_for("orders")
+    batch = producer.create_batch()
+    for _ in range(100):
+        batch.append(timestamp=None, key=None, value=bytes(10_000))
+    sending = asyncio.create_task(producer.send_batch(batch, "orders", partition=0))
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+
+
+@pytest.mark.parametrize("end", [AIOKafkaProducer.flush, AIOKafkaProducer.stop])
+async def test_records_of_a_cancelled_call_that_fail(
+    fake_kafka_cluster: FakeCluster, end: Callable[[AIOKafkaProducer], Awaitable[None]]
+) -> None:
+    """As in aiokafka, neither flush nor stop raises for records, also if there is no future for them."""
+    async with _refused(fake_kafka_cluster) as producer:
+        await _cut_off_halfway(producer)
+        await end(producer)
+        failed = producer.native.metrics()["producer-metrics"]["record-error-total"]
+    assert 0 < failed < 100
+
+
+async def test_the_error_of_the_body_is_not_replaced(fake_kafka_cluster: FakeCluster) -> None:
+    """Not even if records fail that nobody looked at."""
+
+    async def body() -> None:
+        async with _refused(fake_kafka_cluster) as producer:
+            await _cut_off_halfway(producer)
+            raise RuntimeError("given up")
+
+    with pytest.raises(RuntimeError, match="given up"):
+        await body()
