@@ -146,10 +146,15 @@ class AIOKafkaProducer:
 
     async def flush(self) -> None:
         """Wait until every record sent so far has ended. Failed records do not make it raise: their futures do."""
-        if self.native.health().state in (ProducerState.NEW, ProducerState.CLOSED):
-            return
-        with raising_familiar(), suppress(DeliveryErrors):
-            await self.native.flush()
+        state = self.native.health().state
+        if state is ProducerState.CLOSING:
+            # It waits for the same records. A task of its own, as a close that is cancelled drops them.
+            closed = asyncio.create_task(self.stop())
+            await asyncio.wait([closed])
+            closed.result()
+        elif state not in (ProducerState.NEW, ProducerState.CLOSED):
+            with raising_familiar(), suppress(DeliveryErrors):
+                await self.native.flush()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer import ProducerState
 from aioproducer._delivery import Delivery
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.testing import FakeCluster
@@ -103,3 +104,19 @@ async def test_the_error_of_the_body_is_not_replaced(fake_kafka_cluster: FakeClu
 
     with pytest.raises(RuntimeError, match="given up"):
         await body()
+
+
+async def test_flush_while_stop_runs(fake_kafka_cluster: FakeCluster) -> None:
+    """It waits for the same records; if it is cancelled, stop still sends them."""
+    async with AIOKafkaProducer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, linger_ms=60_000) as producer:
+        future = await producer.send("orders", b"value")
+        stopping = asyncio.create_task(producer.stop())
+        await asyncio.sleep(0)
+        assert producer.native.health().state is ProducerState.CLOSING
+        given_up, flushing = asyncio.create_task(producer.flush()), asyncio.create_task(producer.flush())
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await flushing
+        assert future.result() is not None
+        await stopping
+    assert given_up.cancelled()
