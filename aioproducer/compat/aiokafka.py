@@ -140,7 +140,12 @@ class AIOKafkaProducer:
             await self.native.start()
 
     async def stop(self) -> None:
-        """Send what is pending and close everything. Failed records do not make it raise: their futures do."""
+        """Send what is pending and close everything. Failed records do not make it raise: their futures do.
+
+        A producer whose start failed has nothing to close, and may be started again, as in aiokafka.
+        """
+        if self.native.health().state is ProducerState.NEW:
+            return
         with raising_familiar(), suppress(DeliveryErrors):
             await self.native.close()
 

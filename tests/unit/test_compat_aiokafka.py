@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer import ProducerState
+from aioproducer import BootstrapError, ProducerClosedError, ProducerState
 from aioproducer._delivery import Delivery
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.testing import FakeCluster
@@ -120,3 +120,21 @@ async def test_flush_while_stop_runs(fake_kafka_cluster: FakeCluster) -> None:
         assert future.result() is not None
         await stopping
     assert given_up.cancelled()
+
+
+async def test_a_start_that_failed(fake_kafka_cluster: FakeCluster) -> None:
+    """After ``stop`` the same producer may be started again; programs that wait for the cluster do so."""
+    for broker in fake_kafka_cluster.brokers:
+        fake_kafka_cluster.stop_broker(broker)
+    producer = AIOKafkaProducer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers)
+    for _ in range(2):
+        with pytest.raises(BootstrapError):
+            await producer.start()
+        await producer.stop()
+    for broker in fake_kafka_cluster.brokers:
+        fake_kafka_cluster.start_broker(broker)
+    await producer.start()
+    assert await producer.send_and_wait("orders", b"value") is not None
+    await producer.stop()
+    with pytest.raises(ProducerClosedError):
+        await producer.start()
