@@ -32,6 +32,8 @@ from aioproducer.transaction.block import Transaction
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
 
 UNSET: Any = object()
+DEFAULT_MEMORY = 33_554_432
+"""This producer's default for ``buffer_memory``."""
 
 
 class RecordMetadata(NamedTuple):
@@ -104,6 +106,7 @@ class AIOKafkaProducer:
             "compression_type": compression_type or "none",
             "batch_size": max_batch_size,
             "max_request_size": max_request_size,
+            "buffer_memory": _memory(max_request_size),
             "linger_ms": linger_ms,
             "retry_backoff_ms": retry_backoff_ms,
             "security_protocol": security_protocol,
@@ -367,6 +370,11 @@ def _addresses(servers: str | Iterable[str]) -> list[str]:
     """Split addresses: one string may hold several; empty ones and duplicates are dropped."""
     listed = servers.split(",") if isinstance(servers, str) else servers
     return list(dict.fromkeys(with_ports(server for server in map(str.strip, listed) if server)))
+
+
+def _memory(max_request_size: Any) -> int | float:
+    """aiokafka has no limit beside the record's: one record must fit while another is on its way."""
+    return max(DEFAULT_MEMORY, 2 * max_request_size) if isinstance(max_request_size, (int, float)) else DEFAULT_MEMORY
 
 
 def _partitioner(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from aioproducer import BootstrapError, ProducerClosedError, ProducerState
+from aioproducer import BootstrapError, ConfigError, ProducerClosedError, ProducerState
 from aioproducer._delivery import Delivery
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.testing import FakeCluster
@@ -138,3 +138,18 @@ async def test_a_start_that_failed(fake_kafka_cluster: FakeCluster) -> None:
     await producer.stop()
     with pytest.raises(ProducerClosedError):
         await producer.start()
+
+
+# --- its arguments ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_record_above_the_default_buffer(fake_kafka_cluster: FakeCluster) -> None:
+    """``max_request_size`` is the only limit of a record, as in aiokafka."""
+    fake_kafka_cluster.create_topic("orders", configs={"max.message.bytes": 50_000_000})
+    async with AIOKafkaProducer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers, max_request_size=50_000_000
+    ) as producer:
+        assert await producer.send_and_wait("orders", bytes(40_000_000)) is not None
+    for bad in (float("inf"), "large"):
+        with pytest.raises(ConfigError, match=f"max_request_size={bad!r} is refused"):
+            AIOKafkaProducer(max_request_size=cast(float, bad))
