@@ -121,9 +121,11 @@ class AIOKafkaProducer:
             configs |= {"transactional_id": transactional_id, "transaction_timeout_ms": transaction_timeout_ms}
         if partitioner is not None:
             configs["partitioner_class"] = _partitioner(partitioner)
-        if ssl_context is not None:
+        protocol = str(security_protocol).upper()
+        # aiokafka ignores what the protocol does not need: programs always pass it, and switch by the protocol alone.
+        if ssl_context is not None and protocol.endswith("SSL"):
             configs["ssl_context"] = ssl_context
-        if security_protocol.startswith("SASL"):
+        if protocol.startswith("SASL"):
             configs |= _login(
                 sasl_mechanism, sasl_plain_username, sasl_plain_password, sasl_kerberos_service_name,
                 sasl_oauth_token_provider,

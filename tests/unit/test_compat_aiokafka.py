@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -153,3 +154,14 @@ async def test_a_record_above_the_default_buffer(fake_kafka_cluster: FakeCluster
     for bad in (float("inf"), "large"):
         with pytest.raises(ConfigError, match=f"max_request_size={bad!r} is refused"):
             AIOKafkaProducer(max_request_size=cast(float, bad))
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "sasl_ssl"])
+def test_what_the_protocol_does_not_need_is_ignored(protocol: str) -> None:
+    """Programs may always pass it, and switch by the protocol alone."""
+    context = ssl.create_default_context()
+    config = AIOKafkaProducer(
+        security_protocol=protocol, ssl_context=context, sasl_plain_username="u", sasl_plain_password="p"
+    ).native._config
+    assert config.ssl_context is (context if "SSL" in protocol.upper() else None)
+    assert config.sasl_username == ("u" if "SASL" in protocol.upper() else None)
