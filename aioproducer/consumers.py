@@ -10,7 +10,7 @@ itself (``enable.auto.commit=false``), and should read only committed records (`
 
 Neither package is imported. Tested with confluent-kafka 2.16 and aiokafka 0.14.
 
-Source: KIP-447; the consumers' own documentation of consumer_group_metadata() and position().
+Source: KIP-447; confluent-kafka's documentation of consumer_group_metadata() and position(), aiokafka's sources.
 """
 
 from __future__ import annotations
@@ -70,9 +70,26 @@ def aiokafka_group(consumer: Any) -> ConsumerGroupMetadata:
         raise ValueError("this aiokafka consumer has no group, or is of an unknown version") from error
 
 
-async def aiokafka_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The positions of an ``aiokafka.AIOKafkaConsumer``, for each assigned partition."""
+def aiokafka_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The positions of an ``aiokafka.AIOKafkaConsumer``, for each assigned partition that has one already.
+
+    They cover everything that ``getone`` and ``getmany`` have returned. aiokafka rebalances in the background whenever
+    the program waits, and then both the positions and the membership change: take the two right after ``getmany``, with
+    no ``await`` between them, or offsets of a partition that now belongs to another member may be accepted.
+
+    aiokafka's own ``position()`` waits for a partition that has none, for as long as it has no leader. So this reads
+    what its ``commit()`` reads.
+
+    Raises:
+        ValueError: this version of aiokafka keeps them elsewhere.
+    """
+    try:
+        subscription = consumer._subscription.subscription
+        assignment = None if subscription is None else subscription.assignment
+        consumed = {} if assignment is None else assignment.all_consumed_offsets()
+    except AttributeError as error:
+        raise ValueError("this aiokafka consumer is of an unknown version") from error
     return {
-        TopicPartition(each.topic, each.partition): OffsetAndMetadata(await consumer.position(each))
-        for each in consumer.assignment()
+        TopicPartition(each.topic, each.partition): OffsetAndMetadata(position.offset)
+        for each, position in consumed.items()
     }

@@ -64,22 +64,26 @@ def test_confluent_positions() -> None:
 
 
 async def test_aiokafka() -> None:
-    """Membership comes from its coordinator, positions are queried for each partition."""
+    """What it has not read from yet, or can't, is left out: nothing waits for its position."""
+    aiokafka = pytest.importorskip("aiokafka")
+    state = pytest.importorskip("aiokafka.consumer.subscription_state").SubscriptionState()
     coordinator = SimpleNamespace(group_id="group", generation=3, member_id="m", _group_instance_id=None)
-
-    class Consumer:
-        _coordinator = coordinator
-
-        def assignment(self) -> set[TopicPartition]:
-            return {TopicPartition("a", 0), TopicPartition("a", 1)}
-
-        async def position(self, partition: TopicPartition) -> int:
-            return 10 + partition.partition
-
-    assert aiokafka_group(Consumer()) == ConsumerGroupMetadata("group", 3, "m")
-    assert await aiokafka_positions(Consumer()) == {
+    consumer = SimpleNamespace(_coordinator=coordinator, _subscription=state)
+    assert aiokafka_positions(consumer) == {}
+    state.subscribe({"a"})
+    assert aiokafka_positions(consumer) == {}
+    state.assign_from_subscribed({aiokafka.TopicPartition("a", number) for number in range(3)})
+    for number in range(2):
+        state.seek(aiokafka.TopicPartition("a", number), 10 + number)
+    assert aiokafka_positions(consumer) == {
         TopicPartition("a", 0): OffsetAndMetadata(10),
         TopicPartition("a", 1): OffsetAndMetadata(11),
     }
+    assert aiokafka_group(consumer) == ConsumerGroupMetadata("group", 3, "m")
+
+
+def test_an_aiokafka_of_an_unknown_form() -> None:
     with pytest.raises(ValueError, match="no group"):
         aiokafka_group(SimpleNamespace(_coordinator=SimpleNamespace()))
+    with pytest.raises(ValueError, match="unknown version"):
+        aiokafka_positions(SimpleNamespace())

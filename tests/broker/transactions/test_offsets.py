@@ -143,11 +143,11 @@ async def test_with_an_aiokafka_consumer(kafka_v2: KafkaCluster) -> None:
             for _ in range(10):
                 async with asyncio.timeout(PATIENCE_S):
                     record = await consumer.getone()
+                positions, metadata = aiokafka_positions(consumer), aiokafka_group(consumer)
                 await producer.submit(target, record.value)
-            metadata = aiokafka_group(consumer)
             assert metadata.group_id == group
             assert metadata.generation_id > 0
-            await producer.send_offsets_to_transaction(await aiokafka_positions(consumer), metadata)
+            await producer.send_offsets_to_transaction(positions, metadata)
     finally:
         await consumer.stop()
     await committed_are(kafka_v2, group, source, [5, 5])
