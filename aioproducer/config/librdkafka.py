@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import inspect
 import logging
 import math
 import os
@@ -176,12 +177,15 @@ def _partitioner(name: Any) -> Any:
 
 
 def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthToken]]:
-    """confluent-kafka's callback returns (token, expiry in seconds, principal, extensions), and may block."""
+    """confluent-kafka's callback gives (token, expiry in seconds, principal, extensions), and is async or may block."""
     if not callable(callback):
         raise ConfigError(f"oauth_cb={callback!r} is refused; allowed: function of sasl.oauthbearer.config")
 
     async def provide() -> OAuthToken:
-        answer = await asyncio.to_thread(callback, config)
+        is_async = inspect.iscoroutinefunction(callback)
+        answer = callback(config) if is_async else await asyncio.to_thread(callback, config)
+        if inspect.isawaitable(answer):
+            answer = await answer
         try:
             token, expires_s, *more = answer if isinstance(answer, (tuple, list)) else ()
             expires_at_ms = int(float(expires_s) * 1000)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import traceback
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -384,6 +386,20 @@ async def test_a_token_callback_with_extensions() -> None:
     """They are the fourth element of its result, after a principal."""
     ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("token", 1, "shop", {"a": "b"})})
     assert (await ours["sasl_oauth_token_provider"]()).extensions == {"a": "b"}
+
+
+class AsyncCallback:
+    """A coroutine function only by its ``__call__``."""
+
+    async def __call__(self, config: str) -> tuple[str, float]:
+        return f"token for {config}", asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("callback", [AsyncCallback().__call__, AsyncCallback()])
+async def test_an_async_token_callback(callback: Callable[[str], Awaitable[tuple[str, float]]]) -> None:
+    """confluent-kafka's AIOProducer takes one; it runs in the producer's loop."""
+    ours = translate({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "shop", "oauth_cb": callback})
+    assert (await ours["sasl_oauth_token_provider"]()).value == "token for shop"
 
 
 async def test_a_producer() -> None:
