@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from aioproducer import (
     ConsumerGroupMetadata,
     Delivery,
+    OAuthToken,
     OffsetAndMetadata,
     PartitionInfo,
     Producer,
@@ -394,7 +395,19 @@ def _login(mechanism: str, username: str | None, password: str | None, service: 
     if mechanism == "GSSAPI":
         configs["sasl_kerberos_service_name"] = service
     elif mechanism == "OAUTHBEARER":
-        configs["sasl_oauth_token_provider"] = None if provider is None else provider.token
+        configs["sasl_oauth_token_provider"] = None if provider is None else _token_of(provider)
     else:
         configs |= {"sasl_username": username, "sasl_password": password}
     return configs
+
+
+def _token_of(provider: Any) -> Callable[[], Awaitable[OAuthToken | str]]:
+    """aiokafka's provider has a second, optional method for what a login sends beside the token (KIP-342)."""
+    if not callable(getattr(provider, "extensions", None)):
+        return cast(Callable[[], Awaitable[str]], provider.token)
+
+    async def token() -> OAuthToken:
+        value = await provider.token()
+        return OAuthToken(value, extensions={str(name): str(text) for name, text in provider.extensions().items()})
+
+    return token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 from aioproducer import BootstrapError, ConfigError, ProducerClosedError, ProducerState
 from aioproducer._delivery import Delivery
 from aioproducer.compat.aiokafka import AIOKafkaProducer
+from aioproducer.net.sasl.oauthbearer import OAuthBearer
 from aioproducer.testing import FakeCluster
 from tests.unit.core import end, filled, make_accumulator
 
@@ -165,3 +167,38 @@ def test_what_the_protocol_does_not_need_is_ignored(protocol: str) -> None:
     ).native._config
     assert config.ssl_context is (context if "SSL" in protocol.upper() else None)
     assert config.sasl_username == ("u" if "SASL" in protocol.upper() else None)
+
+
+class TokenProvider:
+    """aiokafka's interface, without its optional method."""
+
+    async def token(self) -> str:
+        return "token"
+
+
+class ExtendedTokenProvider(TokenProvider):
+    def __init__(self, extensions: dict[str, Any]) -> None:
+        self._extensions = extensions
+
+    def extensions(self) -> dict[str, Any]:
+        return self._extensions
+
+
+@pytest.mark.parametrize(
+    ("provider", "sent"),
+    [
+        (TokenProvider(), b"n,,\x01auth=Bearer token\x01\x01"),
+        (ExtendedTokenProvider({}), b"n,,\x01auth=Bearer token\x01\x01"),
+        (
+            ExtendedTokenProvider({"logicalCluster": "lkc-1", "identityPoolId": 7}),
+            b"n,,\x01auth=Bearer token\x01logicalCluster=lkc-1\x01identityPoolId=7\x01\x01",
+        ),
+    ],
+)
+async def test_a_token_provider(provider: TokenProvider, sent: bytes) -> None:
+    """Its extensions, if any, are sent too: Confluent Cloud needs them."""
+    producer = AIOKafkaProducer(
+        security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=provider
+    )
+    login = OAuthBearer(producer.native._config, asyncio.get_running_loop(), random.Random(1))
+    assert await (await login.begin("broker")).respond(None) == sent
