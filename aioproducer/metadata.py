@@ -448,7 +448,7 @@ class Metadata:
 
     def _without_used(self, changes: ClusterChanges) -> ClusterChanges:
         """The changes, but no topic forgotten that got a record after the request for the topics in use."""
-        used = {topic for topic, state in changes.topics.items() if state is None and self.still_used(topic)}
+        used = {topic for topic, state in changes.topics.items() if state is None and self._is_used(topic)}
         for topic in used:
             self.touch(topic, self._now_ms())
         return changes.keeping(used)
