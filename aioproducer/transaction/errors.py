@@ -62,7 +62,9 @@ BY_REQUEST: dict[int, dict[int, Reaction]] = {
     },
     InitProducerIdRequest.API_KEY: {},
     AddPartitionsToTxnRequest.API_KEY: {
+        -1: R.ABORTABLE,  # UNKNOWN_SERVER_ERROR, e.g. more partitions than a record of the coordinator's log can hold
         3: R.RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
+        17: R.ABORTABLE,  # INVALID_TOPIC_EXCEPTION
         29: R.ABORTABLE,  # TOPIC_AUTHORIZATION_FAILED
         55: R.ABORTABLE,  # OPERATION_NOT_ATTEMPTED
         59: R.ABORTABLE,  # UNKNOWN_PRODUCER_ID
