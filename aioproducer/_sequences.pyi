@@ -81,6 +81,9 @@ class SequenceBooks:
     def drop_all(self) -> None:
         """Forget the numbered batches: all have failed, and nothing will be sent any more."""
 
+    def all_books(self) -> list[PartitionSequences]:
+        """Those of every partition that was ever sent to."""
+
     def number(self, batch: ProducerBatch) -> None:
         """Give a drained batch its sequence unless it has one."""
 

@@ -127,6 +127,9 @@ cdef class SequenceBooks:
             books = <PartitionSequences>item
             books.numbered = []
 
+    def all_books(self):
+        return list(self.partitions.values())
+
     def number(self, ProducerBatch batch not None):
         self.give_number(batch)
 

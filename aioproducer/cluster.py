@@ -153,6 +153,13 @@ class Cluster:
             state.leader != NO_LEADER and state.leader not in self.brokers for state in known.partitions
         )
 
+    def without_leaders(self) -> dict[str, ClusterTopic]:
+        """The topics as if only their numbers of partitions were known, for another cluster that may have them too."""
+        return {
+            name: ClusterTopic(name, partitions=tuple(_left_out(each.partition, ()) for each in topic.partitions))
+            for name, topic in self.topics.items()
+        }
+
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def adopt(self, changes: ClusterChanges) -> None:

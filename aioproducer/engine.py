@@ -110,6 +110,7 @@ class Engine:
         self._metadata = Metadata(config, self._client, loop=loop, rng=rng, on_fatal=self._internal_error)
         self._metadata.on_cluster_change = self._cluster_changed
         self._metadata.has_records = self.accumulator.holds_topic
+        self._metadata.on_other_cluster = self._other_cluster
         self._register_gauges()
         self._producer_id = ProducerIdRequest(
             config,
@@ -460,6 +461,16 @@ class Engine:
         if self._admission is not None and (admission := self._admission()) is not None:
             admission._look_again()
         self._sender.wake()
+
+    def _other_cluster(self, before: str, now: str) -> None:
+        """Another cluster has taken the place of the known one, and no connection to that is left."""
+        told = f"bootstrap_servers lead to another cluster now: its id is {now}, not {before}"
+        if self.transaction is not None:
+            self._fatal(ProducerFailedError(f"{told}; transactions can't continue there"))
+            return
+        logger.warning("%s; records that have not been acknowledged go there", told)
+        self._producer_id.start_over()
+        self._transactions.start_over()
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,10 @@ into ``cluster``. Steps that could block the loop (reading and merging the answe
 
 An update without an answer is retried with back-off. If all known brokers have failed, if a broker asks for it, or if
 an update has taken too long, everything starts again from ``bootstrap_servers`` (``metadata_recovery_strategy``).
+
+An answer from another cluster is not adopted: it may come from one broker whose address leads elsewhere. It too makes
+everything start again; if ``bootstrap_servers`` lead to another cluster now, that one is adopted, with nothing known of
+its topics, and ``on_other_cluster`` is called.
 """
 
 from __future__ import annotations
@@ -14,13 +18,14 @@ import copy
 import logging
 import random
 import re
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import TypeVar
 
 from aioproducer.cluster import STEP, Broker, Cluster, ClusterChanges, ClusterTopic, LeaderHint, brokers_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
+    ConnectionLostError,
     InvalidTopicError,
     KafkaError,
     MetadataTimeoutError,
@@ -31,6 +36,7 @@ from aioproducer.errors import (
     TopicAuthorizationFailedError,
     broker_error,
     error_class,
+    excerpt,
     listed,
 )
 from aioproducer.metadata_schedule import MetadataSchedule, MetadataUpdate
@@ -65,6 +71,10 @@ _REFUSED = (InvalidTopicError.code, TopicAuthorizationFailedError.code)
 T = TypeVar("T")
 
 
+class OtherClusterError(RebootstrapRequiredError):
+    """A broker belongs to another cluster than those before it."""
+
+
 def _nothing(*_: object) -> None:
     pass
 
@@ -90,6 +100,8 @@ class Metadata:
         """Called after each change of the brokers or topics, with the topics that changed, forgotten ones included."""
         self.has_records: Callable[[str], bool] = lambda _: False
         """Whether records for a topic are buffered: it is not forgotten, and may be created if it is missing."""
+        self.on_other_cluster: Callable[[str, str], None] = _nothing
+        """Called with the ids of the former cluster and of the one that has taken its place, before that is adopted."""
         self._config = config
         self._client = client
         self._loop = loop
@@ -101,6 +113,8 @@ class Metadata:
         self._hints: list[LeaderHint] = []
         self._last_error: KafkaError | None = None
         self._rebootstrapping = False
+        self._warn_of_rebootstrap_ms = 0
+        self._cluster_id: str | None = None
         self._ended_by: KafkaError | None = None
         self._warned_ms: dict[str, int] = {}
         client.on_disconnect = self._on_disconnect
@@ -232,7 +246,9 @@ class Metadata:
             BootstrapError: no address could be used in time.
             AuthenticationError: a broker and this client do not accept each other.
         """
-        self._take(ClusterChanges(brokers_of(await self._client.bootstrap(deadline_ms))))
+        response = await self._client.bootstrap(deadline_ms)
+        self._cluster_id = response.cluster_id
+        self._take(ClusterChanges(brokers_of(response)))
         self._schedule.started(self._now_ms())
 
     async def run(self) -> None:
@@ -355,6 +371,7 @@ class Metadata:
                 decode_response_in_steps(MetadataRequest, version, frame, budget_bytes=STEP_BYTES)
             )
             _check(response, connection)
+            self._check_cluster(response, connection)
             changes = await _in_turns(
                 self.cluster.changes_by(response, keep=keep, reliable_epochs=version >= RELIABLE_EPOCHS_SINCE)
             )
@@ -376,6 +393,17 @@ class Metadata:
         self._rebootstrapping = False
         for topic in update.topics:
             self._settle_waiters(topic)
+
+    def _check_cluster(self, response: MetadataResponse, connection: Connection) -> None:
+        """Refuse the answer of another cluster."""
+        if self._is_other(response):
+            raise OtherClusterError(
+                f"{connection} belongs to another cluster: its id is {_shown(response)}, not {self._cluster_id}"
+            )
+        self._cluster_id = self._cluster_id or response.cluster_id
+
+    def _is_other(self, response: MetadataResponse) -> bool:
+        return None not in (self._cluster_id, response.cluster_id) and self._cluster_id != response.cluster_id
 
     def _look_for_leaders(self) -> None:
         """Brokers disappeared from an answer about some topics only: they may have led partitions of the others.
@@ -411,17 +439,22 @@ class Metadata:
             self._fail_waiters(error)
         # Perhaps it is a stranger who refuses, at a broker's former address. If it is the cluster, more logins could
         # lock the account, so a refusal has to last.
-        if self._config.metadata_recovery_strategy == "rebootstrap" and (
-            isinstance(error, RebootstrapRequiredError)
-            or self._schedule.pending_too_long(now_ms)
-            or (self._client.all_failed and not refused)
+        if isinstance(error, OtherClusterError) or (
+            self._config.metadata_recovery_strategy == "rebootstrap"
+            and (
+                isinstance(error, RebootstrapRequiredError)
+                or self._schedule.pending_too_long(now_ms)
+                or (self._client.all_failed and not refused)
+            )
         ):
             await self._rebootstrap(error)
 
     async def _rebootstrap(self, reason: KafkaError) -> None:
-        if not self._rebootstrapping:
+        # A single broker of another cluster may be the reason again and again, with answers of others in between.
+        if not self._rebootstrapping and self._now_ms() >= self._warn_of_rebootstrap_ms:
             logger.warning("starting again from bootstrap_servers: %s", str(reason))
-            self._rebootstrapping = True
+            self._warn_of_rebootstrap_ms = self._now_ms() + WARN_EVERY_MS
+        self._rebootstrapping = True
         try:
             response = await self._client.rebootstrap()
         except ProducerClosedError:
@@ -432,7 +465,21 @@ class Metadata:
                 self._fail_waiters(error)
             return
         self._schedule.rebootstrapped(self._now_ms())
-        self._take(ClusterChanges(brokers_of(response)))
+        topics: Mapping[str, ClusterTopic] = {}
+        if self._is_other(response):
+            topics = self._leave_cluster(response)
+        self._cluster_id = response.cluster_id or self._cluster_id
+        self._take(ClusterChanges(brokers_of(response), topics))
+
+    def _leave_cluster(self, response: MetadataResponse) -> Mapping[str, ClusterTopic]:
+        """Another cluster has taken the place of the known one. Returns the topics without what only the latter knew.
+
+        Its brokers may have the same ids and even addresses, so connections made meanwhile end too.
+        """
+        told = f"the connection was closed, as bootstrap_servers lead to another cluster now, {_shown(response)}"
+        self._client.leave_brokers(ConnectionLostError(told))
+        self.on_other_cluster(str(self._cluster_id), _shown(response))
+        return self.cluster.without_leaders()
 
     # --- notifying others ---------------------------------------------------------------------------------------------
 
@@ -511,6 +558,11 @@ def _check(response: MetadataResponse, connection: Connection) -> None:
         raise broker_error(response.error_code, f"{connection} refused Metadata: {_meaning(response.error_code)}")
     if not response.brokers:
         raise KafkaError(f"{connection} knows of no broker")
+
+
+def _shown(response: MetadataResponse) -> str:
+    """The id of a cluster for messages; a real one has 22 characters."""
+    return excerpt(response.cluster_id or "")
 
 
 def _partition_error(topic: ClusterTopic) -> int:

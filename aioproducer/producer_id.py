@@ -74,6 +74,11 @@ class ProducerIdRequest:
             self.task = self._loop.create_task(self._run(), name="aioproducer producer id")
             self.task.add_done_callback(lambda _: self._on_done())
 
+    def start_over(self) -> None:
+        """Drop a request under way: its answer would be of no use. Those that need an id ask again."""
+        if self.task is not None:
+            self.task.cancel()
+
     async def _run(self) -> None:
         attempts = 0
         while True:

@@ -373,6 +373,16 @@ class NetworkClient:
         self.abort_all(ConnectionLostError("the connection was closed to start again from bootstrap_servers"))
         return await self.bootstrap()
 
+    def leave_brokers(self, error: KafkaError) -> None:
+        """The bootstrap connection leads to another cluster: end all other connections, and forget the features."""
+        self._nodes.cancel_attempts()
+        self._features = FinalizedFeatures()
+        for connection in list(self._open):
+            if connection is self._nodes.bootstrap:
+                self._features.take(connection.api_versions)
+            else:
+                connection.abort(error)
+
     # --- connections come and go --------------------------------------------------------------------------------------
 
     def _start(self, node: Node, now_ms: int) -> asyncio.Task[None]:

@@ -28,6 +28,9 @@ A topic that is deleted and recreated has an empty log, whose leader accepts any
 there, for the reason above, but nothing else known about the former log holds: the producer has to be introduced again,
 and what was ruled out before may be written now.
 
+If another cluster has taken the place of the former one, everything starts over with a producer id of that cluster:
+each cluster counts its producer ids from 0, so the same one may be in use there.
+
 The new epoch is local: a broker accepts a higher epoch from an idempotent producer without being asked. After 32767 a
 new producer id is fetched instead. Other partitions go on under their old epoch and move once none of their batches is
 unresolved.
@@ -176,6 +179,25 @@ class TransactionManager(SequenceBooks):
                 self.epoch += 1
             else:
                 self.producer_id = NO_PRODUCER_ID
+        self._take_numbers_back(books)
+
+    def start_over(self) -> None:
+        """Another cluster has taken the place of the one that gave the producer id; nothing is in flight.
+
+        There the id may be another producer's, and batches under it would pass for repeats of that one's. The batches
+        that have numbers are surely not in the logs of the new cluster, whatever became of them at the former one.
+        """
+        self.set_producer_id(NO_PRODUCER_ID, NO_EPOCH)
+        for books in self.all_books():
+            for batch in books.numbered:
+                batch.in_doubt = False
+                batch.refused_ms = NOT_REFUSED
+            self._take_numbers_back(books)
+            books.known_producer_id = NO_PRODUCER_ID
+            books.former = ()
+
+    def _take_numbers_back(self, books: PartitionSequences) -> None:
+        """The partition starts again at 0, under whichever producer id and epoch come next."""
         for batch in books.numbered:
             batch.set_producer_state(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
         books.numbered = []

@@ -61,6 +61,7 @@ class FakeCluster:
         self.topics: dict[str, list[tuple[int, int]] | int] = {}
         self.ids: dict[str, bytes] = {}
         self.error_code = 0
+        self.cluster_id: str | None = "blue"
         self.throttle_time_ms = 0
         self.asked: list[tuple[int, list[str]]] = []
         self.to_create: list[list[str]] = []
@@ -79,6 +80,7 @@ class FakeCluster:
             brokers=[each.address() for each in self.listed],
             topics=[self.topic(name) for name in names],
             error_code=self.error_code,
+            cluster_id=self.cluster_id,
         )
 
     def topic(self, name: str) -> MetadataResponseTopic:
@@ -112,6 +114,7 @@ class Setup:
         self.fatal: list[BaseException] = []
         self.changes: list[tuple[str, ...]] = []
         self.brokers: list[Mapping[int, Broker]] = []
+        self.other_clusters: list[tuple[str, str]] = []
         self.changed = asyncio.Event()
         servers = [f"{each.host}:{each.port}" for each in cluster.brokers[:1]]
         config = ProducerConfig.parse({"bootstrap_servers": servers, **values})
@@ -121,6 +124,7 @@ class Setup:
         )
         self.metadata = Metadata(config, self.client, loop=loop, rng=random.Random(2), on_fatal=self.fatal.append)
         self.metadata.on_cluster_change = self._note
+        self.metadata.on_other_cluster = lambda before, now: self.other_clusters.append((before, now))
         self.task: asyncio.Task[None] | None = None
 
     def _note(self, topics: Collection[str]) -> None:
@@ -1001,6 +1005,95 @@ async def test_an_update_that_takes_too_long_starts_again_from_the_list(cluster:
             await cluster.brokers[0].connected.get()
         cluster.listed = list(cluster.brokers)
         assert await waiting == 1
+
+
+# --- another cluster --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
+async def test_another_cluster_is_adopted_if_bootstrap_servers_lead_there(two: FakeCluster, strategy: str) -> None:
+    """Nothing known of the topics but their sizes holds: here epochs would make the new leaders look outdated."""
+    two.topics = {"a": [(1, 7), (2, 7)], "b": [(2, 7)]}
+    async with running(two, retry_backoff_ms=1, metadata_recovery_strategy=strategy) as setup:
+        await setup.wait("a")
+        await setup.wait("b")
+        connections = [await setup.client.ready_connection(each, setup.soon()) for each in (1, 2)]
+        topics: list[Mapping[str, ClusterTopic]] = []
+
+        def replaced(before: str, now: str) -> None:
+            setup.other_clusters.append((before, now))
+            assert all(each.ended for each in connections)
+            assert setup.client.connection_count == 1
+            setup.metadata.on_cluster_change = changed
+
+        def changed(names: Collection[str]) -> None:
+            topics.append(dict(setup.metadata.cluster.topics))
+            setup._note(names)
+
+        setup.metadata.on_other_cluster = replaced
+        two.cluster_id = "green"
+        two.ids = dict.fromkeys(two.topics, bytes(16))
+        two.topics = {"a": [(2, 0), (1, 0)], "b": [(1, 0)]}
+        setup.metadata.request_update()
+        await setup.until(lambda: setup.metadata.cluster.leader("b", 0) == 1)
+        assert setup.other_clusters == [("blue", "green")]
+        assert [each.leader for each in topics[0]["a"].partitions] == [-1, -1]
+        assert [setup.metadata.cluster.leader("a", number) for number in (0, 1)] == [2, 1]
+
+
+async def test_the_answer_of_a_single_broker_of_another_cluster_is_not_adopted(
+    two: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its address leads elsewhere. ``bootstrap_servers`` are asked, and say that it is the only one."""
+    two.topics = {"a": [(1, 7)]}
+    entrance, astray = two.brokers
+    answered = asyncio.Event()
+    asked_astray = 0
+
+    def at_home(request: ReceivedRequest) -> MetadataResponse:
+        answered.set()
+        return two.answer(request)
+
+    def elsewhere(_: ReceivedRequest) -> MetadataResponse:
+        nonlocal asked_astray
+        asked_astray += 1
+        answered.set()
+        return MetadataResponse(brokers=[astray.address()], topics=[], cluster_id="green")
+
+    entrance.on(MetadataRequest, at_home)
+    async with running(two, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
+        await setup.wait("a")
+        connection = await setup.client.ready_connection(2, setup.soon())
+        astray.on(MetadataRequest, elsewhere)
+        await entrance.connected.get()
+        for times in (1, 2):
+            async with asyncio.timeout(10):
+                while asked_astray < times:
+                    await setup.client.ready_connection(2, setup.soon())
+                    answered.clear()
+                    setup.metadata.request_update()
+                    await answered.wait()
+                await entrance.connected.get()  # it starts again from bootstrap_servers
+        assert connection.ended
+        assert setup.other_clusters == []
+        assert setup.metadata.cluster.leader("a", 0) == 1
+        assert set(setup.metadata.cluster.brokers) == {1, 2}
+        warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+        assert [each for each in warnings if "node 2" in each and "its id is green, not blue" in each] == warnings
+        assert len(warnings) == 1
+
+
+async def test_a_cluster_without_an_id_is_no_other_one(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": [(1, 0)], "b": [(1, 0)], "c": [(1, 0)]}
+    cluster.cluster_id = None
+    async with running(cluster, retry_backoff_ms=1) as setup:
+        await setup.wait("a")
+        cluster.cluster_id = "blue"
+        await setup.wait("b")
+        cluster.cluster_id = None
+        await setup.wait("c")
+        assert len(cluster.brokers[0].peers) == 1
+        assert setup.other_clusters == []
 
 
 @pytest.mark.parametrize("strategy", ["rebootstrap", "none"])

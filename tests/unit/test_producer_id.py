@@ -247,6 +247,21 @@ async def test_cancelled() -> None:
     assert not bench.fatal
 
 
+async def test_an_answer_that_has_just_come_is_of_no_use_when_it_starts_over() -> None:
+    """The broker belongs to a former cluster: its id may be another producer's in the present one."""
+    bench = Bench()
+    answer: asyncio.Future[InitProducerIdResponse] = asyncio.get_running_loop().create_future()
+    bench.connection.exchange = lambda *_, **__: answer  # type: ignore[method-assign]
+    bench.request.start()
+    await asyncio.sleep(0)
+    answer.set_result(given())
+    await asyncio.sleep(0)
+    bench.request.start_over()
+    await bench.done.wait()
+    assert bench.transactions.needs_producer_id
+    assert not bench.fatal
+
+
 # --- in virtual time --------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import socket
 import sys
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,7 +31,12 @@ from aioproducer.net import client as client_module
 from aioproducer.net import nodes as nodes_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
-from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aioproducer.protocol.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
@@ -1132,6 +1138,34 @@ async def test_rebootstrap_closes_everything_and_starts_from_the_list(broker: Fa
         assert connection.closed
         with pytest.raises(ConnectionLostError, match="bootstrap_servers"):
             await waiting
+
+
+async def test_another_cluster_is_known_by_the_bootstrap_connection_alone(
+    broker: FakeBroker, other: FakeBroker
+) -> None:
+    """A level of the former one must not outlive it because its epoch was higher."""
+
+    def leveled(level: int, epoch: int) -> Callable[[ReceivedRequest], ApiVersionsResponse]:
+        def answer(request: ReceivedRequest) -> ApiVersionsResponse:
+            told = request.broker.api_versions()
+            feature = FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=0)
+            return replace(told, finalized_features=[feature], finalized_features_epoch=epoch)
+
+        return answer
+
+    broker.on(ApiVersionsRequest, leveled(1, 5))
+    other.on(ApiVersionsRequest, leveled(2, 9))
+    async with Client(broker) as client:
+        client.know(other)
+        connection = await client.ready_connection(2, client.soon())
+        await client.bootstrap()
+        assert client.feature("transaction.version") == 2
+        client.leave_brokers(ConnectionLostError("another cluster"))
+        assert connection.ended
+        assert client.connection_count == 1
+        assert client.feature("transaction.version") == 1
+        client.know(broker)
+        assert client.free_connection(1, client.now_ms) is not None
 
 
 # --- idle connections -------------------------------------------------------------------------------------------------

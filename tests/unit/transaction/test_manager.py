@@ -502,6 +502,36 @@ def test_out_of_order_of_the_first(one: Partition, manager: TransactionManager) 
     assert [number(one.send(batch)) for batch in (first, second)] == [(PID, 1, 0), (PID, 1, 10)]
 
 
+def test_another_cluster_knows_none_of_the_numbers(one: Partition, manager: TransactionManager) -> None:
+    """It may give the same producer id, and to others has given it already."""
+    one.ack(one.send())
+    lost, refused, retried = one.send(), one.send(), one.send()
+    one.lose(lost)
+    one.out_of_order(refused)
+    one.retry(retried)
+    manager.start_over()
+    assert manager.needs_producer_id
+    assert not one.may_send(lost)
+    manager.set_producer_id(PID, 0)
+    assert number(one.send(lost)) == (PID, 0, 0)
+    assert not lost.in_doubt
+    assert not one.may_send(refused), "the leader does not know the producer"
+    one.ack(lost)
+    assert [number(one.send(batch)) for batch in (refused, retried)] == [(PID, 0, 10), (PID, 0, 20)]
+
+
+def test_another_cluster_has_no_gap(one: Partition, manager: TransactionManager) -> None:
+    one.ack(one.send())
+    failed, later = one.send(), one.send()
+    one.fail_in_doubt(failed)
+    one.lose(later)
+    assert manager.has_gap
+    manager.start_over()
+    assert not manager.has_gap
+    manager.set_producer_id(PID + 1, 3)
+    assert number(one.send(later)) == (PID + 1, 3, 0)
+
+
 def test_refused_number(one: Partition, manager: TransactionManager) -> None:
     """A refused epoch or sequence requires an epoch bump, although the failed batch was the last."""
     one.ack(one.send())
