@@ -25,6 +25,11 @@ LONGEST_HOST = 255
 STEP = 256
 """Topics and partitions, counted together, that are dealt with between two pauses."""
 
+OUTDATED_BELIEVED = 5
+"""So many answers in a row with an older leader epoch are believed. A broker that is behind catches up; but the epochs of
+a recreated topic begin again, which nothing else shows before Kafka 2.8, and so do those of a cluster restored from a
+copy."""
+
 MAX_GAP = 1024
 """Slack for gaps: partition numbers in an answer must be below this plus twice their count."""
 
@@ -70,6 +75,8 @@ class ClusterTopic:
     partitions: tuple[PartitionState, ...] = ()
     error_code: int = 0
     """From the newest answer; 0 if it had none."""
+    outdated: int = 0
+    """How many answers in a row named, for some partition, an older leader epoch than the known one."""
 
     @cached_property
     def infos(self) -> tuple[PartitionInfo, ...]:
@@ -241,14 +248,26 @@ def _merged_topic(
         return _failed_topic(old, name, answer.error_code)
     same_id = old is not None and old.topic_id == answer.topic_id != ZERO_UUID
     known = () if old is None or _made_again(old.topic_id, answer.topic_id) else old.partitions
+    outdated = False
+    outdated_count = 1 if old is None else old.outdated + 1
     states: dict[int, PartitionState] = {}
     for count, each in enumerate(answer.partitions, 1):
         before = known[each.partition_index] if 0 <= each.partition_index < len(known) else None
-        states.setdefault(each.partition_index, _merged_partition(before, each, reliable_epochs))
+        state = _told(each, reliable_epochs)
+        if before is not None and NO_EPOCH < state.leader_epoch < before.leader_epoch:
+            outdated = True
+            # A broker that is behind would name a former leader.
+            state = before if outdated_count < OUTDATED_BELIEVED else state
+        states.setdefault(each.partition_index, state)
         if not count % STEP:
             yield
     _check_numbers(name, states)
-    topic = ClusterTopic(name, answer.topic_id, _numbered(states, known, at_least=len(known) if same_id else 0))
+    topic = ClusterTopic(
+        name,
+        answer.topic_id,
+        _numbered(states, known, at_least=len(known) if same_id else 0),
+        outdated=outdated_count if outdated and outdated_count < OUTDATED_BELIEVED else 0,
+    )
     return old if old == topic and old is not None else topic
 
 
@@ -271,23 +290,17 @@ def _made_again(old: bytes, new: bytes) -> bool:
     return old not in (new, ZERO_UUID) and new != ZERO_UUID
 
 
-def _merged_partition(
-    old: PartitionState | None, answer: MetadataResponsePartition, reliable_epochs: bool
-) -> PartitionState:
-    """The newer of the known state and the answer's: a broker that is behind would name a former leader."""
-    epoch = answer.leader_epoch if reliable_epochs else NO_EPOCH
-    if old is not None and NO_EPOCH < epoch < old.leader_epoch:
-        return old
-    state = PartitionState(
+def _told(answer: MetadataResponsePartition, reliable_epochs: bool) -> PartitionState:
+    """A partition as an answer has it."""
+    return PartitionState(
         answer.partition_index,
         answer.leader_id if answer.leader_id >= 0 else NO_LEADER,
-        epoch,
+        answer.leader_epoch if reliable_epochs else NO_EPOCH,
         tuple(answer.replica_nodes),
         tuple(answer.isr_nodes),
         tuple(answer.offline_replicas),
         answer.error_code,
     )
-    return old if old == state and old is not None else state
 
 
 def _check_numbers(topic: str, states: dict[int, PartitionState]) -> None:

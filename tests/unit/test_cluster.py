@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cluster import STEP, Broker, Cluster, ClusterChanges, LeaderHint, PartitionState
+from aioproducer.cluster import OUTDATED_BELIEVED, STEP, Broker, Cluster, ClusterChanges, LeaderHint, PartitionState
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.metadata import (
     MetadataResponse,
@@ -140,6 +140,30 @@ def test_an_older_leader_epoch_keeps_what_is_known() -> None:
     cluster = cluster_of(topic(partition(0, leader=2, epoch=6), partition(1, leader=1, epoch=5)))
     merge(cluster, response(topic(partition(0, leader=1, epoch=5), partition(1, leader=3, epoch=6))))
     assert leaders(cluster) == [(2, 6), (3, 6)]
+
+
+@pytest.mark.parametrize("topic_id", [ZERO_UUID, ID_A])
+def test_an_older_leader_epoch_is_believed_if_no_answer_has_a_newer_one(topic_id: bytes) -> None:
+    """Without topic ids nothing else shows that the topic was recreated, with epochs from 0 on."""
+    cluster = cluster_of(topic(partition(0, leader=2, epoch=6), partition(1, leader=1, epoch=0), topic_id=topic_id))
+    recreated = topic(partition(0, leader=1, epoch=0), partition(1, leader=3, epoch=1), topic_id=topic_id)
+    for _ in range(OUTDATED_BELIEVED - 1):
+        merge(cluster, response(recreated))
+        assert leaders(cluster) == [(2, 6), (3, 1)]
+    merge(cluster, response(recreated))
+    assert leaders(cluster) == [(1, 0), (3, 1)]
+    assert not merge(cluster, response(recreated)).topics
+
+
+def test_older_leader_epochs_are_not_believed_with_good_answers_in_between() -> None:
+    """Several brokers are asked, one of which is behind."""
+    good = topic(partition(0, leader=2, epoch=6))
+    cluster = cluster_of(good)
+    for _ in range(2):
+        for _ in range(OUTDATED_BELIEVED - 1):
+            merge(cluster, response(topic(partition(0, leader=1, epoch=5))))
+        merge(cluster, response(good))
+    assert leaders(cluster) == [(2, 6)]
 
 
 def test_an_equal_leader_epoch_updates_the_replicas() -> None:
