@@ -26,9 +26,9 @@ STEP = 256
 """Topics and partitions, counted together, that are dealt with between two pauses."""
 
 OUTDATED_BELIEVED = 5
-"""So many answers in a row with an older leader epoch are believed. A broker that is behind catches up; but the epochs of
-a recreated topic begin again, which nothing else shows before Kafka 2.8, and so do those of a cluster restored from a
-copy."""
+"""So many answers in a row with an older leader epoch are believed. A broker that is behind catches up; but the epochs
+of a recreated topic begin again, which nothing else shows before Kafka 2.8, and so do those of a cluster restored from
+a copy."""
 
 MAX_GAP = 1024
 """Slack for gaps: partition numbers in an answer must be below this plus twice their count."""
