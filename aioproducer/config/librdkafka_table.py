@@ -84,7 +84,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
         "sasl.kerberos.min.time.before.relogin": "each login looks for a ticket again",
         "sasl.oauthbearer.sub.claim.name": "brokers check tokens, not this client",
         "socket.blocking.max.ms": _NO_THREADS,
-        "socket.keepalive.enable": "idle connections are closed by connections_max_idle_ms",
+        "socket.keepalive.enable": "keep-alive is always on, as in Java; how often is the system's setting",
         "socket.max.fails": "a request that is not answered in time ends its connection",
         "socket.nagle.disable": "Nagle's algorithm is always off",
         "ssl.engine.id": "it is for ssl.engine.location",

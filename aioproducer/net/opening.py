@@ -121,10 +121,15 @@ async def _open_streams(
 
 
 def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> None:
-    """Send small requests at once; set buffers as configured, -1 leaves them to the system."""
+    """Send small requests at once; probe idle connections; set buffers as configured, -1 leaves them to the system.
+
+    The system sends the probes, so that a balancer or NAT does not forget the connection, if they are frequent enough
+    (``net.ipv4.tcp_keepalive_time``).
+    """
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, size in (socket.SO_SNDBUF, config.send_buffer_bytes), (socket.SO_RCVBUF, config.receive_buffer_bytes):
         if size >= 0:
             sock.setsockopt(socket.SOL_SOCKET, option, size)

@@ -277,13 +277,15 @@ async def test_socket_options_are_set(broker: FakeBroker, owner: Owner, monkeypa
     def spy(sock: Any, settings: ProducerConfig) -> None:
         original(sock, settings)
         tcp_nodelay = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        keep_alive = sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         sizes = [sock.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
-        seen.append((tcp_nodelay, *sizes))
+        seen.append((tcp_nodelay, keep_alive, *sizes))
 
     monkeypatch.setattr(opening, "_set_socket_options", spy)
     connection = await owner.open(broker, send_buffer_bytes=70_000, receive_buffer_bytes=50_000)
-    ((no_delay, send_bytes, receive_bytes),) = seen
+    ((no_delay, keep_alive, send_bytes, receive_bytes),) = seen
     assert no_delay
+    assert keep_alive
     assert send_bytes >= 70_000  # Linux doubles them
     assert receive_bytes >= 50_000
     await end(connection)
