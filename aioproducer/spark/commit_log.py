@@ -6,7 +6,8 @@ Three kinds of files, each written whole:
     BATCH.ID.winners  what will be committed; from here on the batch must become visible, and never be written again.
                       Removed if nothing of it turns out to be committable. ID is new each time: a driver that was
                       taken for dead must not overwrite what the next one has recorded.
-    BATCH.committed   everything is committed; written before the winners are removed, and overrides them
+    BATCH.committed   everything is committed; written before the winners are removed, and overrides them. It has the
+                      number of the batch's rows; empty, if that is not known
 
 So after a crash at any point the log says whether the batch must be finished, is finished, or must be written.
 
@@ -63,6 +64,7 @@ class Winners:
         stated: content of that file, for a driver that finds it missing.
         claim: of the driver that recorded it.
         record: distinguishes the records of several drivers for the same batch.
+        rows: of the batch; None if unknown.
     """
 
     batch: str
@@ -71,6 +73,7 @@ class Winners:
     stated: str = ""
     claim: str = ""
     record: str = field(default_factory=new_id)
+    rows: int | None = None
 
 
 class CommitLog:
@@ -110,14 +113,29 @@ class CommitLog:
         said = asdict(winners)
         name = _record_name(winners)
         del said["batch"], said["record"]
+        if winners.rows is None:
+            del said["rows"]
         self._storage.write(name, json.dumps(said, indent=1).encode())
 
-    def finish(self, batch: str) -> None:
-        """Note that all winners of a batch are committed."""
+    def finish(self, batch: str, rows: int | None = None) -> None:
+        """Note that all winners of a batch are committed, and how many rows it has."""
         if batch not in self.committed():
             # HDFS removes a file before it replaces it, and a crash in between would leave the batch to be written.
-            self._storage.write(in_file_name(batch) + COMMITTED, b"")
+            said = b"" if rows is None else json.dumps({"rows": rows}).encode()
+            self._storage.write(_committed_name(batch), said)
         self.tidy(batch)
+
+    def rows(self, batch: str) -> int | None:
+        """The number of rows of a finished batch; None if it is not known."""
+        try:
+            rows = json.loads(self._storage.read(_committed_name(batch)))["rows"]
+        except (FileNotFoundError, ValueError, LookupError, TypeError):
+            return None
+        return rows if type(rows) is int else None
+
+    def place_of_end(self, batch: str) -> str:
+        """Where it is noted that a batch is committed, for messages."""
+        return self._storage.path(_committed_name(batch))
 
     def withdraw(self, winners: Winners) -> None:
         """Remove this record, but not other drivers' records of the same batch."""
@@ -167,7 +185,7 @@ class CommitLog:
                 if _batch_of(name) in done:
                     self._storage.remove(name)
             for batch in _old(done, keep):
-                self._storage.remove(in_file_name(batch) + COMMITTED)
+                self._storage.remove(_committed_name(batch))
         except OSError as error:
             # Commits are not affected, and the next batch tries again.
             logger.warning("old files of the transaction log can't be removed: %s", str(error))
@@ -177,7 +195,7 @@ class CommitLog:
         try:
             said = json.loads(self._storage.read(name))
             transactions = tuple(_transaction(one) for one in said.pop("transactions"))
-            _check_types(said, {}, str)
+            _check_types(said, {"rows": int}, str)
             return Winners(_batch_of(name), transactions, **said, record=name.split(".")[-2])
         except FileNotFoundError:
             return None
@@ -195,6 +213,10 @@ def _check_types(said: Mapping[str, object], kinds: Mapping[str, type], otherwis
     for name, value in said.items():
         if type(value) is not kinds.get(name, otherwise):
             raise TypeError(f"{name} is a {type(value).__name__}")
+
+
+def _committed_name(batch: str) -> str:
+    return in_file_name(batch) + COMMITTED
 
 
 def _record_name(winners: Winners) -> str:

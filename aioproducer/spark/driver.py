@@ -19,7 +19,7 @@ from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.exactly_once import QueryTransactions, Settled, query_prefix
 from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.outcome import Outcome, TaskMessage, total
+from aioproducer.spark.outcome import TaskMessage, total
 from aioproducer.spark.storage import Storage
 from aioproducer.spark.task import Sink
 from aioproducer.transactions import TransactionClient
@@ -59,32 +59,20 @@ def commit(sink: Sink, messages: Sequence[object], what: str) -> None:
             f"{what}: not every task was called with its rows, so nothing is committed. Spark has no Python writers "
             "for the continuous trigger; stop the query, and use another trigger"
         )
-    statement = _statement(messages)
+    statement, written = _statement(messages), total(told)
     if sink.options.transactional is None:
         statements = _statements(sink.options)
         if statements is not None and statement[0]:
             statements.write(*statement)
     else:
-        asyncio.run(_commit(sink, told, statement))
-    _log(sink, what, total(told), sum(one.skipped for one in told))
+        rows = written.records + written.dead_letters + sum(one.skipped for one in told)
+        if not asyncio.run(_commit(sink, told, statement, rows)):
+            return
+    logger.info("%s: %s", what, written)
 
 
-def _log(sink: Sink, what: str, written: Outcome, skipped: int) -> None:
-    """Log what became of the rows of a batch."""
-    if not skipped:
-        logger.info("%s: %s", what, written)
-    elif sink.is_stream:
-        # A driver died after its commit, and before Spark had noted that.
-        logger.info("%s: was committed before; its %s rows are not written again", what, f"{skipped:,}")
-    else:
-        # A scheduler may repeat a job, but rows of another one would be lost.
-        logger.warning(
-            "%s: %s rows are not written, as %s was committed before: each write needs a jobId of its own",
-            what, f"{skipped:,}", sink.batch,
-        )  # fmt: skip
-
-
-async def _commit(sink: Sink, messages: Sequence[TaskMessage], statement: tuple[str, bytes]) -> None:
+async def _commit(sink: Sink, messages: Sequence[TaskMessage], statement: tuple[str, bytes], rows: int) -> bool:
+    """Commit the batch; returns False if it had been committed before."""
     batches = {message.batch for message in messages} - {""}
     if len(batches) > 1 or (sink.batch and batches - {sink.batch}):
         raise SparkWriteError(
@@ -93,7 +81,8 @@ async def _commit(sink: Sink, messages: Sequence[TaskMessage], statement: tuple[
     prepared = [message.prepared for message in messages if message.prepared is not None]
     async with _transactions(sink.options) as transactions:
         for batch in batches:  # none if the DataFrame has no partitions
-            await transactions.commit(_claim(messages), batch, prepared, statement)
+            return await transactions.commit(_claim(messages), batch, prepared, statement, rows)
+    return True
 
 
 def _claim(messages: Sequence[object]) -> str:

@@ -27,7 +27,7 @@ from typing import Protocol
 
 from aioproducer.errors import KafkaError, TransactionStateError
 from aioproducer.records import PreparedTransaction
-from aioproducer.spark.batch_names import is_single
+from aioproducer.spark.batch_names import is_single, micro_batch_of
 from aioproducer.spark.commit_log import CommitLog, Winners, claim_number, new_id
 from aioproducer.spark.errors import SparkWriteError, TakenOverError
 from aioproducer.spark.in_turn import all_in_turn, in_turn
@@ -144,18 +144,24 @@ class QueryTransactions:
                 else:
                     # Its driver may not have written it. After the commits, which must not wait long.
                     self._state(own)
-                    self._log.finish(own.batch)
+                    self._log.finish(own.batch, own.rows)
         await self._abort_open(claim)
         return Settled(claim, self._log.committed())
 
     async def commit(
-        self, claim: str, batch: str, prepared: Iterable[PreparedTransaction], statement: tuple[str, bytes] = ("", b"")
-    ) -> None:
-        """Make a batch visible: all its transactions or none.
+        self,
+        claim: str,
+        batch: str,
+        prepared: Iterable[PreparedTransaction],
+        statement: tuple[str, bytes] = ("", b""),
+        rows: int | None = None,
+    ) -> bool:
+        """Make a batch visible: all its transactions or none. Returns False if it had been committed before.
 
         Args:
             claim: the one the batch was written under.
             statement: file and content of the audit statement, valid once the batch is committed.
+            rows: how many the batch has, whether tasks wrote or skipped them; None if unknown.
         Raises:
             TakenOverError: another driver has claimed the log since; this one has committed nothing.
             SparkWriteError: nothing was committed, as transactions were lost meanwhile; or the batch is torn; or it is
@@ -164,15 +170,37 @@ class QueryTransactions:
             OSError: log or statement could not be written, and nothing was committed; or all of it was, and it is a
                 batch that may be asked for again.
         """
-        if batch not in self._log.committed():
+        is_new = batch not in self._log.committed()
+        if is_new:
             file, stated = statement
             open_ones = tuple(one for one in prepared if not one.is_empty)
             if open_ones:
-                await self._commit(Winners(batch, open_ones, file, stated.decode(), claim))
+                await self._commit(Winners(batch, open_ones, file, stated.decode(), claim, rows=rows))
             else:
                 self._check(claim)
-                self._log.finish(batch)
+                self._log.finish(batch, rows)
         await self._abort_losers(claim)
+        if not is_new:
+            self._check_same(batch, rows)
+        return is_new
+
+    def _check_same(self, batch: str, rows: int | None) -> None:
+        """Of a batch that was committed before: log what is not written again; refuse what can't be the same."""
+        before = self._log.rows(batch)
+        told = "" if rows is None else f": {rows:,} rows are not written again"
+        if micro_batch_of(batch) is None:
+            # A scheduler may repeat a job, but rows of another one would be lost.
+            logger.warning("batch %s was committed before%s; each job needs a jobId of its own", batch, told)
+        elif rows is None or before in (None, rows):
+            # A driver died after its commit, and before Spark had noted that.
+            logger.info("batch %s was committed before%s", batch, told)
+        else:
+            place = self._log.place_of_end(batch)
+            raise SparkWriteError(
+                f"batch {batch} was committed before, with {before:,} rows, and now has {rows:,}: the transaction log "
+                "is ahead of the checkpoint, or its query gives other rows when it is repeated. To have these rows "
+                f"written, remove {place}, and those of later micro-batches; to have them skipped, empty it"
+            )
 
     async def _commit(self, winners: Winners) -> None:
         """Record a batch, and commit what is recorded."""
@@ -192,7 +220,7 @@ class QueryTransactions:
                 "from a task's first row to the commit of the batch"
             )
         try:
-            self._log.finish(winners.batch)
+            self._log.finish(winners.batch, winners.rows)
         except OSError as error:
             if not is_single(winners.batch):
                 raise  # asked for again, it will be found committed

@@ -58,6 +58,26 @@ def test_a_finished_batch_is_committed(log: CommitLog, tmp_path: Path) -> None:
     assert again(tmp_path).committed() == {"q:7"}
 
 
+def test_a_finished_batch_has_its_number_of_rows(log: CommitLog, tmp_path: Path) -> None:
+    counted = Winners("q:8", (FIRST,), rows=1_500)
+    log.record(counted)
+    assert again(tmp_path).unfinished() == [counted]
+    log.finish("q:8", 1_500)
+    log.finish("q:7")
+    assert again(tmp_path).rows("q:8") == 1_500
+    assert again(tmp_path).rows("q:7") is None
+    assert again(tmp_path).rows("q:6") is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b"7", b"\xff", b'{"rows": null}', b'{"rows": "7"}', b'{"rows": true}']
+)
+def test_a_number_of_rows_that_is_none(log: CommitLog, tmp_path: Path, data: bytes) -> None:
+    log.finish("q:7", 1_500)
+    (tmp_path / "log" / "q%3A7.committed").write_bytes(data)
+    assert log.rows("q:7") is None
+
+
 def test_a_withdrawn_batch_leaves_nothing(log: CommitLog, tmp_path: Path) -> None:
     log.record(BATCH)
     log.withdraw(BATCH)
@@ -315,6 +335,7 @@ def test_the_record_of_an_older_version(log: CommitLog, tmp_path: Path) -> None:
         b'{"transactions": [{}]}',
         b"\xff",
         b'{"transactions": [], "claim": 7}',
+        b'{"transactions": [], "rows": "7"}',
         b'{"transactions": [], "claim": "000000000007.0123abcd", "statement": null}',
         b'{"transactions": [{"transactional_id": 7, "producer_id": 1000, "epoch": 0}]}',
         b'{"transactions": [{"transactional_id": "p", "producer_id": "1000", "epoch": 0}]}',

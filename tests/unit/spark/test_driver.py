@@ -55,24 +55,40 @@ def test_a_job_that_was_done_before_warns_of_the_rows_that_are_dropped(
     caplog.clear()
     messages = [TaskMessage(Outcome(), 0, again.batch, again.claim, skipped=rows) for rows in (1_000, 500)]
     driver.commit(again, messages, "batch write")
-    ((_, level, text),) = caplog.record_tuples
-    assert level == logging.WARNING
-    assert text.startswith("batch write: 1,500 rows are not written, as job:x was committed before")
+    assert caplog.record_tuples == [
+        (
+            "aioproducer.spark",
+            logging.WARNING,
+            "batch job:x was committed before: 1,500 rows are not written again; each job needs a jobId of its own",
+        )
+    ]
+
+
+def micro_batch_again(cluster: FakeCluster, tmp_path: Path, before: Outcome, skipped: int) -> None:
+    """A micro-batch is committed, and Spark repeats it."""
+    one = sink(cluster, tmp_path, is_stream=True)
+    driver.commit(one, [TaskMessage(before, 0, "q:7", one.claim)], "micro-batch 7")
+    one = sink(cluster, tmp_path, is_stream=True)
+    driver.commit(one, [TaskMessage(Outcome(), 0, "q:7", one.claim, skipped=skipped)], "micro-batch 7")
 
 
 def test_a_micro_batch_that_is_repeated_says_so(
     cluster: FakeCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "aioproducer.spark")
-    one = sink(cluster, tmp_path, is_stream=True)
-    driver.commit(one, [TaskMessage(Outcome(), 0, "q:7", one.claim)], "micro-batch 7")
-    one = sink(cluster, tmp_path, is_stream=True)
-    caplog.clear()
-    driver.commit(one, [TaskMessage(Outcome(), 0, "q:7", one.claim, skipped=1_500)], "micro-batch 7")
-    assert caplog.record_tuples == [
-        (
-            "aioproducer.spark",
-            logging.INFO,
-            "micro-batch 7: was committed before; its 1,500 rows are not written again",
-        )
+    micro_batch_again(cluster, tmp_path, Outcome(records=1_400, dead_letters=100), 1_500)
+    assert [text for _, _, text in caplog.record_tuples] == [
+        "micro-batch 7: 1,400 records, 0 bytes, 100 dead letters: nothing",
+        "batch q:7 was committed before: 1,500 rows are not written again",
     ]
+
+
+def test_a_micro_batch_that_is_repeated_with_other_rows_is_refused(cluster: FakeCluster, tmp_path: Path) -> None:
+    """The checkpoint is older than the log: the rows that the micro-batch did not have before would be lost."""
+    with pytest.raises(
+        SparkWriteError, match=r"q:7 was committed before, with 1,400 rows, and now has 1,500:.*/log/q%3A7\.committed"
+    ):
+        micro_batch_again(cluster, tmp_path, Outcome(records=1_400), 1_500)
+    (tmp_path / "log" / "q%3A7.committed").write_bytes(b"")
+    one = sink(cluster, tmp_path, is_stream=True)
+    driver.commit(one, [TaskMessage(Outcome(), 0, "q:7", one.claim, skipped=1_500)], "micro-batch 7")

@@ -284,6 +284,19 @@ async def test_losers_that_can_not_be_aborted_do_not_fail_a_committed_batch(
     assert brokers.visible == [winner]
 
 
+async def test_a_batch_that_the_next_driver_finishes_keeps_its_number_of_rows(
+    brokers: Coordinator, tmp_path: Path
+) -> None:
+    winners = [brokers.write(0, partition) for partition in range(3)]
+    with dying(brokers, 6):
+        await driver(brokers, tmp_path).commit(NOBODY, "q:0", winners, rows=300)
+    one = driver(brokers, tmp_path)
+    settled = await one.settle()
+    assert not await one.commit(settled.claim, "q:0", [], rows=300)
+    with pytest.raises(SparkWriteError, match="with 300 rows, and now has 301"):
+        await one.commit(settled.claim, "q:0", [], rows=301)
+
+
 def say(brokers: Coordinator, tmp_path: Path) -> QueryTransactions:
     """A driver that writes statements for an audit."""
     log = CommitLog(DyingStorage(str(tmp_path / "log"), brokers))
@@ -462,7 +475,7 @@ async def test_a_batch_that_is_committed_and_can_not_be_noted(
 ) -> None:
     """A batch that may be asked for again fails, and is then found committed; another one has succeeded."""
 
-    def full(self: CommitLog, batch: str) -> None:
+    def full(self: CommitLog, batch: str, rows: int | None = None) -> None:
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
